@@ -5,6 +5,7 @@ How it is executed: ops/support/executable.py.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -182,8 +183,6 @@ class Op:
 
     def rename_computations(self, rename: Callable[[str], str]) -> Op:
         """The same op with every called computation's name mapped."""
-        import dataclasses
-
         changes: dict[str, Any] = {}
         for spec in computation_attributes(type(self)):
             value = getattr(self, spec.field)

@@ -14,7 +14,7 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.op import Lowering
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.registry import register
-from distxla.ops.support.collective import GlobalIdsCollective, one_or_tuple, synchronous
+from distxla.ops.support.collective import GlobalIdsCollective, one_or_tuple, require_one_dimension, synchronous
 from distxla.ops.support.collective_movement import Movement
 from distxla.ops.support.collective_start_done import begin, end, is_begun
 from distxla.ops.support.evaluation import Evaluation
@@ -51,14 +51,7 @@ class AllGather(GlobalIdsCollective):
         return self.dimensions[0]
 
     def check_dimension(self, operands: Sequence[Shape]) -> None:
-        """C8."""
-        rank = min(operand.rank for operand in operands)
-        self.require(
-            len(self.dimensions) == 1 and 0 <= self.dimensions[0] < rank,
-            "C8",
-            f"dimensions={list(self.dimensions)} must be one dimension below {rank}",
-            at="dimensions",
-        )
+        require_one_dimension(self, "C8", self.dimensions, operands)
 
     def gathered(self, operands: Sequence[Shape], size: int) -> Shape:
         self.check_dimension(operands)

@@ -15,6 +15,7 @@ from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.registry import register
 from distxla.ops.support.dot_dimensions import (
     DotDimensions,
+    DotOp,
     check_algorithm,
     check_precision,
     check_result_type,
@@ -22,7 +23,6 @@ from distxla.ops.support.dot_dimensions import (
 )
 from distxla.ops.support.emit import Buffer, KernelEmitter
 from distxla.ops.support.evaluation import Evaluation
-from distxla.ops.support.executable import ExecutableOp
 from distxla.ops.support.matrix_views import (
     Matrices,
     accumulation_type,
@@ -36,7 +36,7 @@ from distxla.ops.support.matrix_views import (
 
 
 @register
-class Dot(ExecutableOp):
+class Dot(DotOp):
     """Sum of products over the contracting dimensions, for every index of the batch dimensions.
 
     Shapes:     lhs and rhs with paired batch and contracting dimensions -> [batch, other dimensions of lhs, of rhs].
@@ -52,18 +52,8 @@ class Dot(ExecutableOp):
     lowering: ClassVar[Lowering] = Lowering.KERNEL
     min_operands: ClassVar[int] = 2
     max_operands: ClassVar[int | None] = 2
-    lhs_batch_dims: tuple[int, ...] = attribute("int_list", default=())
-    lhs_contracting_dims: tuple[int, ...] = attribute("int_list", default=())
-    rhs_batch_dims: tuple[int, ...] = attribute("int_list", default=())
-    rhs_contracting_dims: tuple[int, ...] = attribute("int_list", default=())
     operand_precision: tuple[str, ...] = attribute("precision", default=())
     algorithm: str | None = attribute("word", default=None)
-
-    @property
-    def dimensions(self) -> DotDimensions:
-        return DotDimensions(
-            self.lhs_batch_dims, self.lhs_contracting_dims, self.rhs_batch_dims, self.rhs_contracting_dims
-        )
 
     def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
         lhs, rhs = operands

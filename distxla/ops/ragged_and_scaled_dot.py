@@ -17,9 +17,8 @@ from distxla.ops.dot import Dot
 from distxla.ops.dynamic_slice import DynamicSlice
 from distxla.ops.dynamic_update_slice import DynamicUpdateSlice
 from distxla.ops.registry import register
-from distxla.ops.support.dot_dimensions import DotDimensions, check_algorithm, check_precision, product_type
+from distxla.ops.support.dot_dimensions import DotDimensions, DotOp, check_algorithm, check_precision, product_type
 from distxla.ops.support.evaluation import Evaluation
-from distxla.ops.support.executable import ExecutableOp
 from distxla.ops.support.expansion import Build
 from distxla.ops.support.matrix_views import accumulation_type
 
@@ -28,7 +27,7 @@ BLOCK: Final = 128
 
 
 @register
-class RaggedDot(ExecutableOp):
+class RaggedDot(DotOp):
     """A product in which one dimension of lhs is cut into groups of sizes that an operand gives.
 
     A free ragged dimension: rows of a group are multiplied by that group's part of rhs, rows behind the last group give
@@ -47,19 +46,9 @@ class RaggedDot(ExecutableOp):
     lowering: ClassVar[Lowering] = Lowering.EXPANSION
     min_operands: ClassVar[int] = 3
     max_operands: ClassVar[int | None] = 3
-    lhs_batch_dims: tuple[int, ...] = attribute("int_list", default=())
-    lhs_contracting_dims: tuple[int, ...] = attribute("int_list", default=())
-    rhs_batch_dims: tuple[int, ...] = attribute("int_list", default=())
-    rhs_contracting_dims: tuple[int, ...] = attribute("int_list", default=())
     lhs_ragged_dims: tuple[int, ...] = attribute("int_list", default=())
     rhs_group_dims: tuple[int, ...] = attribute("int_list", default=())
     operand_precision: tuple[str, ...] = attribute("precision", default=())
-
-    @property
-    def dimensions(self) -> DotDimensions:
-        return DotDimensions(
-            self.lhs_batch_dims, self.lhs_contracting_dims, self.rhs_batch_dims, self.rhs_contracting_dims
-        )
 
     @property
     def ragged(self) -> int:
@@ -337,7 +326,7 @@ class _RaggedLoop:
 
 
 @register
-class ScaledDot(ExecutableOp):
+class ScaledDot(DotOp):
     """A product of operands whose blocks along the contracting dimension carry a scale each.
 
     Shapes:  as dot; the scales have the rank of their operand, each size divides it; a scalar scale means none.
@@ -349,18 +338,8 @@ class ScaledDot(ExecutableOp):
     lowering: ClassVar[Lowering] = Lowering.EXPANSION
     min_operands: ClassVar[int] = 4
     max_operands: ClassVar[int | None] = 4
-    lhs_batch_dims: tuple[int, ...] = attribute("int_list", default=())
-    lhs_contracting_dims: tuple[int, ...] = attribute("int_list", default=())
-    rhs_batch_dims: tuple[int, ...] = attribute("int_list", default=())
-    rhs_contracting_dims: tuple[int, ...] = attribute("int_list", default=())
     operand_precision: tuple[str, ...] = attribute("precision", default=())
     algorithm: str | None = attribute("word", default=None)
-
-    @property
-    def dimensions(self) -> DotDimensions:
-        return DotDimensions(
-            self.lhs_batch_dims, self.lhs_contracting_dims, self.rhs_batch_dims, self.rhs_contracting_dims
-        )
 
     def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
         lhs, rhs = operands[:2]

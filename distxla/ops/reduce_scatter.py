@@ -11,7 +11,13 @@ import numpy as np
 from distxla.ir.attribute import attribute
 from distxla.ir.shape import Shape
 from distxla.ops.registry import register
-from distxla.ops.support.collective import RANK, ReducingCollective, one_or_tuple, reduce_in_order
+from distxla.ops.support.collective import (
+    RANK,
+    ReducingCollective,
+    one_or_tuple,
+    reduce_in_order,
+    require_one_dimension,
+)
 from distxla.ops.support.collective_movement import Movement
 from distxla.ops.support.evaluation import Evaluation
 
@@ -53,14 +59,7 @@ class ReduceScatter(ReducingCollective):
         return self.dimensions[0]
 
     def check_dimension(self, operands: Sequence[Shape]) -> None:
-        """C9."""
-        rank = min(operand.rank for operand in operands)
-        self.require(
-            len(self.dimensions) == 1 and 0 <= self.dimensions[0] < rank,
-            "C9",
-            f"dimensions={list(self.dimensions)} must be one dimension below {rank}",
-            at="dimensions",
-        )
+        require_one_dimension(self, "C9", self.dimensions, operands)
 
     def result_shape(self, operands: Sequence[Shape], size: int) -> Shape:
         self.check_dimension(operands)

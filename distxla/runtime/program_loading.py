@@ -27,11 +27,11 @@ from distxla.runtime.shared_image import without_image
 from distxla.runtime.stream_ends import LocalStreamMemory, StreamMemory
 from distxla.runtime.streams import Streams
 from distxla.runtime.unloading import Unloader
+from distxla.runtime.user_functions import RoutineFailure, pack
 
 if TYPE_CHECKING:
     from distxla.runtime.executable import Executable
     from distxla.runtime.fault_injection import Injection
-    from distxla.runtime.user_functions import RoutineFailure
 
 
 UNLOAD_S = 2.0  # for replicas to unload a program; a stopped one does it later
@@ -117,8 +117,6 @@ class Loader:
         whole = put(dataclasses.replace(program, steps=())) if self._hosts.agent_actors else None
         routines = None
         if executable.targets:
-            from distxla.runtime.user_functions import pack
-
             routines = put(pack(executable.targets))
         self.streams.load(number, program, executable.devices)
         self._tell_hosts(number, program)

@@ -1,6 +1,7 @@
 """The Ray actor of one device: opens memory, loads programs, and lets native code serve the driver's commands.
 
-It imports neither LLVM nor Ray at module level, and stays small: a replica is the worker process, NumPy, and code.
+It imports neither LLVM nor Ray at module level, nor the modules of faults and custom-calls, which few programs need. So
+it stays small: a replica is the worker process, NumPy, and code.
 """
 
 from __future__ import annotations

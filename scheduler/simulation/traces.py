@@ -34,6 +34,7 @@ class Ticket:
 
 
 Loops = tuple[tuple[Instruction, int | None], ...]  # outermost first, with the iteration, None where not counted
+Tickets = Ticket | dict[int, Ticket] | None  # that a value holds; by device where they differ
 
 
 @dataclass(eq=False, slots=True)
@@ -97,9 +98,7 @@ class Choice:
     branches: list[Trace]
     is_loop: bool = False
     # a loop's state: contexts before and after an iteration
-    carried: list[tuple[Ticket | dict[int, Ticket] | None, Ticket | dict[int, Ticket] | None]] = field(
-        default_factory=list
-    )
+    carried: list[tuple[Tickets, Tickets]] = field(default_factory=list)
     # for each device the ones that communicate with it in here; filled on demand
     circles: dict[int, frozenset[int]] = field(default_factory=dict)
 
@@ -139,4 +138,17 @@ def are_equal(one: Trace, other: Trace) -> bool:
     return True
 
 
-__all__ = ["Act", "Choice", "Decision", "Event", "Item", "Loops", "Split", "Ticket", "Trace", "are_equal", "events"]
+__all__ = [
+    "Act",
+    "Choice",
+    "Decision",
+    "Event",
+    "Item",
+    "Loops",
+    "Split",
+    "Ticket",
+    "Tickets",
+    "Trace",
+    "are_equal",
+    "events",
+]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from distxla.collectives.channels import is_end
 from distxla.collectives.signature import meaning, structure
@@ -21,7 +22,7 @@ from distxla.ops.support.collective_start_done import single_collective
 from distxla.ops.support.run_time_sizes import has_dynamic_dimensions
 from distxla.scheduler.simulation.call_summaries import CallSummaries
 from distxla.scheduler.simulation.communication import Communication, CommunicationSite
-from distxla.scheduler.simulation.counted_loops import differing_bound, passes_on, trip_count
+from distxla.scheduler.simulation.counted_loops import trip_count
 from distxla.scheduler.simulation.deferred import (
     CallFrame,
     Cases,
@@ -33,6 +34,7 @@ from distxla.scheduler.simulation.deferred import (
     term_of,
     uniformity_of,
 )
+from distxla.scheduler.simulation.loop_state import LoopState
 from distxla.scheduler.simulation.static_values import (
     Constant,
     Parts,
@@ -40,14 +42,10 @@ from distxla.scheduler.simulation.static_values import (
     Uniformity,
     Unknown,
     Value,
-    meet,
 )
 from distxla.scheduler.simulation.traces import Act, Choice, Decision, Event, Loops, Split, Ticket, Trace, are_equal
 from distxla.scheduler.simulation.value_queries import (
     all_leaves,
-    cause_in,
-    holds_ticket,
-    partition,
     tickets_of,
     uniformity_in,
 )
@@ -403,82 +401,52 @@ class Tracer:
         op = instruction.op
         assert isinstance(op, While)
         self._loops = (*self._loops, (instruction, None))
-        whole = instruction.shape
-        shapes = whole.elements if whole.elements is not None else (whole,)
-        elements = [Element(state, k, self.world.terms) if whole.is_tuple else state for k in range(len(shapes))]
-        kept = [
-            (whole.is_tuple and passes_on(self.module, instruction, k)) or holds_ticket(element)
-            for k, element in enumerate(elements)
-        ]
-        source = differing_bound(frame, instruction, elements) or instruction
-        causes = [cause_in(element) or source for element in elements]
-        assumed: list[Uniformity] = [
-            {} if keep else uniformity_in(e, devices) for e, keep in zip(elements, kept, strict=True)
-        ]
-        terms = self.world.terms
-        name = terms.fresh()
-        if not self._alone:
-            leaves = [leaf for element in elements for leaf in all_leaves(element)]
-            begins = [
-                None if uniformity_of(leaf) is None else term_of(leaf, terms) for leaf in leaves
-            ]  # None: each its own
-            name = terms.number("loop", self._past, meaning(self.module, instruction, (whole,)), *begins)
+        loop, terms = LoopState.of(frame, instruction, state, devices), self.world.terms
+        name = self._loop_name(instruction, loop)
+        general = partial(self._general, name)
         while True:
             self._past = terms.number("iteration", name)
-            general = [
-                element if keep else Given(self._general(shape, name, k, uniformity, causes[k]))
-                for k, (element, keep, shape, uniformity) in enumerate(
-                    zip(elements, kept, shapes, assumed, strict=True)
-                )
-            ]
-            given: Deferred = Given(Parts(tuple(general))) if whole.is_tuple else general[0]
-            before = self._left
+            given, before = loop.in_any_iteration(general), self._left
             goes_on = force(self._run(op.condition, [given], devices, []))
-            iteration_trace: Trace = []
-            after = self._run(op.body, [given], devices, iteration_trace)
-            self._run(op.condition, [after], devices, iteration_trace)
-            deciding = goes_on if isinstance(goes_on, Unknown) else None
-            results = [Element(after, k, self.world.terms) if whole.is_tuple else after for k in range(len(shapes))]
-            weaker = False
-            for k, keep in enumerate(kept):
-                if keep or assumed[k] is None:
-                    continue
-                found = meet([assumed[k], uniformity_in(results[k], devices)], devices)
-                if partition(found, devices) != partition(assumed[k], devices):
-                    assumed[k] = found
-                    causes[k] = cause_in(results[k]) or causes[k]
-                    weaker = True
-            if not weaker:
+            iteration: Trace = []
+            after = self._run(op.body, [given], devices, iteration)
+            self._run(op.condition, [after], devices, iteration)
+            results = loop.split(after)
+            if not loop.widen(results):
                 break
             self._left = before
         self._past = terms.number("after", name)
-        if count is not None:
-            deciding = Unknown(self.world.terms.number("count", count), {}, instruction)
-        elif deciding is None:
-            deciding = Unknown(self.world.terms.fresh(), uniformity_in(Given(goes_on), devices), source)
-        carried = [
-            (tickets_of(old), tickets_of(new))
-            for element, result in zip(elements, results, strict=True)
-            if holds_ticket(element)
-            for old, new in zip(all_leaves(element), all_leaves(result))
-            if isinstance(old, Ticket | PerDeviceConstant)
-        ]
-        if iteration_trace:
+        deciding = self._deciding(instruction, loop, goes_on, count)
+        carried = [*loop.carried(results)]
+        if iteration:
             into.append(
-                Choice(self._decision(instruction, deciding, count), [iteration_trace], is_loop=True, carried=carried)
+                Choice(self._decision(instruction, deciding, count), [iteration], is_loop=True, carried=carried)
             )
-        final = []
-        for k, (keep, shape) in enumerate(zip(kept, shapes, strict=True)):
-            if keep:
-                final.append(results[k])
-            else:
-                uniformity = meet([assumed[k], deciding.uniformity], devices)
-                final.append(Given(self._general(shape, name, ("after", k), uniformity, deciding.cause)))
-        return Given(Parts(tuple(final))) if whole.is_tuple else final[0]
+        return loop.after(results, deciding.uniformity, deciding.cause, general)
 
-    def _general(self, shape: Shape, name: int, part: object, uniformity: Uniformity, cause: Instruction) -> Value:
+    def _loop_name(self, instruction: Instruction, loop: LoopState) -> int:
+        """A number that is equal for equal loops that begin with equal states; of its own for a lone program."""
+        terms = self.world.terms
+        name = terms.fresh()
+        if self._alone:
+            return name
+        leaves = [leaf for element in loop.elements for leaf in all_leaves(element)]
+        begins = [
+            None if uniformity_of(leaf) is None else term_of(leaf, terms) for leaf in leaves
+        ]  # None: each its own
+        return terms.number("loop", self._past, meaning(self.module, instruction, (loop.whole,)), *begins)
+
+    def _deciding(self, instruction: Instruction, loop: LoopState, goes_on: Value, count: int | None) -> Unknown:
+        """The value that decides whether the loop runs another iteration. goes_on: of its condition."""
+        if count is not None:
+            return Unknown(self.world.terms.number("count", count), {}, instruction)
+        if isinstance(goes_on, Unknown):
+            return goes_on
+        return Unknown(self.world.terms.fresh(), uniformity_in(Given(goes_on), loop.devices), loop.source)
+
+    def _general(self, name: int, shape: Shape, part: object, uniformity: Uniformity, cause: Instruction) -> Value:
         if shape.elements is not None:
-            elements = (self._general(s, name, (part, k), uniformity, cause) for k, s in enumerate(shape.elements))
+            elements = (self._general(name, s, (part, k), uniformity, cause) for k, s in enumerate(shape.elements))
             return Parts(tuple(map(Given, elements)))
         return (
             Unknown(self.world.terms.number("state", name, part), uniformity, cause)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from distxla.ir.instruction import Instruction
 from distxla.scheduler.simulation.deferred import Deferred, force, leaf_values, pending, uniformity_of
 from distxla.scheduler.simulation.static_values import PerDeviceConstant, Uniformity, Value, first_cause, meet
-from distxla.scheduler.simulation.traces import Ticket
+from distxla.scheduler.simulation.traces import Ticket, Tickets
 
 
-def tickets_of(value: Value) -> Ticket | dict[int, Ticket] | None:
+def tickets_of(value: Value) -> Tickets:
     """The transfers that a context names."""
     if isinstance(value, Ticket):
         return value

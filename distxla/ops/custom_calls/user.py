@@ -7,6 +7,7 @@ A module's text names a target only. The process that runs the module defines th
 from __future__ import annotations
 
 import ctypes
+import traceback
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -130,8 +131,6 @@ class PythonTarget(UserTarget):
         except DistxlaError:
             raise
         except Exception as error:
-            import traceback
-
             summary = traceback.format_exception_only(error)[-1].strip()
             failure = ExecutionError(f'custom-call {call.instruction.name}: "{self.name}" raised {summary}')
             failure.add_note("".join(traceback.format_exception(error)).rstrip())

@@ -12,6 +12,7 @@ import numpy as np
 
 from distxla.ir.attribute import attribute
 from distxla.ir.mixed_precision import Computed, in_type_of
+from distxla.ir.op import Op
 from distxla.ir.replica_groups import GroupMode, ReplicaGroups, device_groups
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ir.unwritten import empty
@@ -317,8 +318,26 @@ def ring_chunks(bounds: Sequence[int], dimension_sizes: Sequence[int], members: 
     return np.asarray(whole[tuple(slice(dimension_size) for dimension_size in dimension_sizes)])
 
 
+def require_one_dimension(op: Op, rule: str, dimensions: Sequence[int], operands: Sequence[Shape]) -> None:
+    """Require `dimensions` to name one dimension, which every operand has."""
+    rank = min(operand.rank for operand in operands)
+    op.require(
+        len(dimensions) == 1 and 0 <= dimensions[0] < rank,
+        rule,
+        f"dimensions={list(dimensions)} must be one dimension below {rank}",
+        at="dimensions",
+    )
+
+
 def _list(shapes: Sequence[Shape]) -> str:
     return ", ".join(map(str, shapes))
 
 
-__all__ = ["GlobalIdsCollective", "GroupedCollective", "ReducingCollective", "one_or_tuple", "reduce_in_order"]
+__all__ = [
+    "GlobalIdsCollective",
+    "GroupedCollective",
+    "ReducingCollective",
+    "one_or_tuple",
+    "reduce_in_order",
+    "require_one_dimension",
+]

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from distxla.ir.attribute import attribute
 from distxla.ir.element_type import ElementType
 from distxla.ir.op import Op
 from distxla.ir.shape import Shape
+from distxla.ops.support.executable import ExecutableOp
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,3 +125,19 @@ def check_result_type(op: Op, result: Shape, lhs: Shape, rhs: Shape, *, rule: st
         f"{lhs.dtype} times {rhs.dtype} can't give {result.dtype}",
         at="shape",
     )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class DotOp(ExecutableOp):
+    """What the opcodes with dot's dimension numbers have in common."""
+
+    lhs_batch_dims: tuple[int, ...] = attribute("int_list", default=())
+    lhs_contracting_dims: tuple[int, ...] = attribute("int_list", default=())
+    rhs_batch_dims: tuple[int, ...] = attribute("int_list", default=())
+    rhs_contracting_dims: tuple[int, ...] = attribute("int_list", default=())
+
+    @property
+    def dimensions(self) -> DotDimensions:
+        return DotDimensions(
+            self.lhs_batch_dims, self.lhs_contracting_dims, self.rhs_batch_dims, self.rhs_contracting_dims
+        )

@@ -8,6 +8,7 @@ import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from distxla.collectives.protocols import control_block as control
@@ -148,8 +149,6 @@ def require_alike(mine: Facts, theirs: Facts, name: str) -> None:
 
 @cache
 def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
     try:
         return version("distxla")
     except PackageNotFoundError:
