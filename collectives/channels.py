@@ -137,14 +137,14 @@ def payload_of(instruction: Instruction) -> Shape:
 def pair_up(
     programs: Sequence[Program], replicas: int, partitions: int, *, compiled: bool = False
 ) -> tuple[Transfer, ...]:
-    """Everything that is sent in a run of these programs on disjoint devices of a world of that size.
+    """The transfers in a run of these programs on disjoint devices of a world of that size.
 
     compiled: the programs' computations are expanded where they are called, so that a send or recv of the text may
     occur in several places.
 
-    Raises, located at one of the instructions concerned, DeadlockError where a send or a recv has no counterpart,
-    CollectiveMismatchError where they are of other shapes, and VerificationError where one has more than one, where
-    pairs are impossible, or both sides disagree in bounds.
+    Errors are located at one of the instructions concerned: DeadlockError where a send or a recv has no counterpart,
+    CollectiveMismatchError where their shapes differ, and VerificationError where one has several counterparts, where
+    pairs are impossible, or where both sides disagree in bounds.
     """
     apart = replicas > 1 and partitions > 1
     found = joined(_by_key(programs), apart=apart)

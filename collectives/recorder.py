@@ -8,11 +8,13 @@ was in when its wait was released or the round failed; such a one is never copie
 Times are readings of the cycle counter, which all cores of a host have in common. The record has two
 moments in both that counter and CLOCK_MONOTONIC (R_CLOCK), from which reading makes nanoseconds.
 
-Reading the clock takes longer than all the rest. A device that waits reads it anyway. Otherwise a device reads it at
-the begin of an event if since its last reading there was a step that may take more than a microsecond, or about
-LOOK_EVERY events, and at both ends of one that moves LARGE_BYTES, that belongs to a program compiled for traces, or
-while a trace is taken. Events in between have the time of the last reading, so times are never late, and early by some
-microseconds at most.
+Reading the clock takes longer than all the rest. A device that waits reads it anyway. Otherwise a device reads it
+
+* at the begin of an event, if since its last reading there was a step that may take more than a microsecond, or about
+  LOOK_EVERY events;
+* at both ends of an event, if it moves LARGE_BYTES, if its program was compiled for traces, or if a trace is taken.
+
+Other events have the time of the last reading, so times are never late, and early by some microseconds at most.
 
 Event n (from 0) is at ring + (n & mask) * EVENT_BYTES. Reading needs no lock: an event that is overwritten during the
 read is known by its number.

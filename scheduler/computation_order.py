@@ -12,9 +12,9 @@ Otherwise the order is chosen in two steps, computation by computation, called o
    would cost more, the order stays.
 
 Both keep all edges: operands, control predecessors, and the order of effects, which ir/effects_order.py explains:
-instructions that begin a round or a transfer, and those that others wait for, stay in the order of the text, so devices
-that run one module, or modules whose order was decided together, meet as they would in that order. Only the ends of
-rounds and of sends, which no device waits for, move: behind others.
+instructions that begin a round or a transfer, and those that others wait for, stay in the order of the text. So devices
+meet as they would in that order, if they run one module, or modules whose order was decided together. Only the ends of
+rounds and of sends move, behind others: no device waits for them.
 """
 
 from __future__ import annotations

@@ -2,13 +2,13 @@
 
 It does for groups with members on several hosts what the last arriver does in a group on one host. Devices here
 enqueue a round when all local members have arrived (collectives/protocols/proxy_queue.py). The proxy then tells the
-group's other hosts that it is ready; when all are, and all run the same instruction, each sends the others the parts
-that they need of its members' operands, straight from their memory and straight into that of the members that get them
-(round_plan.py, group_round.py). At the end it stores the round's phase as a member would, and wakes.
+group's other hosts that it is ready. When all are, and all run the same instruction, each sends the others the parts of
+its members' operands that they need (round_plan.py, group_round.py), directly from the memory of one member into that
+of the other. At the end it stores the round's phase as a member would, and wakes.
 
-A host may be ahead of another one by as many rounds of a group as may be in flight at a time; nothing but READY, with
-at most EAGER_BYTES of payload, is ever sent to a host that has not said that it is ready, so all data that arrives has
-a place to go. Frames carry the number of the epoch: those from before a failed call are dropped.
+A host may be ahead of another one by as many rounds of a group as may be in flight at a time. A host that has not said
+that it is ready is sent nothing but READY, with at most EAGER_BYTES of payload, so all data that arrives has a place to
+go. Frames carry the number of the epoch: those from before a failed call are dropped.
 """
 
 from __future__ import annotations

@@ -283,8 +283,8 @@ def place_shared(buffers: list[Buffer], groups: Sequence[tuple[tuple[int, ...], 
 def _offsets(buffers: Sequence[Buffer]) -> tuple[list[int], int]:
     """Each buffer's offset, and the bytes that all of them need.
 
-    At first in the order of time, which is quick, and where that takes more than the bytes alive at once, the largest
-    first, which mostly takes no more.
+    First placed in the order of time, which is quick. Where that takes more than the bytes alive at once, they are
+    placed with the largest first, which mostly takes no more.
     """
     sizes = [(buffer.size + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT for buffer in buffers]
     in_time = _offsets_in_time(buffers, sizes)
