@@ -95,11 +95,11 @@ def _halves(name: str, devices: int, count: int) -> Checked:
     return _one(name, devices, _entry(lines, value))
 
 
-def _turns(name: str, devices: int, count: int) -> Checked:
+def _iterations(name: str, devices: int, count: int) -> Checked:
     return _one(name, devices, _loop([_reduce("u", "v")], str(count)))
 
 
-def _loop(body: Sequence[str], turns: str) -> str:
+def _loop(body: Sequence[str], iterations: str) -> str:
     state = f"(s32[], {SHAPE})"
     lines = "\n".join(f"  {line}" for line in body)
     return f"""HloModule checked
@@ -115,7 +115,7 @@ def _loop(body: Sequence[str], turns: str) -> str:
 more {{
   q = {state} parameter(0)
   i = s32[] get-tuple-element(q), index=0
-  n = s32[] constant({turns})
+  n = s32[] constant({iterations})
   ROOT c = pred[] compare(i, n), direction=LT
 }}
 ENTRY main {{
@@ -283,7 +283,7 @@ SHAPES: dict[str, Callable[[str, int, int], Checked]] = {
     "groups of a mesh": _meshes,
     "permutes, each of another distance": _permutes,
     "starts and dones": _halves,
-    "turns of a loop": _turns,
+    "iterations of a loop": _iterations,
     "transfers round a ring": _transfers,
     "transfers down a pipeline": _pipeline,
     "down a pipeline and up": _there_and_back,

@@ -40,14 +40,14 @@ def test_frames_arrive_as_they_were_sent(listener, accepted):
     mine, theirs = join(listener, accepted)
     data = np.random.default_rng(1).integers(0, 256, 9_000_001, np.uint8)
     parts = [memoryview(data[a:b]) for a, b in ((0, 0), (0, 5), (5, 8_000_000), (8_000_000, 9_000_001))]
-    landed = np.zeros_like(data)
+    received = np.zeros_like(data)
     sender = threading.Thread(target=lambda: (mine.send(Note(), parts), mine.send(WIDEST)))
     sender.start()
     assert (theirs.receive(), theirs.length) == (Note(), len(data))
-    theirs.receive_into(memoryview(landed))
+    theirs.receive_into(memoryview(received))
     assert (theirs.receive(), theirs.length) == (WIDEST, 0)
     sender.join()
-    np.testing.assert_array_equal(landed, data)
+    np.testing.assert_array_equal(received, data)
 
 
 def test_unwanted_payloads_can_be_skipped_and_taken_whole(listener, accepted):
@@ -82,14 +82,14 @@ def test_what_the_kernel_does_not_take_at_once_is_left_to_send(listener, accepte
     parts = mine.seal(Note(), [payload])
     rest = mine.send_parts(parts, wait=False)
     assert rest
-    landed = bytearray(len(payload))
+    received = bytearray(len(payload))
     sender = threading.Thread(target=lambda: mine.send_parts(rest))
     sender.start()
     theirs.receive()
-    assert theirs.length == len(landed)
-    theirs.receive_into(memoryview(landed))
+    assert theirs.length == len(received)
+    theirs.receive_into(memoryview(received))
     sender.join()
-    assert landed == payload
+    assert received == payload
 
 
 def test_frames_beyond_the_limit_and_garbage_are_errors(listener, accepted):
@@ -170,15 +170,15 @@ def test_payloads_are_taken_in_parts_of_any_size(listener, accepted):
     sender = threading.Thread(target=mine.send, args=(Note(), parts))
     sender.start()
     theirs.receive()
-    landed = np.zeros_like(data)
+    received = np.zeros_like(data)
     begin = 0
     for size in (1, 16, RECORD_BYTES, RECORD_BYTES - 20, len(data)):
         end = min(begin + size, len(data))
-        theirs.receive_into(memoryview(landed[begin:end]))
+        theirs.receive_into(memoryview(received[begin:end]))
         begin = end
     sender.join()
     assert begin == theirs.length
-    np.testing.assert_array_equal(landed, data)
+    np.testing.assert_array_equal(received, data)
 
 
 def test_memory_that_changes_while_it_is_sent_is_no_damage(listener, accepted):

@@ -63,7 +63,7 @@ def _reduced(x: ScalarExpr) -> tuple[ScalarExpr, ScalarExpr]:
 
 
 def _power_of_two(n: ScalarExpr) -> ScalarExpr:
-    """2.0 ** n for an integer lane within the exponents of normal numbers."""
+    """2.0 ** n for an integer within the exponents of normal numbers."""
     mantissa, bias = (23, 127) if n.width == 32 else (52, 1023)
     return (n + bias).shl(mantissa).float_of_bits()
 

@@ -64,7 +64,7 @@ class ScalarExpr:
         return ScalarExpr(self.builder, value)
 
     def constant(self, number: Any) -> ScalarExpr:
-        """`number` as a lane of this lane's type."""
+        """`number` as an expression of this one's type."""
         return ScalarExpr(
             self.builder, float_constant(self.type, number) if self.is_float else ir.Constant(self.type, int(number))
         )
@@ -171,7 +171,7 @@ class ScalarExpr:
         return self.of(self.builder.fcmp_unordered("uno", self.value, self.value))
 
     def select(self, on_true: ScalarExpr | float, on_false: ScalarExpr | float) -> ScalarExpr:
-        """This i1 chooses; at least one side is a lane."""
+        """This i1 chooses; at least one side is an expression."""
         kind = on_true if isinstance(on_true, ScalarExpr) else on_false
         assert isinstance(kind, ScalarExpr)
         return self.of(self.builder.select(self.value, kind._other(on_true), kind._other(on_false)))

@@ -55,7 +55,7 @@ AROUND = f"""r = (SHAPE, u32[], token[]) recv(t), channel_id=1, {PAIRS}
   s = (SHAPE, u32[], token[]) send(v, t), channel_id=1, {PAIRS}
   rd = (SHAPE, token[]) recv-done(r), channel_id=1
   sd = token[] send-done(s), channel_id=1"""
-SIZES = [1, 5000, 300_000]  # in the message, in the message, staged
+SIZES = [1, 5000, 300_000]  # eager, eager, through a bounce buffer
 
 
 def text(body: str, size: int) -> str:
