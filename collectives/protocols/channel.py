@@ -136,6 +136,11 @@ def slot_bytes(payload: Shape) -> int:
     return M_PAYLOAD + (size if size <= EAGER_BYTES else 0)
 
 
+def slot_of(transfer: int, slot: int) -> int:
+    """Offset in a pair's state of a transfer's slot. transfer: from 0.  slot: bytes of a slot."""
+    return C_SLOTS + transfer % RING * slot
+
+
 def pair_bytes(slot: int) -> int:
     """Bytes of a pair's state with slots of that size."""
     return C_SLOTS + RING * slot

@@ -98,8 +98,10 @@ R_ITERATIONS = _R.u32(
     count=LOOP_DEPTHS,
 )
 # bytes 128..191: where it is
-R_STATE = _R.u32(128, "state", DEVICE, Order.RELEASE, "DeviceState; seq_cst before it sleeps")
-R_PID = _R.u32(136, "pid", DRIVER, Order.PLAIN, "of its process")
+R_STATE = _R.u32(
+    128, "state", "its device; host when it has ended", Order.RELEASE, "DeviceState; seq_cst before it sleeps"
+)
+R_PID = _R.u32(136, "pid", DEVICE, Order.PLAIN, "of its process")
 R_WAITS_FOR = _R.i32(140, "waits for", DEVICE, Order.PLAIN, "device it waits for, or WAITS_FOR_*")
 R_WAIT_WORD = _R.u64(144, "wait word", DEVICE, Order.PLAIN, "offset of the futex word it sleeps on, 0 if none")
 R_WAIT_VALUE = _R.u32(152, "wait value", DEVICE, Order.PLAIN, "it sleeps while the word has this value")

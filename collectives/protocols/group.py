@@ -64,6 +64,21 @@ def round_bytes(members: int) -> int:
     return E_SLOTS + members * SLOT_BYTES
 
 
+def begun_of(position: int) -> int:
+    """Offset in a group's state of a member's counter."""
+    return G_BEGUN + position * LINE
+
+
+def area_of(index: int, members: int) -> int:
+    """Offset in a group's state of one of its ROUNDS areas."""
+    return begun_of(members) + index * round_bytes(members)
+
+
+def slot_of(position: int) -> int:
+    """Offset in a round's area of a member's slot."""
+    return E_SLOTS + position * SLOT_BYTES
+
+
 def group_bytes(members: int) -> int:
     """State of a group that meets in rounds."""
-    return G_BEGUN + members * LINE + ROUNDS * round_bytes(members)
+    return area_of(ROUNDS, members)

@@ -43,6 +43,7 @@ class Word(int):
 
     bits: its width.  writer: its writer while programs run.  futex: waiters sleep on it.  count: of an array, its
     words; 0: as many as the instance has.  reset: it is also stored plainly by a writer that is alone with it.
+    is_ordered: whether it is no plain one.
     """
 
     area: Area
@@ -55,6 +56,7 @@ class Word(int):
     futex: bool
     count: int
     reset: bool
+    is_ordered: bool
 
     @property
     def kind(self) -> str:
@@ -197,6 +199,7 @@ class Area:
         word = Word(at)
         word.area, word.name, word.bits, word.signed, word.writer, word.order = self, name, bits, signed, by, order
         word.meaning, word.futex, word.count, word.reset = meaning, futex, count, reset
+        word.is_ordered = order is not Order.PLAIN
         if at % (bits // 8):
             raise InternalError(f"{self.name}: {name} at {at} is not aligned")
         self._require_free(at, word.end, name)

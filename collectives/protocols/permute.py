@@ -80,6 +80,22 @@ P_RING = PAIR.part(128, "ring", MESSAGE, "message r in slot r % RING", count=RIN
 PAIR_BYTES = PAIR.size
 
 
+def message_of(position: int, slot: int) -> int:
+    """Offset in a permute's state of a slot in the ring of the pair whose target is at this position."""
+    return position * PAIR_BYTES + P_RING + slot * MESSAGE_BYTES
+
+
+def pair_at(place: int) -> int:
+    """Offset in a permute's state of the pair that an offset is in."""
+    return place // PAIR_BYTES * PAIR_BYTES
+
+
+def message_at(place: int) -> int | None:
+    """Offset in a permute's state of the message that an offset is in; None for a word of the pair itself."""
+    ring = pair_at(place) + P_RING
+    return None if place < ring else place - (place - ring) % MESSAGE_BYTES
+
+
 def pairs_bytes(members: int) -> int:
     """State of a group whose members send to one another in pairs."""
     return members * PAIR_BYTES

@@ -33,6 +33,12 @@ Q_ENTRY = QUEUE.u64(0, "entries", "devices; proxy empties", Order.RELEASE, "one 
 REDUCE_RUN = "distxla_reduce_run"
 
 
+def parts_of(entry: int) -> tuple[int, int, int]:
+    """(offset in the control block, kind of the event, its number) of an entry."""
+    place = entry & 0xFFFFFFFF
+    return place & ~EVENT_MASK, place & EVENT_MASK, entry >> 32
+
+
 class ProxyEvent(IntEnum):
     """The kind of an event at an entry's offset."""
 

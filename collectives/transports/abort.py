@@ -14,6 +14,6 @@ def abort(block: ControlBlock, device: int | None = None) -> None:
     device: one to be marked as gone.
     """
     if device is not None:
-        block.words[(control.record_offset(device) + control.R_STATE) // 4] = control.DeviceState.GONE
-    block.words[control.H_ABORT // 4] = Status.ABORTED
+        block.store(control.R_STATE, control.DeviceState.GONE, control.record_offset(device))
+    block.store(control.H_ABORT, Status.ABORTED)
     wake_all(block.segment.address + control.H_DONE)

@@ -1,37 +1,97 @@
-"""Shared words as Python reads and publishes them: by emitted code, with acquire and release order."""
+"""Shared words as Python reads and writes them: each in the order that collectives/protocols/ declares."""
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from functools import partial
+from struct import Struct
 
-from distxla.collectives.protocols.shared_access import PUBLISH, PUBLISH_LONG, READ, READ_LONG
-from distxla.compiler.artifact import CompiledProgram
-from distxla.targets.registry import load_image
-
-# PYFUNCTYPE: they take nanoseconds, so the interpreter's lock stays with the caller
-_READ = ctypes.PYFUNCTYPE(ctypes.c_uint32, ctypes.c_void_p)
-_PUBLISH = ctypes.PYFUNCTYPE(None, ctypes.c_void_p, ctypes.c_uint32)
-_READ_LONG = ctypes.PYFUNCTYPE(ctypes.c_uint64, ctypes.c_void_p)
-_PUBLISH_LONG = ctypes.PYFUNCTYPE(None, ctypes.c_void_p, ctypes.c_uint64)
+from distxla.collectives.protocols.layout import Order, Word
+from distxla.errors import InternalError
+from distxla.targets.registry import atomics
 
 
 class SharedWords:
-    """Words at addresses of this process, aligned.
+    """The words in a piece of shared memory, by their declarations. All values are unsigned.
 
-    read, read_long: the u32 or u64 at an address; all writes before its publication are visible.
-    publish, publish_long: store a value at an address, after all earlier writes.
+    `at` is where a word's area begins, in bytes from the begin of the memory.
     """
 
-    def __init__(self, program: CompiledProgram) -> None:
-        """program: the linked loops of a call (serve.py)."""
-        # mapped for this object alone: ends of streams are asked, and answer, after their cluster was closed
-        self._image = support = load_image(program)
-        self.read: Callable[[int], int] = _READ(support.address_of(READ))
-        self.publish: Callable[[int, int], None] = _PUBLISH(support.address_of(PUBLISH))
-        self.read_long: Callable[[int], int] = _READ_LONG(support.address_of(READ_LONG))
-        self.publish_long: Callable[[int, int], None] = _PUBLISH_LONG(support.address_of(PUBLISH_LONG))
+    def __init__(self, view: memoryview) -> None:
+        """view: the whole memory, writable, its begin aligned to 8 bytes."""
+        self.view = view
+        self._memory = view.obj  # stays mapped as long as this object
+        self.address = ctypes.addressof(ctypes.c_char.from_buffer(view))
+        self.size = view.nbytes
+        self.atomics = atomics()
+        self._read, self._read_long = self.atomics.read, self.atomics.read_long
+        self._words = view.cast("I")
+        self._longs = view.cast("Q")
 
-    def __del__(self) -> None:
-        if hasattr(self, "_image"):
-            self._image.close()
+    def load(self, word: Word, at: int = 0) -> int:
+        """A word's value; of one that is not plain with acquire order."""
+        if word.is_ordered:
+            return (
+                self._read(self.address + at + word) if word.bits == 32 else self._read_long(self.address + at + word)
+            )
+        return self._words[(at + word) // 4] if word.bits == 32 else self._longs[(at + word) // 8]
+
+    def load_at(self, place: int) -> int:
+        """The u32 at an offset, whatever stands there, with acquire order: a word that devices sleep on."""
+        return self._read(self.address + place)
+
+    def fence(self) -> None:
+        """All that was loaded before was loaded before what is loaded from here on, plainly too."""
+        self.atomics.fence()
+
+    def load_own(self, word: Word, at: int = 0) -> int:
+        """A u32's value, plainly: of a word that only this process writes."""
+        return self._words[(at + word) // 4]
+
+    def store(self, word: Word, value: int, at: int = 0) -> None:
+        """Write a word in its order. InternalError for one that may only be changed by read-modify-write."""
+        if not word.is_ordered:
+            self.reset(word, value, at)
+        elif word.order is Order.UPDATED or (word.order is Order.FENCED and word.bits != 32):
+            raise InternalError(f"{word.area.name}: {word.name}, of {word.order.value} order, is not stored by Python")
+        elif word.order is Order.FENCED:
+            self.atomics.publish_fenced(self.address + at + word, value)
+        else:
+            (self.atomics.publish if word.bits == 32 else self.atomics.publish_long)(self.address + at + word, value)
+
+    def reset(self, word: Word, value: int, at: int = 0) -> None:
+        """Write a word plainly while nobody else uses it: another word publishes it. InternalError where it is not
+        declared plain or `reset`."""
+        if word.is_ordered and not word.reset:
+            raise InternalError(f"{word.area.name}: {word.name} is written with {word.order.value} order, not plainly")
+        if word.bits == 32:
+            self._words[(at + word) // 4] = value
+        else:
+            self._longs[(at + word) // 8] = value
+
+    def row(self, row: Struct, first: Word, at: int = 0) -> Callable[..., None]:
+        """A function that writes adjacent words plainly, as `reset` does. row: `layout.packed` of the words, of which
+        `first` is the first."""
+        return partial(row.pack_into, self.view, at + first)
+
+    def configure(self, place: int, value: int) -> None:
+        """Write the u32 at an offset, whatever stands there, plainly: while no device runs."""
+        self._words[place // 4] = value
+
+    def close(self) -> None:
+        """Let the memory go; twice is fine."""
+        for view in (self._words, self._longs, self.view):
+            view.release()
+
+
+class CopiedWords:
+    """Words in a copy of a piece of shared memory, by their declarations. begin: where the piece began."""
+
+    def __init__(self, copy: bytes, begin: int) -> None:
+        self._copy, self._begin = copy, begin
+
+    def load(self, word: Word, at: int = 0) -> int:
+        """A word's value, unsigned."""
+        place = at + word - self._begin
+        return int.from_bytes(self._copy[place : place + word.bits // 8], "little")

@@ -12,6 +12,7 @@ from distxla.collectives.channels import Program, pair_up
 from distxla.collectives.protocols import channel as state
 from distxla.collectives.protocols.control_block import H_ABORT
 from distxla.collectives.transfer import Route, Transfer
+from distxla.collectives.transports.shared_words import CopiedWords, SharedWords
 from distxla.compiler.artifact import CommunicatorSpec, CompiledProgram
 from distxla.errors import ClusterError, DistxlaError
 from distxla.machine.heap import Block
@@ -45,16 +46,16 @@ class Channels:
     def __init__(
         self,
         communicators: Communicators,
-        words: Sequence[int],
+        block: SharedWords,
         allocate: Callable[[int], Block],
         replicas: int,
         partitions: int,
         hosts: Sequence[range],
     ) -> None:
-        """words: the control block's u32s.  allocate: bytes at one offset of all devices' memory.
+        """block: the control block.  allocate: bytes at one offset of all devices' memory.
         hosts: the devices of each host, the driver's first."""
         self._communicators = communicators
-        self._words, self._allocate = words, allocate
+        self._block, self._allocate = block, allocate
         self._counts, self._hosts = (replicas, partitions), hosts
         devices = tuple(range(replicas * partitions))
         self._directory = CommunicatorSpec(state.DIRECTORY_KEY, (devices,), (state.DIRECTORY_BYTES,))
@@ -217,22 +218,21 @@ class Channels:
         """
         with contextlib.suppress(DistxlaError):  # the host is lost, or does not answer
             while pair.hosts[0] != pair.hosts[1] and (left := end - time.monotonic()) > 0:
-                if self._is_settled(pair, of_source_s=left) or self._words[H_ABORT // 4]:
+                if self._is_settled(pair, of_source_s=left) or self._block.load(H_ABORT):
                     return
                 time.sleep(0.0005)
 
     def _is_settled(self, pair: Pair, *, of_source_s: float | None = None) -> bool:
         """of_source_s: as the source's host sees it, which is asked for so many seconds at most."""
-        words, begin = self._words, pair.offset
+        words: SharedWords | CopiedWords = self._block
         if 0 not in pair.hosts or (of_source_s is not None and pair.hosts[0] != 0):  # the driver's host doesn't know it
             size = state.pair_bytes(pair.slot_bytes)
-            words, begin = self._communicators.read(pair.hosts[0], begin, size, of_source_s), 0
-        sends = words[(begin + state.C_SENDS) // 4]
-        if sends != words[(begin + state.C_RECVS) // 4]:
+            words = self._communicators.read(pair.hosts[0], pair.offset, size, of_source_s)
+        sends = words.load(state.C_SENDS, pair.offset)
+        if sends != words.load(state.C_RECVS, pair.offset):
             return False
-        first = begin + state.C_SLOTS + state.W_TAKEN
         return all(
-            words[(first + transfer % state.RING * pair.slot_bytes) // 4] == transfer + 1
+            words.load(state.W_TAKEN, pair.offset + state.slot_of(transfer, pair.slot_bytes)) == transfer + 1
             for transfer in range(max(0, sends - state.RING), sends)
         )
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from distxla.collectives.transports.control_block import ControlBlock
+from distxla.collectives.transports.shared_words import CopiedWords
 from distxla.collectives.transports.transport import Restart
 from distxla.compiler.artifact import CommunicatorSpec
 from distxla.machine.heap import Block
@@ -115,7 +116,7 @@ class Communicators:
         for word, value in enumerate(values, offset // 4):
             if known.get(word) != value:
                 if index == 0:
-                    self._block.words[word] = value
+                    self._block.configure(4 * word, value)
                 else:
                     self._told.add(index)
                     self._remotes[index].control_write(4 * word, value.to_bytes(4, "little"))
@@ -137,11 +138,11 @@ class Communicators:
         self._block.segment.bytes[offset : offset + size] = 0
         for word in range(offset // 4, (offset + size) // 4):
             if word in self._configured:
-                self._block.words[word] = self._configured[word]
+                self._block.configure(4 * word, self._configured[word])
 
-    def read(self, index: int, offset: int, size: int, seconds: float | None = None) -> Sequence[int]:
-        """The u32 words of a state as they are on another host; blocks. Raises as `Host.control_read`."""
-        return memoryview(self._remotes[index].control_read(offset, size, seconds)).cast("I")
+    def read(self, index: int, offset: int, size: int, seconds: float | None = None) -> CopiedWords:
+        """The words of a state as they are on another host; blocks. Raises as `Host.control_read`."""
+        return CopiedWords(self._remotes[index].control_read(offset, size, seconds), offset)
 
     def await_others(self) -> None:
         """Block until the other hosts have written the configured or cleared words: devices elsewhere may begin to

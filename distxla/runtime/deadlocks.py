@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from distxla.collectives.protocols import control_block as control
 from distxla.collectives.protocols import group as group_words
 from distxla.collectives.protocols import permute as permute_words
-from distxla.collectives.protocols import rounds as round_words
 from distxla.collectives.transports.control_block import ControlBlock
 from distxla.compiler.artifact import CommunicatorSpec, CompiledProgram
 from distxla.diagnosis.graph import Clauses, Deadlock, all_of, find_deadlock
@@ -198,19 +197,20 @@ class Deadlocks:
         if view is None:
             return None
         record = control.record_offset(device)
-        if view.word(record + control.R_STATE) != control.DeviceState.WAITING:
+        if view.load(control.R_STATE, record) != control.DeviceState.WAITING:
             return None
-        place, value = view.long(record + control.R_WAIT_WORD), view.word(record + control.R_WAIT_VALUE)
-        if place == 0 or view.word(place) != value:
+        place, value = view.load(control.R_WAIT_WORD, record), view.load(control.R_WAIT_VALUE, record)
+        if place == 0 or view.load_at(place) != value:
             return None
-        number, index = view.word(record + control.R_PROGRAM), view.word(record + control.R_SITE)
-        program, round_ = programs.get(number), view.long(record + control.R_ROUND)
+        number, index = view.load(control.R_PROGRAM, record), view.load(control.R_SITE, record)
+        program, round_ = programs.get(number), view.load(control.R_ROUND, record)
         if program is None or index >= len(program.sites):
             return None
-        run, waits_for = view.word(record + control.R_RUN), view.word(record + control.R_WAITS_FOR)
-        if (view.long(record + control.R_WAIT_WORD), view.word(record + control.R_WAIT_VALUE)) != (place, value):
+        run, waits_for = view.load(control.R_RUN, record), view.load(control.R_WAITS_FOR, record)
+        view.fence()
+        if (view.load(control.R_WAIT_WORD, record), view.load(control.R_WAIT_VALUE, record)) != (place, value):
             return None  # of another wait
-        if view.word(place) != value:
+        if view.load_at(place) != value:
             return None  # words never have an earlier value again: so all of this was read during one wait
         where = (device, number, index, run, round_, place, value)
         spec = program.communicators[program.sites[index].communicator]
@@ -231,7 +231,7 @@ class Deadlocks:
                 member
                 for position, member in enumerate(group)
                 if (view := self._views.get(member)) is not None
-                and view.long(offset + group_words.G_BEGUN + position * round_words.LINE) < round_
+                and view.load(group_words.G_MEMBER_BEGUN, offset + group_words.begun_of(position)) < round_
             )
             self._missing[offset, round_] = found
         return found
@@ -255,23 +255,23 @@ class Deadlocks:
             return False
         if theirs is self._views[device]:
             return True
-        if theirs.word(place) != value:
+        if theirs.load_at(place) != value:
             return False
         if not spec.pairs:
             return True
         offset, _ = self._group_of(spec, device)
         if offset is None:
             return False
-        pair = offset + (place - offset) // permute_words.PAIR_BYTES * permute_words.PAIR_BYTES
-        if (place - pair - permute_words.P_RING) % permute_words.MESSAGE_BYTES != permute_words.M_TAKEN:
+        message = permute_words.message_at(place - offset)
+        if message is None or place - offset - message != permute_words.M_TAKEN:
             return True
-        if self._views[device].word(place - permute_words.M_TAKEN + permute_words.M_LEAVES) == 0:
+        if self._views[device].load(permute_words.M_LEAVES, offset + message) == 0:
             return True  # the source waits for the target to take a small message, which only that does
         # the source waits: proxies take a large message out of its operand as soon as the target has begun the round
         number = round_ - 1
         if value < number // permute_words.RING:
             number -= permute_words.RING
-        return theirs.long(pair + permute_words.P_READY) <= number
+        return theirs.load(permute_words.P_READY, offset + permute_words.pair_at(place - offset)) <= number
 
 
 __all__ = ["BlockedWait", "Deadlocks", "Stuck"]

@@ -65,8 +65,8 @@ class Loader:
         self._unloader = Unloader(unload)
         self.streams = Streams(hosts.local.control.carve, heap.allocate, self._stream_memory, self._unusable)
         self.communicators = Communicators(hosts.local.control, self.streams, hosts.remotes)
-        words = hosts.local.control.words
-        self.channels = Channels(self.communicators, words, heap.allocate, replicas, partitions, hosts.devices)
+        control = hosts.local.control
+        self.channels = Channels(self.communicators, control, heap.allocate, replicas, partitions, hosts.devices)
         self.dispatcher = Dispatcher(hosts, self.communicators, self.streams, self._routine_failure)
 
     def inject(self, injection: Injection, executables: Sequence[Executable]) -> None:
@@ -225,7 +225,7 @@ class Loader:
             if device in remote.devices:
                 return RemoteStreamMemory(remote, device)
         local = self._hosts.local
-        return LocalStreamMemory(local.control.segment.bytes, local.memories[device], local.shared)
+        return LocalStreamMemory(local.control.segment.bytes, local.memories[device])
 
     def _unusable(self) -> DistxlaError | None:
         """The error for waits at a stream, if no call is possible any more."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from distxla.collectives.protocols import control_block as control
+from distxla.collectives.protocols.layout import Word
 from distxla.collectives.transports.control_block import ControlBlock
 from distxla.runtime.hosts.remote import RemoteHost
 
@@ -15,11 +16,14 @@ PATIENCE_S = 1.0  # with a host that is asked; a call's time limit must not wait
 class View(Protocol):
     """The control block of a host."""
 
-    def word(self, offset: int) -> int:
-        """A u32."""
+    def load(self, word: Word, at: int = 0) -> int:
+        """A word of the area that begins at `at`, unsigned."""
 
-    def long(self, offset: int) -> int:
-        """A u64."""
+    def load_at(self, place: int) -> int:
+        """The u32 at an offset."""
+
+    def fence(self) -> None:
+        """All that was loaded before is older than what is loaded from here on, or as old."""
 
     def has_ended(self, device: int) -> bool:
         """Whether the device's part in the call is over. Once true, true until the next call."""
@@ -30,15 +34,10 @@ class Here:
 
     def __init__(self, block: ControlBlock) -> None:
         self._block = block
-
-    def word(self, offset: int) -> int:
-        return self._block.words[offset // 4]
-
-    def long(self, offset: int) -> int:
-        return self._block.longs[offset // 8]
+        self.load, self.load_at, self.fence = block.load, block.load_at, block.fence
 
     def has_ended(self, device: int) -> bool:
-        return self.word(control.record_offset(device) + control.R_COMMAND_KIND) != control.CommandKind.RUN
+        return self._block.record(device, control.R_COMMAND_KIND) != control.CommandKind.RUN
 
 
 class There:
@@ -61,11 +60,14 @@ class There:
             if self._command(device, control.R_COMMAND_KIND) == control.CommandKind.RUN
         )
 
-    def word(self, offset: int) -> int:
-        return int.from_bytes(self._bytes(offset, 4), "little")
+    def load(self, word: Word, at: int = 0) -> int:
+        return int.from_bytes(self._bytes(at + word, word.bits // 8), "little")
 
-    def long(self, offset: int) -> int:
-        return int.from_bytes(self._bytes(offset, 8), "little")
+    def load_at(self, place: int) -> int:
+        return int.from_bytes(self._bytes(place, 4), "little")
+
+    def fence(self) -> None:
+        """Nothing changes between two `refresh`."""
 
     def has_ended(self, device: int) -> bool:
         """A device without a command may have ended, or not have got it yet. It has ended if its last command was given
@@ -75,8 +77,8 @@ class There:
         runs = self._command(device, control.R_COMMAND_KIND) == control.CommandKind.RUN
         return not runs and self._command(device, control.R_COMMAND_SEQUENCE) in self._running
 
-    def _command(self, device: int, field: int) -> int:
-        return self.word(control.record_offset(device) + field)
+    def _command(self, device: int, field: Word) -> int:
+        return self.load(field, control.record_offset(device))
 
     def _bytes(self, offset: int, size: int) -> bytes:
         at = offset - self._first

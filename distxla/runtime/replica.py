@@ -107,12 +107,12 @@ class Replica:
             for descriptor in attachment.memories
         ]
         self._record = self._control.segment.address + control.record_offset(self._device)
-        self._control.words[(control.record_offset(self._device) + control.R_PID) // 4] = os.getpid()
+        self._control.store(control.R_PID, os.getpid(), control.record_offset(self._device))
         self._support = load_shared(support, image)
         ctypes.c_void_p.from_address(self._support.address_of(call_loops.FAULT_RECORD)).value = self._record
         serve.note_faults(self._support.address_of(call_loops.FAULT))
         loop = serve.SERVE_TYPE(self._support.address_of(call_loops.SERVE))
-        seen = self._control.words[control.H_COMMAND // 4]
+        seen = self._control.load(control.H_COMMAND)
         arguments = (self._control.segment.address, self._record, self._programs_address, seen)
         threading.Thread(target=_serve, args=(loop, arguments), name="serve", daemon=True).start()
         return Identity(self._device, socket.gethostname(), os.getpid(), self.resident_bytes())

@@ -19,11 +19,10 @@ from numpy.typing import NDArray
 
 from distxla.collectives.protocols import stream as streams
 from distxla.collectives.protocols.layout import packed
-from distxla.collectives.transports.shared_words import SharedWords
 from distxla.ir.unwritten import empty
 from distxla.machine.heap import Block
 from distxla.machine.segments import Segment
-from distxla.targets.registry import sleep_on, wake_all
+from distxla.targets.registry import atomics, sleep_on, wake_all
 
 SLICE_S = 0.05  # how long a wait keeps Python from handling signals, and from noticing that it is in vain
 RECYCLED_BYTES = 64 << 10
@@ -60,18 +59,18 @@ class StreamMemory(Protocol):
 class LocalStreamMemory:
     """`StreamMemory` of a device whose memory this process maps."""
 
-    def __init__(self, control: Bytes, memory: Segment, shared: SharedWords) -> None:
+    def __init__(self, control: Bytes, memory: Segment) -> None:
         """control: all of the control block; the array keeps it mapped."""
-        self._control, self._shared = control, shared
+        self._control, self._atomics = control, atomics()
         self._base = int(control.ctypes.data)
         self.read = memory.read
         self.write = memory.write
 
     def word(self, offset: int) -> int:
-        return self._shared.read(self._base + offset)
+        return self._atomics.read(self._base + offset)
 
     def set_word(self, offset: int, value: int) -> None:
-        self._shared.publish(self._base + offset, value)
+        self._atomics.publish(self._base + offset, value)
 
     def wait(self, offset: int, value: int, seconds: float) -> None:
         sleep_on(self._base + offset, value, seconds)

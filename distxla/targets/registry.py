@@ -17,7 +17,7 @@ from distxla.errors import ArgumentError, CompileError
 
 if TYPE_CHECKING:
     from distxla.compiler.artifact import CompiledProgram
-    from distxla.targets.target import Host, LoadedImage, Report, Target
+    from distxla.targets.target import Atomics, Host, LoadedImage, Report, Target
 
 
 @cache
@@ -80,6 +80,11 @@ def load_image(
 def resolve_import(name: str) -> int:
     """The address of a function of this machine's libraries; CompileError for a name that none of them has."""
     return native_target().loader.resolve_import(name)
+
+
+def atomics() -> Atomics:
+    """Access to shared words of this process, in acquire, release and seq_cst order."""
+    return host().atomics()
 
 
 def sleep_on(address: int, value: int, seconds: float) -> None:

@@ -6,7 +6,7 @@ It comes in parts, because not every process needs all of them: replicas load no
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from distxla.compiler.artifact import CompiledProgram
 
@@ -72,8 +72,22 @@ class Loader(Protocol):
         """The address of a function of the target's libraries; CompileError for a name that none of them has."""
 
 
+class Atomics(NamedTuple):
+    """Accesses to aligned words at addresses of this process, as Python calls them; each takes about 0.1 us.
+
+    A plain store of Python promises no order: some processors keep it, others do not.
+    """
+
+    read: Callable[[int], int]  # a u32, acquire: all that was written before its publication is visible
+    publish: Callable[[int, int], None]  # a u32, release: an acquiring reader sees all writes before it
+    publish_fenced: Callable[[int, int], None]  # a u32, seq_cst: also in one order with all other such stores
+    read_long: Callable[[int], int]  # a u64, acquire
+    publish_long: Callable[[int, int], None]  # a u64, release
+    fence: Callable[[], None]  # acquire: earlier loads, plain ones too, come before later accesses
+
+
 class Host(Protocol):
-    """The machine that replicas run on: waiting from Python, its libraries, the identity of its processor."""
+    """The machine that replicas run on: words and waiting from Python, its libraries, the identity of its processor."""
 
     @property
     def address_bytes(self) -> int:
@@ -82,6 +96,9 @@ class Host(Protocol):
     @property
     def thread_variables(self) -> tuple[str, ...]:
         """Environment variables that say how many threads NumPy's library starts; the first that is set decides."""
+
+    def atomics(self) -> Atomics:
+        """Access to shared words. The first call of a process maps their code: OSError where it may not."""
 
     def sleep_on(self, address: int, value: int, seconds: float) -> None:
         """Sleep while the u32 at an address of this process is `value`, at most `seconds`; may return early."""
@@ -102,4 +119,4 @@ class Host(Protocol):
         """The processor features that compiled code may use; a machine that has all of them can run it."""
 
 
-__all__ = ["Host", "LoadedImage", "Loader", "Report", "Target"]
+__all__ = ["Atomics", "Host", "LoadedImage", "Loader", "Report", "Target"]

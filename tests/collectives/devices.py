@@ -17,6 +17,7 @@ from distxla.collectives.protocols import control_block as block
 from distxla.collectives.transports.shared_memory.atomics_builder import I32, I64, POINTER, AtomicsBuilder, i32, i64
 from distxla.collectives.transports.shared_memory.emitter import SharedMemoryEmitter
 from distxla.collectives.transports.shared_memory.transport import release_waits
+from distxla.collectives.transports.shared_words import SharedWords
 from distxla.compiler.abi import Status
 from distxla.compiler.artifact import CommunicatorSpec, Site
 from distxla.compiler.execution_context import ExecutionContext
@@ -162,13 +163,12 @@ class World:
 
     def release(self) -> list[int]:
         """Set the abort flag, and wake until no device waits."""
-        view = memoryview(self.control)
+        words = SharedWords(memoryview(self.control))
         try:
-            with view.cast("B").cast("I") as words:
-                words[block.H_ABORT // 4] = Status.ABORTED
-            return release_waits(view)
+            words.store(block.H_ABORT, Status.ABORTED)
+            return release_waits(words)
         finally:
-            view.release()
+            words.close()
 
     def record(self, device: int, field: int) -> int:
         at = block.record_offset(device) + field

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from distxla.collectives.protocols import channel as state
+from distxla.collectives.transports.shared_words import SharedWords
 from distxla.compiler.artifact import CommunicatorSpec, CompiledProgram
 from distxla.machine.heap import Block, Heap
 from distxla.runtime.channels import Channels
@@ -65,7 +66,7 @@ class ThreadChannels:
         self._memory = (memory + 63) // 64 * 64
         self._calls = [(0, program, tuple(range(program.replicas * program.partitions)))]
         counts = (program.replicas, program.partitions)
-        words = memoryview(control).cast("B")[: len(control) // 4 * 4].cast("I")
+        words = SharedWords(memoryview(control)[: len(control) // 8 * 8])
         self._channels = Channels(communicators, words, self._allocate, *counts, [range(counts[0] * counts[1])])
 
     def connect(self) -> None:

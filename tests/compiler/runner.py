@@ -15,7 +15,6 @@ import numpy as np
 
 from distxla.collectives.protocols import control_block
 from distxla.collectives.protocols.stream import AREA_BYTES, SLOTS_BYTES, STATE_BYTES
-from distxla.collectives.transports.shared_words import SharedWords
 from distxla.compiler.abi import ALIGNMENT, COMMUNICATE_SYMBOL, ENTRY_SYMBOL, Status
 from distxla.compiler.artifact import CompiledProgram
 from distxla.compiler.execution_context import ExecutionContext
@@ -24,7 +23,6 @@ from distxla.ir.element_type import S32
 from distxla.ir.shape import Shape
 from distxla.machine.heap import Block, Heap
 from distxla.machine.segments import Segment
-from distxla.runtime.serve import support_program
 from distxla.runtime.stream_ends import LocalStreamMemory
 from distxla.runtime.streams import Streams
 from distxla.targets.registry import load_image
@@ -183,11 +181,11 @@ def _streams(control: mmap.mmap, state: int, segments: Sequence[Segment], memory
     """Streams whose states begin at `state` in the control block, and their blocks at `memory` in device memory."""
     states = itertools.count(_aligned(state), STATE_BYTES)
     begins = itertools.count(_aligned(memory), STREAM_BYTES)
-    words, shared = np.frombuffer(control, np.uint8), SharedWords(support_program())
+    words = np.frombuffer(control, np.uint8)
     return Streams(
         lambda size: next(states),
         lambda size: Block(Heap(0, []), next(begins), size),
-        lambda device: LocalStreamMemory(words, segments[device], shared),
+        lambda device: LocalStreamMemory(words, segments[device]),
         lambda: None,
     )
 

@@ -37,25 +37,25 @@ def kind(host: LocalHost, device: int) -> int:
 
 
 def test_a_device_that_has_not_counted_itself_yet_is_waited_for(host: LocalHost) -> None:
-    words = host.control.words
+    block = host.control
     ticket = host.issue(dict.fromkeys(range(DEVICES), 0), 1)
-    words[control.H_COMMAND // 4] = ticket.sequence  # as starting it does
+    block.store(control.H_COMMAND, ticket.sequence)  # as starting it does
     for device in range(DEVICES):
-        words[(control.record_offset(device) + control.R_COMMAND_KIND) // 4] = control.CommandKind.NONE
-    words[control.H_DONE // 4] = ticket.target - 1
+        block.store(control.R_COMMAND_KIND, control.CommandKind.NONE, control.record_offset(device))
+    block.configure(control.H_DONE, ticket.target - 1)
 
     def count() -> None:
-        words[control.H_DONE // 4] = ticket.target
+        block.configure(control.H_DONE, ticket.target)
 
     late = threading.Timer(0.2, count)
     late.start()
     host.end(range(DEVICES))
-    assert words[control.H_DONE // 4] == ticket.target
+    assert block.load(control.H_DONE) == ticket.target
     late.join()
 
 
 def test_a_call_that_was_not_started_is_withdrawn(host: LocalHost) -> None:
-    before = host.control.words[control.H_COMMAND // 4]
+    before = host.control.load(control.H_COMMAND)
     ticket = host.issue({1: 0}, 1)
     watch = Stopwatch()
     host.end([1])

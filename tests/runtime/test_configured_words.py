@@ -40,7 +40,8 @@ def test_interrupted_words_are_written_when_they_are_configured_again(at: int, a
         hosts[1][offset // 4] = int.from_bytes(data, "little")
 
     remote = cast("Host", SimpleNamespace(index=1, control_write=write))
-    communicators = Communicators(cast("ControlBlock", SimpleNamespace(words=hosts[0])), remotes=[remote])
+    local = SimpleNamespace(configure=lambda place, value: hosts[0].__setitem__(place // 4, value))
+    communicators = Communicators(cast("ControlBlock", local), remotes=[remote])
     with pytest.raises(KeyboardInterrupt):
         communicators.configure(4 * FIRST, *VALUES)
     communicators.configure(4 * FIRST, *VALUES)

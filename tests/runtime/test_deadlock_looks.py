@@ -12,7 +12,7 @@ from distxla.collectives.protocols import channel as channel_state
 from distxla.collectives.protocols import control_block as control
 from distxla.collectives.protocols import group as group_words
 from distxla.collectives.protocols import permute as permute_words
-from distxla.collectives.protocols import rounds as round_words
+from distxla.collectives.protocols.layout import Word
 from distxla.compiler.artifact import CommunicatorSpec
 from distxla.diagnosis.graph import Deadlock
 from distxla.runtime.deadlocks import Deadlocks
@@ -39,14 +39,17 @@ class Words:
         self._state = control.record_offset(device) + control.R_STATE
         self._reads = 0
 
-    def word(self, offset: int) -> int:
-        if offset == self._state:
+    def load(self, word: Word, at: int = 0) -> int:
+        return self.load_at(at + word)
+
+    def load_at(self, place: int) -> int:
+        if place == self._state:
             self._reads += 1
             self.change(self._reads)
-        return self.words.get(offset, 0)
+        return self.words.get(place, 0)
 
-    def long(self, offset: int) -> int:
-        return self.words.get(offset, 0)
+    def fence(self) -> None:
+        pass
 
     def has_ended(self, device: int) -> bool:
         return device in self.ended
@@ -73,7 +76,7 @@ class Places:
 
 def looks(hosts: dict[int, Words]) -> Deadlocks:
     """A look at devices by the words of their hosts."""
-    block: Any = SimpleNamespace(devices=len(GROUP))
+    block: Any = SimpleNamespace(devices=len(GROUP), load=None, load_at=None, fence=None)
     places: Any = Places()
     found = Deadlocks(block, (), places)
     found._here = dict(hosts)  # type: ignore[arg-type]
@@ -126,15 +129,12 @@ def test_a_wait_that_is_read_while_it_becomes_another_one_proves_nothing() -> No
     record = control.record_offset(0)
 
     class Torn(Words):
-        def word(self, offset: int) -> int:
-            found = host.word(offset)
-            if offset == record + control.R_WAITS_FOR and host.words[record + control.R_WAIT_WORD] == PAIR:
+        def load_at(self, place: int) -> int:
+            found = host.load_at(place)
+            if place == record + control.R_WAITS_FOR and host.words[record + control.R_WAIT_WORD] == PAIR:
                 host.words[record + control.R_WAIT_WORD] = PAIR + 64
                 host.change = lambda reads: host.words.update({record + control.R_WAIT_WORD: PAIR})
             return found
-
-        def long(self, offset: int) -> int:
-            return host.long(offset)
 
     assert verdict(dict.fromkeys(GROUP, Torn(0))) is None
 
@@ -150,7 +150,7 @@ def group_round(begun: tuple[int, int, int]) -> Words:
     host = Words(0)
     host.waits(0, ROUNDS + 4096, 0, WAITS_FOR_GROUP, site=1, round_=5)
     for position, count in enumerate(begun):
-        host.words[ROUNDS + group_words.G_BEGUN + position * round_words.LINE] = count
+        host.words[ROUNDS + group_words.begun_of(position)] = count
     return host
 
 
@@ -202,12 +202,7 @@ def test_a_large_message_whose_target_has_begun_may_be_in_flight(
     """The source waits until its message is taken: that of its round, or while `value` is lower the one before it in
     the same place of the ring."""
     here, there = Words(0), Words(1)
-    place = (
-        PERMUTE
-        + permute_words.PAIR_BYTES
-        + permute_words.P_RING
-        + (round_ - 1) % permute_words.RING * permute_words.MESSAGE_BYTES
-    )
+    place = PERMUTE + permute_words.message_of(1, (round_ - 1) % permute_words.RING)
     here.waits(0, place + permute_words.M_TAKEN, value, 1, site=2, round_=round_)
     here.words[place + permute_words.M_LEAVES] = 1
     there.words |= {
@@ -235,6 +230,7 @@ def test_pages_of_another_host_are_asked_for_once_a_look() -> None:
         asked.clear()
         view.refresh()
         for position in range(64):
-            assert view.word(ROUNDS + position * round_words.LINE) == ROUNDS + position * round_words.LINE
-        assert view.word(first + 4) == first + 4
-        assert asked == [(first, 2 * control.RECORD_BYTES), (ROUNDS, 4096)]
+            place = ROUNDS + group_words.begun_of(position)
+            assert view.load_at(place) == place
+        assert view.load(control.R_STATE, first) == first + control.R_STATE
+        assert asked == [(first, 2 * control.RECORD_BYTES), (ROUNDS, 4096), (ROUNDS + 4096, 4096)]

@@ -13,12 +13,10 @@ import pytest
 
 import distxla as dx
 from distxla.collectives.transports.control_block import ControlBlock
-from distxla.collectives.transports.shared_words import SharedWords
 from distxla.diagnosis.diagnosis import Diagnosis
 from distxla.machine.heap import Heap
 from distxla.machine.segments import Segment
 from distxla.runtime.executable import Executable
-from distxla.runtime.serve import support_program
 from distxla.runtime.stream_ends import LocalStreamMemory
 from distxla.runtime.streams import Infeed, Streams
 from distxla.runtime.trace import Trace
@@ -37,9 +35,9 @@ SIZE = 1 << 27
 @pytest.fixture
 def streams() -> Iterator[Streams]:
     segment, block = Segment.create("test", SIZE), ControlBlock.create(2)
-    heap, shared = Heap(SIZE, [segment]), SharedWords(support_program())
+    heap = Heap(SIZE, [segment])
     made = Streams(
-        block.carve, heap.allocate, lambda device: LocalStreamMemory(block.segment.bytes, segment, shared), lambda: None
+        block.carve, heap.allocate, lambda device: LocalStreamMemory(block.segment.bytes, segment), lambda: None
     )
     yield made
     made.close()

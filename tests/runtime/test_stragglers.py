@@ -74,7 +74,7 @@ def test_a_stopped_process_shows_in_what_is_read_of_its_record() -> None:
     host = LocalHost(0, "here", range(2), 2, 1 << 21)
     with subprocess.Popen(["sleep", "60"]) as process:
         try:
-            host.control.words[(control.record_offset(1) + control.R_PID) // 4] = process.pid
+            host.control.store(control.R_PID, process.pid, control.record_offset(1))
             for number, expected in ((signal.SIGSTOP, 1), (signal.SIGCONT, 0)):
                 process.send_signal(number)
                 assert eventually(lambda: is_stopped(process.pid) == bool(expected))  # noqa: B023

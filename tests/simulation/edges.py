@@ -40,7 +40,7 @@ from distxla.runtime.hosts import local
 from distxla.runtime.ray import access
 from distxla.runtime.ray.session import RayHere
 from distxla.targets import registry
-from distxla.targets.target import LoadedImage
+from distxla.targets.target import Atomics, LoadedImage
 from distxla.targets.x86_64 import host
 from distxla.targets.x86_64 import load as image
 from tests.simulation import native
@@ -86,6 +86,7 @@ def _places() -> list[tuple[ModuleType, str, str]]:
         ("load_image", registry.load_image),
         ("resolve_import", image.resolve_import),
         ("resolve_import", registry.resolve_import),
+        ("atomics", registry.atomics),
         ("mapping", segments._Mapping),
     ):
         stands_for[id(thing)] = what
@@ -187,31 +188,23 @@ class Edges:
             "own_signal_stack": lambda: None,
             "load_image": self._load_image,
             "resolve_import": native.resolve,
+            "atomics": self._atomics,
             "mapping": self._mapping(),
         }
 
     def _others(self) -> list[tuple[Any, str, Any]]:
         """Names that are no module's import: libc's system calls, and words that Python reads."""
         step = self.run.step
-        begin, begin_shared = ControlBlock.__init__, SharedWords.__init__
+        begin, begin_words, row = ControlBlock.__init__, SharedWords.__init__, SharedWords.row
 
         def begin_block(block: ControlBlock, *arguments: Any) -> None:
             begin(block, *arguments)
-            block.words = Stepping(block.words, step)  # type: ignore[assignment]
-            block.longs = Stepping(block.longs, step)  # type: ignore[assignment]
             self.blocks.append(block.segment.bytes.data)
 
-        def stepping(method: Callable[..., Any]) -> Callable[..., Any]:
-            def call(*arguments: Any) -> Any:
-                step()
-                return method(*arguments)
-
-            return call
-
-        def begin_words(words: SharedWords, program: CompiledProgram) -> None:
-            begin_shared(words, program)
-            for name in ("read", "publish", "read_long", "publish_long"):
-                setattr(words, name, stepping(getattr(words, name)))
+        def begin_stepping(words: SharedWords, view: memoryview) -> None:
+            begin_words(words, view)
+            words._words = Stepping(words._words, step)  # type: ignore[assignment]
+            words._longs = Stepping(words._longs, step)  # type: ignore[assignment]
 
         pieces = [module for module in modules() if hasattr(module, "PIECE_BYTES") and ".tcp." in module.__name__]
         return [
@@ -219,8 +212,22 @@ class Edges:
             *self._often(),
             (host, "_syscall", NATIVE.libc),
             (ControlBlock, "__init__", begin_block),
-            (SharedWords, "__init__", begin_words),
+            (SharedWords, "__init__", begin_stepping),
+            (SharedWords, "row", lambda *arguments: self._stepping(row(*arguments))),
         ]
+
+    def _stepping(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """A function that touches shared words: another task may go on before it does."""
+        step = self.run.step
+
+        def call(*arguments: Any) -> Any:
+            step()
+            return function(*arguments)
+
+        return call
+
+    def _atomics(self) -> Atomics:
+        return Atomics(*map(self._stepping, registry.atomics()))
 
     def _often(self) -> list[tuple[Any, str, Any]]:
         """How often the driver looks at its devices."""

@@ -28,7 +28,6 @@ from distxla.collectives.transports.shared_memory.atomics_builder import (
 )
 from distxla.collectives.transports.shared_memory.event_recording import read_clock
 from distxla.collectives.transports.shared_memory.proxy_reduce import emit_reduce_run
-from distxla.collectives.transports.shared_memory.shared_word_functions import emit_shared_access
 from distxla.collectives.transports.shared_memory.wait_and_wake import ALL_SLEEPERS
 from distxla.compiler.artifact import CompiledProgram
 from distxla.ir.shape import Shape
@@ -47,7 +46,6 @@ def compile_call_loops() -> CompiledProgram:
     _emit_call(module)
     _emit_fault(module)
     emit_reduce_run(module)
-    emit_shared_access(module)
     parsed = code.parse(module)
     code.optimise(parsed)
     image = code.link(code.emit_object(parsed))

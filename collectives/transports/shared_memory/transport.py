@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
 import time
 from collections.abc import Mapping, Sequence
 
 from distxla.collectives.protocols import control_block as control
 from distxla.collectives.transports.control_block import ControlBlock
+from distxla.collectives.transports.shared_words import SharedWords
 from distxla.collectives.transports.transport import Restart, Transport
 from distxla.compiler.artifact import CompiledProgram
 from distxla.targets.registry import wake_all
@@ -34,14 +34,14 @@ class SharedMemory(Transport):
 
     def release(self) -> None:
         """See Transport. Blocks for SWEEP_S at most."""
-        release_waits(self._block.view, seconds=SWEEP_S)
+        release_waits(self._block, seconds=SWEEP_S)
 
     def reset(self, restart: Restart) -> None:
         """See Transport."""
         for offset, size in restart.areas:
             self._block.segment.bytes[offset : offset + size] = 0
         for word, value in restart.words:
-            self._block.words[word] = value
+            self._block.configure(4 * word, value)
 
     def waits(self) -> list[str]:
         """See Transport."""
@@ -51,30 +51,27 @@ class SharedMemory(Transport):
         """See Transport."""
 
 
-def release_waits(block: memoryview, *, seconds: float = 10.0) -> list[int]:
+def release_waits(block: SharedWords, *, seconds: float = 10.0) -> list[int]:
     """Wake until no device waits; those that still do after `seconds`. The abort flag is set (transports/abort.py).
 
-    block: the whole writable control block. Every wait that is in flight or begins later returns Status.ABORTED until
+    block: the whole control block. Every wait that is in flight or begins later returns Status.ABORTED until
     the abort flag is cleared. Afterwards the communicators' state must be zeroed before another run.
     """
-    with block.cast("B").cast("I") as words:
-        address = ctypes.addressof(ctypes.c_char.from_buffer(block))
-        wake_all(address + control.H_DONE)  # a full fence: a device asleep that hasn't read the status is seen below
-        end = time.monotonic() + seconds
-        while True:
-            waiting = []
-            for device in range(words[control.H_DEVICES // 4]):
-                record = control.record_offset(device)
-                if words[(record + control.R_STATE) // 4] != control.DeviceState.WAITING:
-                    continue
-                waiting.append(device)  # also where the place is not to be seen yet
-                low, high = words[(record + control.R_WAIT_WORD) // 4], words[(record + control.R_WAIT_WORD) // 4 + 1]
-                place = low | high << 32
-                if 0 < place <= len(block) - 4:
-                    wake_all(address + place)
-            if not waiting or time.monotonic() > end:
-                return waiting
-            time.sleep(BETWEEN_SWEEPS_S)
+    wake_all(block.address + control.H_DONE)  # a full fence: a device asleep that hasn't read the status is seen below
+    end = time.monotonic() + seconds
+    while True:
+        waiting = []
+        for device in range(block.load(control.H_DEVICES)):
+            record = control.record_offset(device)
+            if block.load(control.R_STATE, record) != control.DeviceState.WAITING:
+                continue
+            waiting.append(device)  # also where the place is not to be seen yet
+            place = block.load(control.R_WAIT_WORD, record)
+            if 0 < place <= block.size - 4:
+                wake_all(block.address + place)
+        if not waiting or time.monotonic() > end:
+            return waiting
+        time.sleep(BETWEEN_SWEEPS_S)
 
 
 __all__ = ["SharedMemory", "release_waits"]

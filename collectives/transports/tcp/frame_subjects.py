@@ -9,7 +9,6 @@ from distxla.collectives.protocols import channel as channel
 from distxla.collectives.protocols import control_block as control
 from distxla.collectives.protocols import group as group_words
 from distxla.collectives.protocols import permute as permute_words
-from distxla.collectives.protocols import rounds as round_words
 from distxla.collectives.transports.tcp.frames import MessageFrame, RoundFrame, TransferFrame
 from distxla.collectives.transports.tcp.point_to_point import MessageSlot
 from distxla.collectives.transports.tcp.subject import Subject
@@ -63,22 +62,19 @@ class Names:
         if message is None:
             return Subject(kind, "", (), use)
         number = (use - 1) * permute_words.RING + message.slot + 1
-        return Subject(kind, self._at(place), (message.source, message.target), number)
+        head = self._block.load(permute_words.M_SITE, place), self._block.load(permute_words.M_DEVICE, place)
+        return Subject(kind, self._instruction(*head), (message.source, message.target), number)
 
     def _transfer(self, frame: TransferFrame) -> Subject:
-        pair, kind, words = frame.pair, frame.NAME, self._block.words
-        if pair % channel.ALIGNMENT or pair + channel.C_SLOTS > self._block.segment.size:
+        pair, kind, block = frame.pair, frame.NAME, self._block
+        if pair % channel.ALIGNMENT or pair + channel.C_SLOTS > block.size:
             return Subject(kind, "", (), frame.transfer)
-        ends = words[(pair + channel.C_SOURCE) // 4], words[(pair + channel.C_TARGET) // 4]
-        slot = (frame.transfer - 1) % channel.RING * self._block.longs[(pair + channel.C_SLOT_BYTES) // 8]
-        head = pair + channel.C_SLOTS + slot + channel.M_SIGNATURE
-        fits = head + round_words.LINE <= self._block.segment.size
-        return Subject(kind, self._at(head) if fits else "", ends, frame.transfer)
-
-    def _at(self, head: int) -> str:
-        """The instruction of a head: signature, then site and device."""
-        second = self._block.longs[head // 8 + 1]
-        return self._instruction(second & 0xFFFFFFFF, second >> 32)
+        ends = block.load(channel.C_SOURCE, pair), block.load(channel.C_TARGET, pair)
+        slot = pair + channel.slot_of(frame.transfer - 1, block.load(channel.C_SLOT_BYTES, pair))
+        name = ""
+        if slot + channel.M_PAYLOAD <= block.size:
+            name = self._instruction(block.load(channel.M_SITE, slot), block.load(channel.M_DEVICE, slot))
+        return Subject(kind, name, ends, frame.transfer)
 
     def _instruction(self, site: int, device: int) -> str:
         if device >= self._block.devices:

@@ -9,7 +9,6 @@ import numpy as np
 from distxla.collectives.protocols import group as group_words
 from distxla.collectives.protocols import rounds as round_words
 from distxla.collectives.transports.control_block import ControlBlock
-from distxla.collectives.transports.shared_words import SharedWords
 from distxla.targets.registry import wake_all
 
 HEAD_BYTES = 16  # of a member's slot: signature, site, device
@@ -21,51 +20,51 @@ class Area:
     def __init__(self, group: Group, index: int) -> None:
         block, size = group.block, len(group.members)
         self.group, self.index = group, index
-        self.offset = (
-            group.offset + group_words.G_BEGUN + size * round_words.LINE + index * group_words.round_bytes(size)
-        )
-        self.slots = self.offset + group_words.E_SLOTS
-        self._words, self._longs, self._shared = block.words, block.longs, group.shared
-        self._address = block.segment.address + self.offset
+        self.offset = group.offset + group_words.area_of(index, size)
+        self._block = block
+        slots = self.offset + group_words.E_SLOTS
         self.heads: np.ndarray[tuple[int, ...], np.dtype[np.uint64]] = np.ndarray(
-            (size, 2), np.uint64, block.segment.bytes.data, self.slots, (round_words.SLOT_BYTES, 8)
+            (size, 2), np.uint64, block.segment.bytes.data, slots, (round_words.SLOT_BYTES, 8)
         )
 
     @property
     def number(self) -> int:
         """Of the round that gathers here or was enqueued."""
-        return self._shared.read(self._address + group_words.E_PHASE) // 2 * group_words.ROUNDS + self.index
+        return self._block.load(group_words.E_PHASE, self.offset) // 2 * group_words.ROUNDS + self.index
 
     def head(self, position: int) -> tuple[int, int, int]:
         """(signature, site, device) of a member."""
-        at = (self.slots + position * round_words.SLOT_BYTES) // 8
-        second = self._longs[at + 1]
-        return self._longs[at], second & 0xFFFFFFFF, second >> 32
+        load, slot = self._block.load, self._slot(position)
+        return load(round_words.S_SIGNATURE, slot), load(round_words.S_SITE, slot), load(round_words.S_DEVICE, slot)
 
     def has_come(self, positions: Sequence[int]) -> None:
         """Note that members on another host have begun the round that is in flight here."""
         for p in positions:
-            self._longs[(self.group.offset + group_words.G_BEGUN + p * round_words.LINE) // 8] = self.number + 1
+            counter = self.group.offset + group_words.begun_of(p)
+            self._block.store(group_words.G_MEMBER_BEGUN, self.number + 1, counter)
 
     def posted(self, position: int, leaf: int) -> int:
         """The offset that a member posted for a leaf: operands, then results, then shared places."""
-        return self._longs[(self.slots + position * round_words.SLOT_BYTES + round_words.S_OFFSETS) // 8 + leaf]
+        return self._block.load(round_words.S_OFFSETS, self._slot(position) + 8 * leaf)
 
     def shares(self, position: int) -> bool:
         """Whether a member posted shared places for its results."""
-        return self._longs[(self.slots + position * round_words.SLOT_BYTES + round_words.S_SHARES) // 8] != 0
+        return self._block.load(round_words.S_SHARES, self._slot(position)) != 0
+
+    def _slot(self, position: int) -> int:
+        return self.offset + group_words.slot_of(position)
 
     def finish(self, outcome: int, once: int) -> None:
         """End the round: members may leave it. once: 0, or 1 + position of a member whose shared places were used."""
-        place = self.offset // 4
-        self._words[place + group_words.E_ONCE // 4] = once
-        self._words[place + group_words.E_OUTCOME // 4] = outcome
-        phase = self._address + group_words.E_PHASE
-        self._shared.publish(phase, (self._shared.read(phase) + 2) & 0xFFFFFFFF)
-        wake_all(phase)
+        block = self._block
+        block.store(group_words.E_ONCE, once, self.offset)
+        block.store(group_words.E_OUTCOME, outcome, self.offset)
+        phase = block.load(group_words.E_PHASE, self.offset)
+        block.store(group_words.E_PHASE, (phase + 2) & 0xFFFFFFFF, self.offset)
+        self.wake()
 
     def wake(self) -> None:
-        wake_all(self._address + group_words.E_PHASE)
+        wake_all(self._block.address + self.offset + group_words.E_PHASE)
 
 
 class Group:
@@ -78,13 +77,12 @@ class Group:
     def __init__(
         self,
         block: ControlBlock,
-        shared: SharedWords,
         offset: int,
         members: Sequence[int],
         home: Mapping[int, int],
         here: int,
     ) -> None:
-        self.block, self.shared = block, shared
+        self.block = block
         self.offset, self.members = offset, tuple(members)
         self.homes = tuple(home[device] for device in members)
         self.local = tuple(p for p, host in enumerate(self.homes) if host == here)

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from distxla.collectives.protocols import control_block as control
 from distxla.collectives.protocols import group as group_words
 from distxla.collectives.transports.control_block import ControlBlock
-from distxla.collectives.transports.shared_words import SharedWords
 from distxla.collectives.transports.tcp.group_state import Area, Group
 from distxla.collectives.transports.tcp.point_to_point import Pairs
 from distxla.collectives.transports.tcp.round_plan import Description, RoundPlan, describe, make_plan
@@ -25,12 +24,9 @@ class LoadedPrograms:
     They change only while no device runs.
     """
 
-    def __init__(
-        self, block: ControlBlock, shared: SharedWords, host: int, home: Mapping[int, int], pairs: Pairs
-    ) -> None:
+    def __init__(self, block: ControlBlock, host: int, home: Mapping[int, int], pairs: Pairs) -> None:
         """host: this one.  home: the host of each device.  pairs: gets the permutes that span hosts."""
         self._block, self._host, self._home, self._pairs = block, host, dict(home), pairs
-        self._shared = shared
         self.programs: dict[int, CompiledProgram] = {}
         self.groups: dict[int, Group] = {}
         self.areas: dict[int, Area] = {}
@@ -58,7 +54,7 @@ class LoadedPrograms:
                     continue  # not a group with rounds
                 crossing = True
                 if offset not in self.groups:
-                    found = Group(self._block, self._shared, offset, group, self._home, self._host)
+                    found = Group(self._block, offset, group, self._home, self._host)
                     self.groups[offset] = found
                     self.areas.update({area.offset: area for area in found.areas})
         if crossing:

@@ -23,9 +23,9 @@ from distxla.collectives.protocols import channel as channel
 from distxla.collectives.protocols import control_block as control
 from distxla.collectives.protocols import permute as permute_words
 from distxla.collectives.protocols import rounds as round_words
+from distxla.collectives.protocols.layout import Word, packed
 from distxla.collectives.protocols.proxy_queue import ProxyEvent
 from distxla.collectives.transports.control_block import ControlBlock
-from distxla.collectives.transports.shared_words import SharedWords
 from distxla.collectives.transports.tcp.frames import (
     Ask,
     Large,
@@ -47,6 +47,7 @@ from distxla.wire.checksums import Buffer
 from distxla.wire.frame import Frame
 
 HEAD_BYTES = 16  # signature, site, device
+_HEAD = packed(round_words.S_SIGNATURE, round_words.S_SITE, round_words.S_DEVICE)
 SETTLE_S = 2.0  # for the last frames to cross from host to host
 PATIENCE_S = 1.0  # until a target that waits, but asks for no large message, is taken to run another instruction
 
@@ -76,7 +77,6 @@ class Exchange(Protocol):
     host: int
     epoch: int
     block: ControlBlock
-    shared: SharedWords
 
     def base(self, device: int) -> int:
         """Where the memory of a device on this host begins in this process."""
@@ -96,8 +96,7 @@ class Pairs:
     def __init__(self, proxy: Exchange, home: dict[int, int]) -> None:
         self._proxy, self._home = proxy, home
         block = proxy.block
-        self._words, self._longs, self._shared = block.words, block.longs, proxy.shared
-        self._base, self._size = block.segment.address, block.segment.size
+        self._block, self._base, self._size = block, block.address, block.size
         self._mapped = block.segment.bytes  # as long as this is used
         self.messages: dict[int, MessageSlot] = {}
         self._places: dict[int, set[int]] = {}  # of messages, by the offset of their permute's state
@@ -113,9 +112,8 @@ class Pairs:
             ends = {self._home[source], self._home[target]}
             if target not in group or here not in ends or len(ends) == 1:
                 continue
-            pair = offset + group.index(target) * permute_words.PAIR_BYTES
             for number in range(permute_words.RING):
-                place = pair + permute_words.P_RING + number * permute_words.MESSAGE_BYTES
+                place = offset + permute_words.message_of(group.index(target), number)
                 self.messages[place] = MessageSlot(source, target, number)
                 self._places.setdefault(offset, set()).add(place)
 
@@ -126,9 +124,9 @@ class Pairs:
         """
         places, end = self._places.pop(offset, set()), time.monotonic() + SETTLE_S
         while any(
-            self._published(p + permute_words.M_POSTED) != self._published(p + permute_words.M_TAKEN) for p in places
+            self._block.load(permute_words.M_POSTED, p) != self._block.load(permute_words.M_TAKEN, p) for p in places
         ):
-            if time.monotonic() > end or self._words[control.H_ABORT // 4]:  # then a host may be lost
+            if time.monotonic() > end or self._block.load(control.H_ABORT):  # then a host may be lost
                 break
             time.sleep(0.001)
         for place in places:
@@ -166,20 +164,20 @@ class Pairs:
             self._send_value(place, number)
         elif event in (ProxyEvent.RECEIVING, ProxyEvent.RECEIVED):
             kind = Receiving if event == ProxyEvent.RECEIVING else Received
-            self._send(self._home[self._word(place + channel.C_SOURCE)], kind(self._proxy.epoch, place, number))
+            self._send(self._home[self._block.load(channel.C_SOURCE, place)], kind(self._proxy.epoch, place, number))
         else:
             raise ClusterError(f"devices enqueued an unknown event {event}")
 
     def _send_message(self, place: int, message: MessageSlot, use: int) -> None:
-        host, leaves = self._home[message.target], self._word(place + permute_words.M_LEAVES)
+        host, leaves = self._home[message.target], self._block.load(permute_words.M_LEAVES, place)
         head = ctypes.string_at(self._base + place, HEAD_BYTES)
-        payload = place + permute_words.M_PAYLOAD
         if not leaves:
-            size = self._long(place + permute_words.M_BYTES)
-            self._send(host, Message(self._proxy.epoch, place, use), [head, view(self._base + payload, size)])
+            size = self._block.load(permute_words.M_BYTES, place)
+            payload = view(self._base + place + permute_words.M_PAYLOAD, size)
+            self._send(host, Message(self._proxy.epoch, place, use), [head, payload])
             return
-        places = tuple(self._long(payload + 8 * k) for k in range(leaves))
-        sizes = tuple(self._long(payload + 8 * (leaves + k)) for k in range(leaves))
+        places = tuple(self._block.load(permute_words.M_PAYLOAD, place + 8 * k) for k in range(leaves))
+        sizes = tuple(self._block.load(permute_words.M_PAYLOAD, place + 8 * (leaves + k)) for k in range(leaves))
         self._send(host, Large(self._proxy.epoch, place, use), [head, struct.pack(f"<{leaves}Q", *sizes)])
         with self._lock:  # only now: no part may overtake its announcement
             self._posted[place] = (use, places, sizes)
@@ -190,7 +188,7 @@ class Pairs:
         message = self.messages[place]
         with self._lock:
             use, places, sizes = self._posted.get(place, (0, (), ()))
-            if not use or self._ready.get(place) != (use, self._long(place + round_words.S_SIGNATURE)):
+            if not use or self._ready.get(place) != (use, self._block.load(permute_words.M_SIGNATURE, place)):
                 return
             del self._posted[place], self._ready[place]
         base, host = self._proxy.base(message.source), self._home[message.target]
@@ -201,7 +199,7 @@ class Pairs:
 
     def _ask(self, place: int, message: MessageSlot, use: int) -> None:
         """The target here has posted where it will have a large message."""
-        signature = self._long(place + permute_words.M_TARGET_POST + round_words.S_SIGNATURE)
+        signature = self._block.load(round_words.S_SIGNATURE, place + permute_words.M_TARGET_POST)
         with self._lock:
             self._ready[place] = (use, signature)
         self._send(self._home[message.source], Ask(self._proxy.epoch, place, use, signature))
@@ -225,8 +223,8 @@ class Pairs:
             message = self.messages[place]
             ready = self._ready.get(place, (0, 0))[0] == coming.use
             record = control.record_offset(message.target)
-            waits = self._published(record + control.R_STATE) == control.DeviceState.WAITING
-            here = self._long(record + control.R_WAIT_WORD) == place + permute_words.M_POSTED
+            waits = self._block.load(control.R_STATE, record) == control.DeviceState.WAITING
+            here = self._block.load(control.R_WAIT_WORD, record) == place + permute_words.M_POSTED
             if waits and here and not ready:
                 with self._lock:
                     if self._incoming.pop(place, None) is None:
@@ -235,31 +233,31 @@ class Pairs:
 
     def _post(self, place: int, coming: Incoming, *, whole: bool = False) -> None:
         """Post a large message as its source would. whole: all of it is in the target's results."""
-        self._store_head(place, coming.head)
+        self._store_head(permute_words.M_SIGNATURE, place, coming.head)
         if whole:
-            self._set(place + permute_words.M_TAKEN, coming.use)
-        self._set(place + permute_words.M_POSTED, coming.use)
+            self._set(permute_words.M_TAKEN, place, coming.use)
+        self._set(permute_words.M_POSTED, place, coming.use)
 
     def _send_value(self, pair: int, mark: int) -> None:
         slot, place, size = self._value(pair, mark, channel.C_SOURCE)
-        host = self._home[self._word(pair + channel.C_TARGET)]
-        kind = self._word(slot + channel.M_KIND)
+        host = self._home[self._block.load(channel.C_TARGET, pair)]
+        kind = self._block.load(channel.M_KIND, slot)
         for at in range(0, size, PIECE_BYTES):
             piece = view(place + at, min(PIECE_BYTES, size - at))
             self._send(host, ValuePart(self._proxy.epoch, pair, mark, kind, at), [piece], urgent=False)
         head = ctypes.string_at(self._base + slot + channel.M_SIGNATURE, HEAD_BYTES)
         self._send(host, Value(self._proxy.epoch, pair, mark, kind), [head], urgent=False)
 
-    def _value(self, pair: int, mark: int, end: int, kind: int | None = None) -> tuple[int, int, int]:
+    def _value(self, pair: int, mark: int, end: Word, kind: int | None = None) -> tuple[int, int, int]:
         """(offset of the slot, address of the value, its bytes) of a transfer. end: which device's memory is here."""
         index = (mark - 1) % channel.RING
-        slot_bytes = self._long(pair + channel.C_SLOT_BYTES)
-        slot = pair + channel.C_SLOTS + index * slot_bytes
-        if (self._word(slot + channel.M_KIND) if kind is None else kind) == channel.EAGER:
+        slot_bytes = self._block.load(channel.C_SLOT_BYTES, pair)
+        slot = pair + channel.slot_of(mark - 1, slot_bytes)
+        if (self._block.load(channel.M_KIND, slot) if kind is None else kind) == channel.EAGER:
             return slot, self._base + slot + channel.M_PAYLOAD, slot_bytes - channel.M_PAYLOAD
-        size = self._long(pair + channel.C_BOUNCE_BUFFER_BYTES)
-        base = self._proxy.base(self._word(pair + end))
-        return slot, base + self._long(pair + channel.C_BOUNCE_BUFFERS) + index * size, size
+        size = self._block.load(channel.C_BOUNCE_BUFFER_BYTES, pair)
+        base = self._proxy.base(self._block.load(end, pair))
+        return slot, base + self._block.load(channel.C_BOUNCE_BUFFERS, pair) + index * size, size
 
     # --- frames of other hosts
 
@@ -281,7 +279,7 @@ class Pairs:
             raise ClusterError(f"host {link.host} sent a frame for a pair that it has no part in")
         self._require_next(link, frame, place)
         if isinstance(frame, Taken):
-            self._set(place + permute_words.M_TAKEN, frame.use)
+            self._set(permute_words.M_TAKEN, place, frame.use)
         elif isinstance(frame, Ask):
             with self._lock:
                 self._ready[place] = (frame.use, frame.signature)
@@ -291,8 +289,8 @@ class Pairs:
                 raise ClusterError(f"host {link.host} sent a message of {length} bytes")
             head = self._take_head(link)
             link.connection.receive_into(view(self._base + place + permute_words.M_PAYLOAD, length - HEAD_BYTES))
-            self._store_head(place, head)
-            self._set(place + permute_words.M_POSTED, frame.use)
+            self._store_head(permute_words.M_SIGNATURE, place, head)
+            self._set(permute_words.M_POSTED, place, frame.use)
         elif isinstance(frame, Large):
             self._expect(link, frame)
         elif isinstance(frame, Part):
@@ -305,11 +303,11 @@ class Pairs:
 
         An ASK may be one use ahead, since this host may learn later than the asking host that a use was taken.
         """
-        ahead = (frame.use - self._published(place + permute_words.M_TAKEN)) & 0xFFFFFFFF
+        ahead = (frame.use - self._block.load(permute_words.M_TAKEN, place)) & 0xFFFFFFFF
         if not isinstance(frame, Part) and ahead != 1 and not (isinstance(frame, Ask) and ahead == 2):
             raise ClusterError(
                 f"host {link.host} sent a frame for use {frame.use} of a place for messages; use "
-                f"{self._published(place + permute_words.M_TAKEN) + 1} is in flight"
+                f"{self._block.load(permute_words.M_TAKEN, place) + 1} is in flight"
             )
 
     def _expect(self, link: Link, frame: Large) -> None:
@@ -329,7 +327,7 @@ class Pairs:
         if coming is None or coming.use != frame.use or leaf >= len(coming.sizes):
             raise ClusterError(f"host {link.host} sent a part of a message that is not expected")
         size = coming.sizes[leaf]
-        begin = self._long(place + permute_words.M_TARGET_POST + round_words.S_OFFSETS + 8 * leaf)
+        begin = self._block.load(round_words.S_OFFSETS, place + permute_words.M_TARGET_POST + 8 * leaf)
         if frame.offset + length > size or not self._proxy.holds(message.target, begin, size):
             raise ClusterError(f"host {link.host} sent more of a message than there is place for")
         link.connection.receive_into(view(self._proxy.base(message.target) + begin + frame.offset, length))
@@ -346,18 +344,18 @@ class Pairs:
         from_target = isinstance(frame, Receiving | Received)
         if not mark or not 0 < pair < self._size - channel.C_SLOTS or pair % channel.ALIGNMENT:
             raise ClusterError(f"host {link.host} sent a value for no pair")
-        source, target = self._word(pair + channel.C_SOURCE), self._word(pair + channel.C_TARGET)
+        source, target = self._block.load(channel.C_SOURCE, pair), self._block.load(channel.C_TARGET, pair)
         theirs, mine = (target, source) if from_target else (source, target)
         if self._home.get(theirs) != link.host or self._home.get(mine) != self._proxy.host:
             raise ClusterError(f"host {link.host} sent a value for a pair that it has no part in")
         if isinstance(frame, Receiving):
-            self._set(pair + channel.C_RECVS, mark)
+            self._set(channel.C_RECVS, pair, mark)
             return
         kind = frame.protocol if isinstance(frame, ValuePart | Value) else channel.EAGER
         slot, place, size = self._value(pair, mark, channel.C_TARGET, kind)
-        if slot + self._long(pair + channel.C_SLOT_BYTES) > self._size:
+        if slot + self._block.load(channel.C_SLOT_BYTES, pair) > self._size:
             raise ClusterError(f"host {link.host} sent a value for no pair")
-        taken = self._published(slot + channel.W_TAKEN)
+        taken = self._block.load(channel.W_TAKEN, slot)
         if not 0 < (mark - taken) & 0xFFFFFFFF <= channel.RING:
             raise ClusterError(
                 f"host {link.host} sent a frame for transfer {mark} of a channel, in a slot of which transfer "
@@ -365,7 +363,7 @@ class Pairs:
             )
         length = link.connection.length
         if isinstance(frame, Received):
-            self._set(slot + channel.W_TAKEN, mark)
+            self._set(channel.W_TAKEN, slot, mark)
         elif isinstance(frame, ValuePart):
             if frame.offset + length > size or kind not in (channel.EAGER, channel.BOUNCE_BUFFER):
                 raise ClusterError(f"host {link.host} sent a value of more than {size} bytes")
@@ -375,30 +373,21 @@ class Pairs:
         else:
             if length != HEAD_BYTES or kind not in (channel.EAGER, channel.BOUNCE_BUFFER):
                 raise ClusterError(f"host {link.host} sent {length} bytes to end a value")
-            self._store_head(slot + channel.M_SIGNATURE, self._take_head(link))
-            self._words[(slot + channel.M_KIND) // 4] = kind
-            self._words[(pair + channel.C_SENDS) // 4] = mark
-            self._set(slot + channel.W_SENT, mark)
+            self._store_head(channel.M_SIGNATURE, slot, self._take_head(link))
+            self._block.store(channel.M_KIND, kind, slot)
+            self._block.store(channel.C_SENDS, mark, pair)
+            self._set(channel.W_SENT, slot, mark)
 
     # --- words and frames
 
-    def _word(self, offset: int) -> int:
-        return self._words[offset // 4]
+    def _set(self, word: Word, at: int, value: int) -> None:
+        """Store a word that a device may sleep on, and wake that."""
+        self._block.store(word, value & 0xFFFFFFFF, at)
+        wake_all(self._base + at + word)
 
-    def _published(self, offset: int) -> int:
-        """A word that a device publishes, and with it the device's earlier writes."""
-        return self._shared.read(self._base + offset)
-
-    def _long(self, offset: int) -> int:
-        return self._longs[offset // 8]
-
-    def _set(self, offset: int, value: int) -> None:
-        """Publish a word that a device may sleep on."""
-        self._shared.publish(self._base + offset, value & 0xFFFFFFFF)
-        wake_all(self._base + offset)
-
-    def _store_head(self, offset: int, head: bytes) -> None:
-        self._longs[offset // 8], self._longs[offset // 8 + 1] = struct.unpack("<QQ", head)
+    def _store_head(self, first: Word, at: int, head: bytes) -> None:
+        """Store a head that another word publishes. first: its first word."""
+        self._block.row(_HEAD, first, at)(*_HEAD.unpack(head))
 
     @staticmethod
     def _take_head(link: Link) -> bytes:

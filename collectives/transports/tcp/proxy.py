@@ -25,7 +25,6 @@ from distxla.collectives.protocols.proxy_queue import ProxyEvent
 from distxla.collectives.transports.abort import abort
 from distxla.collectives.transports.control_block import ControlBlock
 from distxla.collectives.transports.network_fault import FaultKind, NetworkFault
-from distxla.collectives.transports.shared_words import SharedWords
 from distxla.collectives.transports.tcp.device_queue import Queue
 from distxla.collectives.transports.tcp.early_ready import EarlyRounds
 from distxla.collectives.transports.tcp.frame_subjects import Names
@@ -85,7 +84,7 @@ class Proxy(Transport):
         self.host, self.epoch, self.block = host, 0, control_block
         self.scratch = Scratch()
         self._support = load_image(support)
-        self.reduce, self.shared = ReduceRun(self._support), SharedWords(support)
+        self.reduce = ReduceRun(self._support)
         self._memories, self._secret = list(memories), secret
         self._bases = [0 if memory is None else memory.address for memory in memories]
         self._home = {device: index for index, devices in enumerate(hosts) for device in devices}
@@ -93,10 +92,10 @@ class Proxy(Transport):
         self._links: dict[int, Link] = {}
         self._arrived = threading.Condition()
         self._listener: Listener | None = None
-        self._queue = Queue(control_block, self.shared)
+        self._queue = Queue(control_block)
         self._lock = threading.Lock()
         self._pairs = Pairs(self, self._home)
-        self._loaded = LoadedPrograms(control_block, self.shared, host, self._home, self._pairs)
+        self._loaded = LoadedPrograms(control_block, host, self._home, self._pairs)
         self._names = Names(control_block, self._loaded.programs, self._loaded.groups, self._pairs.messages)
         self._faults: FrameFaults | None = None
         self._rounds: dict[tuple[int, int], Round] = {}
@@ -368,7 +367,7 @@ class Proxy(Transport):
         """A piece of another host's data for a round."""
         round_ = self._rounds.get((frame.group, frame.round))
         if round_ is None:
-            if self.block.words[control.H_ABORT // 4] == 0:
+            if self.block.load(control.H_ABORT) == 0:
                 raise ClusterError(f"host {link.host} sent bytes for a round that has not begun here")
             link.connection.discard()
             return

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 from distxla.collectives.protocols import call_loops
 from distxla.collectives.protocols import control_block as control
+from distxla.collectives.protocols.layout import packed
 from distxla.collectives.transports.abort import abort
 from distxla.collectives.transports.control_block import ControlBlock
 from distxla.collectives.transports.shared_memory.transport import SharedMemory
-from distxla.collectives.transports.shared_words import SharedWords
 from distxla.collectives.transports.transport import Transport
 from distxla.compiler.artifact import CompiledProgram
 from distxla.errors import InternalError
@@ -25,6 +25,9 @@ from distxla.targets.registry import load_image
 
 GRACE_S = 3.0  # for devices to come back after the abort flag was set, before their processes are killed
 MASK = 0xFFFFFFFF
+_COMMAND = packed(
+    control.R_COMMAND_KIND, control.R_COMMAND_PROGRAM, control.R_COMMAND_SEQUENCE, control.R_COMMAND_REPEAT
+)
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,10 @@ class LocalHost:
         self.lost: dict[int, int] = {}
         self.hows: dict[int, str] = {}
         self.control = ControlBlock.create(device_count, len(devices))
+        self._commands = {
+            device: self.control.row(_COMMAND, control.R_COMMAND_KIND, control.record_offset(device))
+            for device in devices
+        }
         self.transport: Transport = SharedMemory(self.control)
         self.common = Segment.create("distxla-common", memory_bytes)
         self.memories: dict[int, Segment] = {}
@@ -79,7 +86,6 @@ class LocalHost:
         on_loss: gets device and pid of a replica that has ended, in a thread of its own, after all waits were released.
         """
         self._image = load_image(support)
-        self.shared = SharedWords(support)
         self._call = serve.CALL_TYPE(self._image.address_of(call_loops.CALL))
         self._told = on_loss
         self._watch = Watch(list(identities), self._on_loss)
@@ -96,18 +102,14 @@ class LocalHost:
 
     def issue(self, numbers: Mapping[int, int], repeat: int) -> Ticket:
         """Write the commands to run program numbers[device] on each of these devices; `wait` then starts them."""
-        words = self.control.words
-        sequence = (words[control.H_COMMAND // 4] + 1) & MASK
-        target = (words[control.H_DONE // 4] + len(numbers)) & MASK
+        block = self.control
+        sequence = (block.load_own(control.H_COMMAND) + 1) & MASK
+        target = (block.load(control.H_DONE) + len(numbers)) & MASK
         ticket = Ticket(sequence, target)
         self._issued = ticket, tuple(numbers)  # first, so that an interrupt from here on withdraws the command
         for device, number in numbers.items():
-            record = control.record_offset(device) // 4
-            words[record + control.R_COMMAND_KIND // 4] = control.CommandKind.RUN
-            words[record + control.R_COMMAND_PROGRAM // 4] = number
-            words[record + control.R_COMMAND_SEQUENCE // 4] = sequence
-            words[record + control.R_COMMAND_REPEAT // 4] = repeat
-        words[control.H_DONE_TARGET // 4] = target
+            self._commands[device](control.CommandKind.RUN, number, sequence, repeat)
+        block.store(control.H_DONE_TARGET, target)
         return ticket
 
     def start(self, ticket: Ticket) -> None:
@@ -121,7 +123,7 @@ class LocalHost:
 
     @property
     def is_aborted(self) -> bool:
-        return self.control.words[control.H_ABORT // 4] != 0
+        return self.control.load(control.H_ABORT) != 0
 
     def abort(self) -> None:
         """Make every wait on this host return, and end the call in flight; does not wait."""
@@ -156,36 +158,37 @@ class LocalHost:
 
     def allow(self) -> None:
         """Clear the abort flag: calls may be issued again."""
-        self.control.words[control.H_ABORT // 4] = 0
+        self.control.store(control.H_ABORT, 0)
 
     def stop(self) -> None:
         """Tell all replicas to leave their serve loop; does not wait."""
         if self._watch is None:
             return
-        words = self.control.words
-        sequence = (words[control.H_COMMAND // 4] + 1) & MASK
+        sequence = (self.control.load_own(control.H_COMMAND) + 1) & MASK
         for device in self.devices:
-            record = control.record_offset(device) // 4
-            words[record + control.R_COMMAND_KIND // 4] = control.CommandKind.STOP
-            words[record + control.R_COMMAND_SEQUENCE // 4] = sequence
-        self.wait(Ticket(sequence, words[control.H_DONE // 4]), 0)
+            self._command(device, control.CommandKind.STOP, sequence)
+        self.wait(Ticket(sequence, self.control.load(control.H_DONE)), 0)
 
     def _withdraw(self) -> None:
         """Take a call back that was issued and not started: an interrupt came in between."""
-        words = self.control.words
-        if self._issued is None or words[control.H_COMMAND // 4] == self._issued[0].sequence:
+        newest = self.control.load_own(control.H_COMMAND)
+        if self._issued is None or newest == self._issued[0].sequence:
             return
         for device in self._issued[1]:
-            record = control.record_offset(device) // 4
-            words[record + control.R_COMMAND_KIND // 4] = control.CommandKind.NONE
-            words[record + control.R_COMMAND_SEQUENCE // 4] = (words[control.H_COMMAND // 4] - 1) & MASK  # unissued
+            self._command(device, control.CommandKind.NONE, (newest - 1) & MASK)  # unissued
         self._issued = None
+
+    def _command(self, device: int, kind: control.CommandKind, sequence: int) -> None:
+        """Write a device's command, before H_COMMAND publishes it."""
+        record = control.record_offset(device)
+        self.control.reset(control.R_COMMAND_KIND, kind, record)
+        self.control.reset(control.R_COMMAND_SEQUENCE, sequence, record)
 
     def _all_have_counted(self) -> bool:
         """Whether H_DONE has reached its value at the end of the last call."""
         if self._issued is None:
             return True
-        return self.control.words[control.H_DONE // 4] == self._issued[0].target
+        return self.control.load(control.H_DONE) == self._issued[0].target
 
     def _is_busy(self, device: int) -> bool:
         return self.control.record(device, control.R_COMMAND_KIND) == control.CommandKind.RUN
@@ -203,7 +206,7 @@ class LocalHost:
 
     def run_ns(self, device: int) -> int:
         """Nanoseconds that the last call took on a device."""
-        return self.control.record_long(device, control.R_RUN_NS)
+        return self.control.record(device, control.R_RUN_NS)
 
     # --- memory
 
@@ -214,7 +217,7 @@ class LocalHost:
     def control_write(self, offset: int, data: bytes) -> None:
         """See Host."""
         if len(data) == 4 and self._is_word(offset):
-            self.shared.publish(self.control.segment.address + offset, int.from_bytes(data, "little"))
+            self.control.atomics.publish(self.control.address + offset, int.from_bytes(data, "little"))
         else:
             self.control.view[offset : offset + len(data)] = data
 
@@ -229,7 +232,7 @@ class LocalHost:
     def control_read(self, offset: int, size: int, seconds: float | None = None) -> bytes:
         """See Host; does not block."""
         if size == 4 and self._is_word(offset):
-            return self.shared.read(self.control.segment.address + offset).to_bytes(4, "little")
+            return self.control.load_at(offset).to_bytes(4, "little")
         return bytes(self.control.view[offset : offset + size])
 
     # --- the end

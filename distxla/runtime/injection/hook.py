@@ -33,7 +33,7 @@ class Injector:
 
     def __init__(self, device: int, block: ControlBlock, owner: int, faults: Sequence[Fault]) -> None:
         self._block, self._owner = block, owner
-        self._log = (control.record_offset(device) + control.R_INJECTED) // 8
+        self._record = control.record_offset(device)
         self._faults = list(enumerate(faults))
         self._rounds: Counter[str] = Counter()
         self._current: InjectionPoint | None = None
@@ -69,7 +69,8 @@ class Injector:
             if is_due:
                 if fault.kind is not Kind.SLOW:
                     self._faults.remove((number, fault))
-                self._block.longs[self._log] |= 1 << number
+                happened = self._block.load(control.R_INJECTED, self._record) | 1 << number
+                self._block.store(control.R_INJECTED, happened, self._record)
                 self._carry_out(fault)
 
     def _carry_out(self, fault: Fault) -> None:
@@ -86,7 +87,7 @@ class Injector:
     def _wait(self, seconds: float) -> None:
         """Sleep for `seconds`, or until the call has failed."""
         end = time.monotonic() + seconds
-        while (left := end - time.monotonic()) > 0 and not self._block.words[control.H_ABORT // 4]:
+        while (left := end - time.monotonic()) > 0 and not self._block.load(control.H_ABORT):
             time.sleep(min(SLICE_S, left))
 
 

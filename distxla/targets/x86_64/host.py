@@ -6,6 +6,10 @@ import ctypes
 import os
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from distxla.targets.target import Atomics
 
 address_bytes = 1 << 47
 
@@ -36,6 +40,12 @@ def sleep_on(address: int, value: int, seconds: float) -> None:
 
 def wake_all(address: int) -> int:
     return int(_syscall(_SYS_FUTEX, address, _FUTEX_WAKE, _ALL_SLEEPERS, None, None, 0))
+
+
+def atomics() -> Atomics:
+    from distxla.targets.x86_64.atomics import atomics as found
+
+    return found()
 
 
 # --- libraries

@@ -61,23 +61,34 @@ def load_image(
     resolve = resolve or resolve_import
     descriptor, length = file or (-1, len(program.image))
     size = max(PAGE, (length + PAGE - 1) // PAGE * PAGE)
-    libc = _libc()
-    flags = MAP_PRIVATE | (MAP_ANONYMOUS if file is None else 0)
-    address = libc.mmap(None, size, PROT_READ | PROT_WRITE, flags, descriptor, 0)
-    if address is None or address == MAP_FAILED:
-        raise OSError(ctypes.get_errno(), f"no memory for the program {program.name}")
+    address = map_memory(size, descriptor, program.name)
     loaded = LoadedImage(program, address, size)
     try:
         if file is None:
             ctypes.memmove(address, program.image, length)
         slots = struct.pack(f"<{len(program.imports)}Q", *(resolve(name) for name in program.imports))
         ctypes.memmove(address + program.imports_offset, slots, len(slots))
-        if libc.mprotect(address, program.code_bytes, PROT_READ | PROT_EXEC):
-            raise OSError(ctypes.get_errno(), f"cannot make the code of {program.name} executable")
+        make_executable(address, program.code_bytes, program.name)
     except BaseException:
         loaded.close()
         raise
     return loaded
+
+
+def map_memory(size: int, descriptor: int, name: str) -> int:
+    """The address of `size` private writable bytes: zeros, or where there is a descriptor, of its file. name: of the
+    code that goes there, for the OSError where memory is missing."""
+    flags = MAP_PRIVATE | (MAP_ANONYMOUS if descriptor < 0 else 0)
+    address = _libc().mmap(None, size, PROT_READ | PROT_WRITE, flags, descriptor, 0)
+    if address is None or address == MAP_FAILED:
+        raise OSError(ctypes.get_errno(), f"no memory for {name}")
+    return int(address)
+
+
+def make_executable(address: int, size: int, name: str) -> None:
+    """Make whole pages of code executable and read-only; OSError where that is forbidden."""
+    if _libc().mprotect(address, size, PROT_READ | PROT_EXEC):
+        raise OSError(ctypes.get_errno(), f"cannot make the code of {name} executable")
 
 
 def resolve_import(name: str) -> int:

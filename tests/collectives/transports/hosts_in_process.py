@@ -108,7 +108,7 @@ class Host:
         routines = [image.address_of(COMMUNICATE_SYMBOL.format(site=s.index)) for s in program.sites]
         states = [None if offset is None else base + offset for offset in self.states[number][device]]
         record = control_block.record_offset(device)
-        self.control.words[(record + control_block.R_PROGRAM) // 4] = number
+        self.control.store(control_block.R_PROGRAM, number, record)
         return ExecutionContext(
             device,
             [memory.address if memory is not None else None for memory in self.memories],
@@ -157,7 +157,7 @@ class Host:
         """After a failed call, whose devices are back: states are zeroed but for what was configured."""
         for transport in self.transports:
             transport.reset(self._restart(epoch))
-        self.control.words[control_block.H_ABORT // 4] = 0
+        self.control.store(control_block.H_ABORT, 0)
 
     def record(self, device: int, field: int) -> int:
         return self.control.record(device, field)
@@ -234,7 +234,7 @@ class Hosts:
             status = self.home[device].call(device, repeat)
             found[device] = status
             if status:  # as the serve loop does
-                self.home[device].control.words[control_block.H_ABORT // 4] = status
+                self.home[device].control.store(control_block.H_ABORT, status)
                 failed.set()
 
         threads = [threading.Thread(target=body, args=(d,), daemon=True) for d in devices]
@@ -264,7 +264,7 @@ class Hosts:
         for host in self.hosts:
             if any(host.record(d, control_block.R_STATE) == control_block.DeviceState.WAITING for d in host.devices):
                 abort(host.control)
-                release_waits(host.control.view)
+                release_waits(host.control)
 
 
 def _layout(program: CompiledProgram) -> tuple[list[int], list[int], int]:

@@ -1,51 +1,96 @@
-"""What Python publishes and reads in shared memory goes through emitted code, in the declared orders."""
+"""Words are loaded and stored as they declare; what a word's order forbids is an error."""
 
 from __future__ import annotations
 
-import ctypes
-import re
+import mmap
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
-from distxla.collectives.transports.shared_memory.shared_word_functions import emit_shared_access
-from distxla.collectives.transports.shared_words import SharedWords
-from distxla.runtime.serve import support_program
-from distxla.targets.code import CodeModule
-from distxla.targets.registry import native_target
-from distxla.targets.x86_64 import finish
+from distxla.collectives.protocols.layout import Area, Order, Word, packed
+from distxla.collectives.transports import shared_words
+from distxla.collectives.transports.shared_words import CopiedWords, SharedWords
+from distxla.errors import InternalError
+from distxla.targets.registry import atomics
+from distxla.targets.target import Atomics
+
+AREA = Area("test", "words of each order")
+PLAIN = AREA.u32(0, "plain", "a", Order.PLAIN, "")
+PLAIN_LONG = AREA.u64(8, "plain long", "a", Order.PLAIN, "")
+MONOTONIC = AREA.u64(16, "monotonic", "a", Order.MONOTONIC, "")
+RELEASE = AREA.u32(24, "release", "a", Order.RELEASE, "", reset=True)
+NEXT = AREA.u32(28, "next", "a", Order.PLAIN, "")
+RELEASE_LONG = AREA.u64(32, "release long", "a", Order.RELEASE, "")
+FENCED = AREA.u32(40, "fenced", "a", Order.FENCED, "")
+UPDATED = AREA.u32(44, "updated", "a", Order.UPDATED, "")
+AT = 64
+
+# what a load and a store of each word calls
+CALLS = {
+    PLAIN: ([], []),
+    PLAIN_LONG: ([], []),
+    MONOTONIC: (["read_long"], ["publish_long"]),
+    RELEASE: (["read"], ["publish"]),
+    RELEASE_LONG: (["read_long"], ["publish_long"]),
+    FENCED: (["read"], ["publish_fenced"]),
+}
 
 
-@pytest.fixture(scope="module")
-def shared() -> SharedWords:
-    return SharedWords(support_program())
+@pytest.fixture
+def called(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the atomic accesses that are made from here on."""
+    found: list[str] = []
+
+    def noted(name: str) -> Callable[..., Any]:
+        def call(*arguments: int) -> Any:
+            found.append(name)
+            return getattr(atomics(), name)(*arguments)
+
+        return call
+
+    monkeypatch.setattr(shared_words, "atomics", lambda: Atomics(*map(noted, Atomics._fields)))
+    return found
 
 
-@pytest.mark.parametrize("value", [0, 1, 0x80000001, 0xFFFFFFFF])
-def test_a_published_word_is_read(shared: SharedWords, value: int) -> None:
-    words = (ctypes.c_uint32 * 3)(7, 7, 7)
-    shared.publish(ctypes.addressof(words) + 4, value)
-    assert list(words) == [7, value, 7]
-    assert shared.read(ctypes.addressof(words) + 4) == value
+@pytest.fixture
+def words(called: list[str]) -> Iterator[SharedWords]:
+    made = SharedWords(memoryview(mmap.mmap(-1, 4096)))
+    yield made
+    made.close()
 
 
-@pytest.mark.parametrize("value", [0, 1 << 32, 0x8000000000000001, (1 << 64) - 1])
-def test_a_published_long_word_is_read(shared: SharedWords, value: int) -> None:
-    words = (ctypes.c_uint64 * 3)(7, 7, 7)
-    shared.publish_long(ctypes.addressof(words) + 8, value)
-    assert list(words) == [7, value, 7]
-    assert shared.read_long(ctypes.addressof(words) + 8) == value
+@pytest.mark.parametrize("word", CALLS, ids=lambda word: word.name)
+def test_a_word_is_accessed_in_its_order(word: Word, words: SharedWords, called: list[str]) -> None:
+    value = (1 << word.bits) - 2
+    words.store(word, value, AT)
+    assert called == CALLS[word][1]
+    called.clear()
+    assert words.load(word, AT) == value
+    assert called == CALLS[word][0]
+    assert Counter(words.view) == Counter({0: 4096 - word.bits // 8, 255: word.bits // 8 - 1, 254: 1})
+    assert CopiedWords(bytes(words.view[AT:]), AT).load(word, AT) == value
 
 
-def test_the_orders_survive_optimisation() -> None:
-    """x86-64 hides them, so they are looked for in what LLVM makes machine code of."""
-    module = CodeModule("test", native_target().code)
-    emit_shared_access(module)
-    parsed = finish.parse(module)
-    finish.optimise(parsed)
-    found = re.findall(r"(load|store) atomic i(\d+).* (acquire|release), align (\d)", str(parsed))
-    assert found == [
-        ("load", "32", "acquire", "4"),
-        ("store", "32", "release", "4"),
-        ("load", "64", "acquire", "8"),
-        ("store", "64", "release", "8"),
-    ]
+def test_a_fence_is_one(words: SharedWords, called: list[str]) -> None:
+    words.fence()
+    assert called == ["fence"]
+
+
+def test_a_row_of_words_is_written_at_once(words: SharedWords, called: list[str]) -> None:
+    words.row(packed(RELEASE, NEXT), RELEASE, AT)(5, 6)
+    assert called == []
+    assert (words.load(RELEASE, AT), words.load(NEXT, AT)) == (5, 6)
+    assert words.load_at(AT + NEXT) == words.load_own(NEXT, AT) == 6
+
+
+@pytest.mark.parametrize("word", [MONOTONIC, RELEASE_LONG, FENCED, UPDATED], ids=lambda word: word.name)
+def test_a_word_that_publishes_is_not_written_plainly(word: Word, words: SharedWords) -> None:
+    with pytest.raises(InternalError, match=rf"{word.name} is written with {word.order.value} order, not plainly"):
+        words.reset(word, 1, AT)
+
+
+def test_a_word_that_several_update_is_not_stored(words: SharedWords) -> None:
+    with pytest.raises(InternalError, match="updated, of read-modify-write order, is not stored by Python"):
+        words.store(UPDATED, 1)

@@ -12,9 +12,7 @@ import pytest
 from distxla.collectives.protocols import control_block as control
 from distxla.collectives.protocols import permute as permute_words
 from distxla.collectives.transports.control_block import ControlBlock
-from distxla.collectives.transports.shared_words import SharedWords
 from distxla.collectives.transports.tcp import point_to_point as pairs
-from distxla.runtime.serve import support_program
 
 PLACE = 1 << 20
 
@@ -25,18 +23,18 @@ def test_a_permute_waits_for_the_word_that_its_message_was_taken(
 ) -> None:
     monkeypatch.setattr(pairs, "SETTLE_S", 60.0)
     block = ControlBlock.create(2)
-    proxy: Any = SimpleNamespace(host=0, block=block, shared=SharedWords(support_program()))
+    proxy: Any = SimpleNamespace(host=0, block=block)
     known = pairs.Pairs(proxy, {0: 0, 1: 1})
     known.add(PLACE, (0, 1), ((0, 1),))
     message = next(iter(known.messages))
-    block.words[(message + permute_words.M_POSTED) // 4] = 1
+    block.store(permute_words.M_POSTED, 1, message)
     leaving = threading.Thread(target=known.remove, args=(PLACE,))
     leaving.start()
     time.sleep(0.05)
     assert leaving.is_alive()
     assert message in known.messages
-    where = {"taken": message + permute_words.M_TAKEN, "abort": control.H_ABORT}[word]
-    block.words[where // 4] = value
+    changed, at = {"taken": (permute_words.M_TAKEN, message), "abort": (control.H_ABORT, 0)}[word]
+    block.store(changed, value, at)
     leaving.join(20)
     assert not known.messages
     block.close()

@@ -1,0 +1,51 @@
+"""Atomic accesses of Python: they access whole words, and are the instructions that LLVM makes of each order."""
+
+from __future__ import annotations
+
+import ctypes
+
+import pytest
+
+from distxla.targets.registry import atomics
+from distxla.targets.x86_64 import finish
+from distxla.targets.x86_64.atomics import CODE
+from distxla.targets.x86_64.link import link
+
+ORDERS = {
+    "read": "%v = load atomic i32, ptr %p acquire, align 4\n ret i32 %v",
+    "publish": "store atomic i32 %v, ptr %p release, align 4\n ret void",
+    "publish_fenced": "store atomic i32 %v, ptr %p seq_cst, align 4\n ret void",
+    "read_long": "%v = load atomic i64, ptr %p acquire, align 8\n ret i64 %v",
+    "publish_long": "store atomic i64 %v, ptr %p release, align 8\n ret void",
+    "fence": "fence acquire\n ret void",
+}
+
+
+@pytest.mark.parametrize("name", ["publish", "publish_fenced"])
+@pytest.mark.parametrize("value", [0, 1, 0x80000001, 0xFFFFFFFF])
+def test_a_published_word_is_read(name: str, value: int) -> None:
+    words = (ctypes.c_uint32 * 3)(7, 7, 7)
+    getattr(atomics(), name)(ctypes.addressof(words) + 4, value)
+    assert list(words) == [7, value, 7]
+    assert atomics().read(ctypes.addressof(words) + 4) == value
+
+
+@pytest.mark.parametrize("value", [0, 1 << 32, 0x8000000000000001, (1 << 64) - 1])
+def test_a_published_long_word_is_read(value: int) -> None:
+    words = (ctypes.c_uint64 * 3)(7, 7, 7)
+    atomics().publish_long(ctypes.addressof(words) + 8, value)
+    assert list(words) == [7, value, 7]
+    assert atomics().read_long(ctypes.addressof(words) + 8) == value
+
+
+def test_each_access_has_an_order() -> None:
+    assert list(ORDERS) == list(CODE) == list(atomics()._fields)
+
+
+@pytest.mark.parametrize("name", ORDERS)
+def test_the_instructions_are_those_of_the_order(name: str) -> None:
+    kind = "i64" if name.endswith("long") else "i32"
+    head = f"{kind} @f(ptr %p)" if name.startswith("read") else f"void @f(ptr %p, {kind} %v)"
+    image = link(finish.emit_object(finish.parse(f"define {head} {{\n {ORDERS[name]}\n}}")))
+    begin = image.symbols["f"]
+    assert image.data[begin : begin + len(CODE[name])] == CODE[name]
