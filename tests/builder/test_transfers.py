@@ -73,7 +73,7 @@ def test_send_and_receive_are_pairs_of_instructions() -> None:
             assert instruction.op.channel_id == 1  # type: ignore[attr-defined]
 
 
-def test_send_and_receive_in_halves() -> None:
+def test_send_and_receive_with_start_and_done() -> None:
     b = dx.XlaBuilder("halves")
     token = b.create_token()
     receiving = b.recv_start("s32[2]", token, 3)

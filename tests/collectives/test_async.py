@@ -260,7 +260,7 @@ def test_a_late_round_counts_on_while_others_are_in_flight() -> None:
 
 
 @pytest.mark.parametrize(("key", "waits_for"), [(("all-reduce", SMALL), -1), (("collective-permute", LARGE), 3)])
-def test_a_wait_for_the_end_says_so_and_can_be_released(key: tuple[str, int], waits_for: int) -> None:
+def test_a_wait_for_the_end_says_so_and_can_be_aborted(key: tuple[str, int], waits_for: int) -> None:
     devices = Devices(key, cores=1)
     world = devices.world
     found: list[int] = []

@@ -166,7 +166,7 @@ def test_large_values_are_copied_once_where_contexts_stay() -> None:
     assert len(large) <= 3  # the loop's v and sum; four contexts have as large a part
 
 
-def test_may_be_kept_by_size_and_leaves() -> None:
+def test_zero_copy_depends_on_size_and_leaves() -> None:
     large = Shape.tuple(tuple(parse_leaf("f32[9000]") for _ in range(state.MOST_LEAVES)))
     assert state.may_be_zero_copy(large)
     assert not state.may_be_zero_copy(Shape.tuple((*(large.elements or ()), parse_leaf("f32[1]"))))

@@ -92,7 +92,7 @@ def test_permutes_that_differ_get_mismatch(bytes_: int) -> None:
     ],
     ids=["small", "large", "permute", "large permute"],
 )
-def test_a_wait_says_for_whom_and_can_be_released(op: Any, size: int, waits_for: int) -> None:
+def test_a_wait_names_its_devices_and_can_be_aborted(op: Any, size: int, waits_for: int) -> None:
     shape = Shape(F32, (size // 4,))
     world = World(Code([Case(op, (shape,), shape).module], 3, 1), 3, 1, 64 + 2 * size + 128)
     found: list[int] = []

@@ -190,7 +190,7 @@ def turned(*iterations: int, device: int = 0) -> DeviceState:
     return DeviceState(device, Doing.WAITS, "m", "a", events=events)
 
 
-def test_a_loop_that_one_turns_more_often_shows_in_the_iterations() -> None:
+def test_a_loop_that_one_device_runs_more_often_shows_in_the_iterations() -> None:
     """Long before the rounds do: the inner one of two loops, three times in the second turn of the outer one."""
     found = divergence(turned(1, 2, 1, 2, 3, 1, 2), turned(1, 2, 1, 2, 1, 2, device=1))
     assert found is not None

@@ -139,7 +139,7 @@ def test_a_wait_that_is_read_while_it_becomes_another_one_proves_nothing() -> No
     assert verdict(dict.fromkeys(GROUP, Torn(0))) is None
 
 
-def test_who_is_released_but_has_not_noticed_does_not_wait() -> None:
+def test_an_aborted_device_that_has_not_noticed_does_not_wait() -> None:
     host = cycle()
     host.words[PAIR] = 1
     assert verdict(dict.fromkeys(GROUP, host)) is None

@@ -212,7 +212,7 @@ def test_pairs_with_other_instructions_are_told(sizes, placement):
 
 
 @every_transport
-def test_who_waits_for_a_member_that_never_comes_is_released(placement):
+def test_a_wait_for_a_member_that_never_comes_is_aborted(placement):
     program, args, _ = made(collectives(20_000)["all-reduce"])
     with Hosts(placement, program) as hosts:
         for device in range(3):

@@ -221,7 +221,7 @@ ENTRY e {{
         (16, []),  # and this is not worth a loop of its own
     ],
 )
-def test_what_stands_between_the_halves_of_a_collective_stays_there(size: int, between: list[str]) -> None:
+def test_instructions_between_start_and_done_of_a_collective_stay_there(size: int, between: list[str]) -> None:
     text = f"""HloModule m, replica_count=2
 {ADD}ENTRY e {{
   x = f32[{size}] parameter(0)
@@ -243,7 +243,7 @@ def test_what_stands_between_the_halves_of_a_collective_stays_there(size: int, b
     assert found[second + 1 :] == ["fusion"]
 
 
-def test_what_stands_between_the_halves_delays_no_start():
+def test_instructions_between_start_and_done_delay_no_start():
     text = f"""HloModule m, replica_count=2
 {ADD}ENTRY e {{
   x = f32[2048] parameter(0)

@@ -249,7 +249,7 @@ def test_sizes(dims: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("devices", [1, 2, 9, 16, 19, 27])
-def test_group_sizes_beyond_one_pass_of_the_fold(devices: int) -> None:
+def test_group_sizes_beyond_one_pass_of_the_reduction(devices: int) -> None:
     shape = Shape(F32, (devices * 3,))
     cases = [
         case_of(AllReduce(to_apply="combine"), [shape], devices, "subtract"),
