@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -121,7 +121,8 @@ def _whole_limit() -> Iterator[None]:
             yield
         except TimeLimitError as error:
             whole = limit.error()
-            whole.diagnosis = error.diagnosis
+            if error.diagnosis is not None:
+                whole.diagnosis = replace(error.diagnosis, summary=whole.message)
             for note in getattr(error, "__notes__", ()):
                 whole.add_note(note)
             raise whole from error

@@ -8,13 +8,14 @@ child processes end when they notice that (`runtime/ray/supervisor.py`).
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import FrameType
 from typing import Any
 
@@ -22,7 +23,8 @@ import click
 
 from distxla.cli.failures import tell
 from distxla.errors import TimeLimitError
-from distxla.time_limit import TimeLimit, time_limit
+from distxla.runtime.interrupts import deferred_interrupt
+from distxla.time_limit import TimeLimit, current_limit, time_limit
 
 AGAIN_S = 0.02  # between retries of the alarm, while it may not interrupt
 WAITS_S = 3.0  # that a wait which checks the limit itself may exceed it, to collect the report of all devices
@@ -46,7 +48,15 @@ class LimitedCommand(click.Command):
 
     def invoke(self, ctx: click.Context) -> Any:
         with enforced(ctx.params.get("time_limit"), as_json=bool(ctx.params.get("as_json"))):
+            _import_numpy()
             return super().invoke(ctx)
+
+
+def _import_numpy() -> None:
+    """Import NumPy whole: interrupted within, its C code raises an ImportError, or goes on without a word."""
+    limit = current_limit()
+    with deferred_interrupt(), nullcontext() if limit is None else limit.waiting():
+        importlib.import_module("ml_dtypes")  # which imports NumPy
 
 
 @contextmanager

@@ -185,9 +185,7 @@ class CacheFolder:
         """A descriptor of the folder, after its checks. make: create and mark it if missing."""
         try:
             if make:
-                self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                with contextlib.suppress(FileExistsError):
-                    self.path.mkdir(mode=0o700)
+                self._make()
             folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | _NO_LINKS)
         except (NotADirectoryError, FileExistsError):
             raise UnsafeFolderError("it is no folder") from None
@@ -201,6 +199,14 @@ class CacheFolder:
             yield folder
         finally:
             os.close(folder)
+
+    def _make(self) -> None:
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with contextlib.suppress(FileExistsError):
+                self.path.mkdir(mode=0o700)
+        except FileNotFoundError:  # of /proc, whose parent exists
+            raise UnsafeFolderError("no folder can be made there") from None
 
     @contextmanager
     def _telling(self) -> Iterator[None]:

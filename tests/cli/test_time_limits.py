@@ -250,3 +250,36 @@ def test_an_alarm_that_a_destructor_swallowed_rings_again() -> None:
 def test_a_limit_is_positive(seconds: float) -> None:
     with pytest.raises(Exception, match="expected a positive number of seconds"), time_limit(seconds):
         pass
+
+
+@pytest.mark.parametrize("seconds", [0.03, 0.06, 0.1, 0.15, 0.2])
+def test_a_limit_amid_imports_is_no_fault_of_an_import(seconds: float, tmp_path: Path) -> None:
+    (tmp_path / "m.hlo").write_text(MODULE)
+    command = [DISTXLA, "check", str(tmp_path / "m.hlo"), "--time-limit", str(seconds)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    if ended.returncode:  # a fast machine may be done before
+        line = f"error: time-limit: the time limit of {seconds:g} s ran out while .*\n"
+        assert (ended.returncode, bool(re.fullmatch(line, ended.stderr))) == (5, True), ended.stderr
+
+
+LOOP = """HloModule m
+c { p = s32[] parameter(0)
+  z = s32[] constant(0)
+  ROOT r = pred[] compare(p, z), direction=GE }
+b { p = s32[] parameter(0)
+  ROOT r = s32[] multiply(p, p) }
+ENTRY e { o = s32[] constant(1)
+  ROOT w = s32[] while(o), condition=c, body=b }
+"""
+
+
+@pytest.mark.cluster
+def test_the_diagnosis_names_the_whole_limit(tmp_path: Path) -> None:
+    (tmp_path / "m.hlo").write_text(LOOP)
+    command = [DISTXLA, "run", str(tmp_path / "m.hlo"), "--time-limit", "6", "--json"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    found = json.loads(ended.stdout)["error"]
+    assert ended.returncode == 5
+    assert "the time limit of 6 s ran out" in found["message"]
+    if "diagnosis" in found:  # else the limit ran out before the start
+        assert found["diagnosis"]["summary"] in found["message"]

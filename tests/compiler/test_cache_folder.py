@@ -191,6 +191,14 @@ def test_a_file_that_cannot_be_a_folder_is_told_of(tmp_path: Path, told: Callabl
     assert told() == [f"distxla: the cache folder {folder.path} is not used: it is no folder; set DISTXLA_CACHE_DIR"]
 
 
+def test_a_place_that_takes_no_folder_is_told_of(told: Callable[[], list[str]]) -> None:
+    CacheFolder(Path("/proc/distxla-cache"), 1 << 20).write(key(1), b"content")
+    (note,) = told()
+    assert note == (
+        "distxla: the cache folder /proc/distxla-cache is not used: no folder can be made there; set DISTXLA_CACHE_DIR"
+    )
+
+
 def test_a_folder_that_cannot_be_opened_is_told_of_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: Callable[[], list[str]]
 ) -> None:

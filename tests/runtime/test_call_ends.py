@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -122,6 +124,19 @@ def test_an_interrupt_while_a_failure_is_looked_at_costs_nothing(monkeypatch: py
             assert all(np.array_equal(np.asarray(row[0]), X + 1) for row in step([X]))
     finally:
         user._registered.clear()
+
+
+@pytest.mark.cluster
+def test_a_script_ends_without_a_word() -> None:
+    script = f"""
+import numpy as np, distxla as dx
+with dx.Cluster({DEVICES}) as cluster:
+    step = cluster.compile(dx.parse("ENTRY e {{ ROOT p = f32[4] parameter(0) }}"))
+    outs = step([[np.ones(4, np.float32)]] * {DEVICES})
+print(np.asarray(outs[0][0]))
+"""
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=100)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "[1. 1. 1. 1.]\n", "")
 
 
 DEADLOCK = """
