@@ -16,8 +16,6 @@ from distxla.collectives.protocols.layout import Area, Order
 from distxla.collectives.protocols.rounds import COUNTED, COUNTS, LINE, POST, SLOT_BYTES
 
 ROUNDS = 8  # a power of two
-DESCRIBE = 2  # in G_PROXY of a state that is none: a proxy asks a routine for the arguments of its rounds
-DESCRIPTION_WORDS = 32
 
 COUNTER = Area("counter of a member", "one a member of a group", LINE)
 G_MEMBER_BEGUN = COUNTER.u64(0, "begun", "member; proxy for one elsewhere", Order.PLAIN, "rounds that it has begun")
@@ -27,12 +25,6 @@ GROUP = Area("group", "one a group of a collective")
 G_LOCAL = GROUP.u32(0, "local", "driver", Order.PLAIN, "members of the group on this host, 0: all")
 G_PROXY = GROUP.u32(4, "proxy", "driver", Order.PLAIN, "not 0 where a proxy finishes the rounds")
 G_BEGUN = GROUP.part(64, "begun", COUNTER, "one a member", count=0)
-
-DESCRIPTION = Area("description", "in the place of a group's state: arguments of rounds, for a proxy")
-G_DESCRIBED = DESCRIPTION.u64(64, "described", "device", Order.PLAIN, "rounds described; their arguments follow")
-G_DESCRIPTIONS = DESCRIPTION.u64(
-    128, "arguments", "device", Order.PLAIN, "DESCRIPTION_WORDS a round", count=DESCRIPTION_WORDS
-)
 
 ROUND = Area("round of a group", "ROUNDS a group, behind its counters")
 E_ARRIVED = ROUND.u32(0, "arrived", "members", Order.UPDATED, "members that have reached the round", reset=True)

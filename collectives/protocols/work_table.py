@@ -1,9 +1,12 @@
-"""A group routine's description of the work of its rounds: a table of movements, and the arguments of a round.
+"""The work of a group's rounds: tables of movements, and the data from which a proxy plans a round.
 
-Both are read by the native code that does the work, and by proxies, which do it for members on several hosts.
+Native code reads the tables in the program's image. A proxy, which does the work of members on several hosts, gets
+them with the program (compiler/artifact.py).
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 # a row of u64 for each movement (ops/support/collective_movement.py), all in bytes; work_items.py of the
 # transports cuts it into items: number = items_end of the row before + (source * targets + target) * pieces + piece
@@ -30,29 +33,33 @@ COLUMNS = (
 )
 ROW_BYTES = 8 * len(COLUMNS)
 
-# in the place of `element`: the items are not of movements. Their one row is RAGGED_COLUMNS, then the bytes of each
-# operand leaf that the items read, 0 for others; number = target * pieces + piece
-RAGGED = (1 << 64) - 1
+# where items are not of movements (`read`): number = target * pieces + piece
 RAGGED_COLUMNS = ("stretches", "row_bytes", "pieces", "piece_rows", "rows")
 
-# the arguments of `distxla_group_round`, in this order, as u64
-DESCRIBED = (
-    "context",
-    "site",
-    "operands",
-    "results",
-    "operand_count",
-    "result_count",
-    "signature",
-    "state",
-    "position",
-    "size",
-    "members",
-    "table",
-    "items",
-    "shared",
-    "do_items",
-    "common",
-    "reduction",
-    "element",
-)
+
+@dataclass(frozen=True)
+class RoundWork:
+    """The work of one round of a site, in its groups of `members` devices.
+
+    signature: what members that run it post.  operands, results: how many leaves a member posts of each.
+    table: a row of COLUMNS a movement; one row of RAGGED_COLUMNS where there is `read`.  items: of the whole round.
+    do_items: symbol of the function that does them.
+    shares: whether members post shared places for their results.
+    element: bytes of an element that is reduced, 0 where bytes are only moved.
+    reduction: symbol of the function that reduces two operands, with which a proxy reduces them in group order as they
+    arrive; "" where it needs all of them at once, or where nothing is reduced.
+    read: bytes of each operand leaf, 0 for those that items don't read, where the work depends on the values in them
+    (ragged-all-to-all); else empty.
+    """
+
+    members: int
+    signature: int
+    operands: int
+    results: int
+    table: tuple[tuple[int, ...], ...]
+    items: int
+    do_items: str
+    shares: bool = False
+    element: int = 0
+    reduction: str = ""
+    read: tuple[int, ...] = ()

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from distxla.collectives.channel_end import End
 from distxla.collectives.protocols.channel import DIRECTORY_KEY
+from distxla.collectives.protocols.work_table import RoundWork
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
@@ -42,6 +43,7 @@ class Site:
     facets: (name, text) of the facets that members of a round must agree on (collectives/signature.py), for reports.
     loops: around it, outermost first; the device's record counts the iterations (control_block.R_ITERATIONS).
     sends, receives, completes, peer_action: the op's properties (ir/op.py); completes: whether it completes another.
+    rounds: that it begins, in every size of group of more than one device; for proxies.
     """
 
     index: int
@@ -59,6 +61,7 @@ class Site:
     receives: bool = False
     completes: bool = False
     peer_action: str = ""
+    rounds: tuple[RoundWork, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, slots=True)

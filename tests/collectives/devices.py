@@ -73,7 +73,7 @@ class Code:
                 self.specs.append(spec)
                 keys.append(spec.key)
             site = Site(number, instruction.name, instruction.opcode, entry.name, keys.index(spec.key), None)
-            routine = transport.emit(llvm_module, module, site, spec, instruction, operands)
+            routine, _ = transport.emit(llvm_module, module, site, spec, instruction, operands)
             _emit_loop(llvm_module, routine, number)
         self.text = str(llvm_module)
         parsed = finish.parse(llvm_module)

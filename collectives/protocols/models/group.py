@@ -34,8 +34,6 @@ def group_round(p: Process, me: int, members: int, r: int) -> None:
 def group_begin(p: Process, me: int, members: int, r: int) -> None:
     """Its start: emit_group_begin. Never waits."""
     p.data("operand", r + 1, me)
-    with p.when("describes", "!=", 0):
-        p.end()
     p.load("phase", group.E_PHASE)
     with p.when("phase", "!=", 2 * r):
         p.call("end the oldest round")

@@ -8,6 +8,7 @@ from llvmlite import ir
 
 from distxla.collectives.protocols.control_block import iterations_field
 from distxla.collectives.protocols.event import LARGE_BYTES
+from distxla.collectives.protocols.work_table import RoundWork
 from distxla.collectives.transports.shared_memory.atomics_builder import I32, POINTER, AtomicsBuilder
 from distxla.collectives.transports.shared_memory.channel_site import ChannelEmitter
 from distxla.collectives.transports.shared_memory.event_recording import emit_recorded, emit_step_recorded
@@ -47,22 +48,23 @@ class SharedMemoryEmitter:
         spec: CommunicatorSpec,
         instruction: Instruction,
         operands: tuple[Shape, ...],
-    ) -> ir.Function:
-        """The routine of `site`; functions that several sites share are added to `llvm_module` once, with internal
-        linkage."""
+    ) -> tuple[ir.Function, tuple[RoundWork, ...]]:
+        """The routine of `site`, and its rounds; functions that several sites share are added to `llvm_module` once,
+        with internal linkage but for those that a proxy calls."""
         arguments: list[ir.Type] = [POINTER, I32, POINTER, POINTER]
         name = ROUND_SYMBOL.format(site=site.index)
         function, atomics = AtomicsBuilder.function(llvm_module, name, I32, arguments, internal=False)
         table = atomics.context_field(function.args[0], "communicators")
         state = atomics.load(POINTER, table, 8 * site.communicator)
         emitter = self._emitter_of(instruction.op)
-        emitter.emit(Routine(atomics, function, state, module, site, spec, instruction, operands))
+        routine = Routine(atomics, function, state, module, site, spec, instruction, operands)
+        emitter.emit(routine)
         name = COMMUNICATE_SYMBOL.format(site=site.index)
         outer, atomics = AtomicsBuilder.function(llvm_module, name, I32, arguments, internal=False, optimised=True)
         timed = self._timed or _bytes(operands, instruction.shape) >= LARGE_BYTES
         iterations = iterations_field(len(site.loops))
         emit_recorded(atomics, outer.args, function, iterations, timed=timed)
-        return outer
+        return outer, tuple(routine.rounds)
 
     def emit_step_recorder(self, llvm_module: ir.Module) -> ir.Function:
         """See `compiler.lower.communication.CommunicationEmitter`."""

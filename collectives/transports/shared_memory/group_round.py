@@ -29,9 +29,8 @@ from distxla.collectives.protocols import control_block as block
 from distxla.collectives.protocols import group as group_words
 from distxla.collectives.protocols import rounds as round_words
 from distxla.collectives.protocols.proxy_queue import ProxyEvent
-from distxla.collectives.protocols.work_table import DESCRIBED
 from distxla.collectives.transports.shared_memory.atomics_builder import I32, I64, POINTER, AtomicsBuilder, i32, i64
-from distxla.collectives.transports.shared_memory.proxy_queue import emit_describe, emit_enqueue
+from distxla.collectives.transports.shared_memory.proxy_queue import emit_enqueue
 from distxla.collectives.transports.shared_memory.round_numbers import count_from, note_round
 from distxla.collectives.transports.shared_memory.wait_and_wake import ALL_SLEEPERS, emit_wait, emit_wake
 from distxla.collectives.transports.shared_memory.work_items import ITEMS_TYPE
@@ -55,13 +54,7 @@ ARGUMENTS = (
     ("shared", I32),  # whether members share the items
     ("do_items", ITEMS_TYPE.as_pointer()),
     ("common", POINTER),  # u64 offsets of the results' shared places, 0 for none; null where no result has one
-    (
-        "reduction",
-        POINTER,
-    ),  # for a proxy: the function that reduces two operands; null where it needs all of them at once
-    ("element", I64),  # for a proxy: bytes of an element that is reduced; 0: nothing is
 )
-assert tuple(name for name, _ in ARGUMENTS) == DESCRIBED
 TICKET = ("ticket", POINTER)  # u64: where the begun round's number goes
 END_ARGUMENTS = (
     ("context", POINTER),
@@ -115,10 +108,6 @@ class _Round:
     def _begin(self, end: ir.Function | None = None) -> ir.Value:
         """Post, arrive, and lead if this member is the last; the round's number, u64."""
         atomics, builder, argument = self.atomics, self.builder, self.argument
-        proxy = atomics.load(I32, argument["state"], group_words.G_PROXY)
-        with atomics.when(builder.icmp_unsigned("==", proxy, i32(group_words.DESCRIBE)), likely=False):
-            emit_describe(atomics, argument["state"], [argument[name] for name, _ in ARGUMENTS])
-            builder.ret(i32(Status.OK))
         counter = self._counter()
         number = atomics.load(I64, counter)
         count_from(atomics, self.record, atomics.at(counter, round_words.COUNTED), number)
@@ -138,6 +127,7 @@ class _Round:
         with builder.if_then(last):
             atomics.store(i32(0), self.area, group_words.E_ARRIVED)
             atomics.racing_store(i64(0), self.area, group_words.E_FIRST)
+            proxy = atomics.load(I32, argument["state"], group_words.G_PROXY)
             with builder.if_else(builder.icmp_unsigned("==", proxy, i32(0))) as (here, elsewhere):
                 with here:
                     self._lead(stays=end is None)

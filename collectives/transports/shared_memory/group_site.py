@@ -9,13 +9,14 @@ from llvmlite import ir
 
 from distxla.collectives.protocols import group as group_words
 from distxla.collectives.protocols import rounds as round_words
-from distxla.collectives.protocols.work_table import RAGGED
+from distxla.collectives.protocols.work_table import RoundWork
 from distxla.collectives.signature import signature, structure
 from distxla.collectives.transports.shared_memory.atomics_builder import I32, I64, POINTER, i32, i64
 from distxla.collectives.transports.shared_memory.copies import emit_zero
 from distxla.collectives.transports.shared_memory.device_tables import by_device, constant, device_row, digest, ticket
 from distxla.collectives.transports.shared_memory.group_round import emit_group_begin, emit_group_end, emit_group_round
 from distxla.collectives.transports.shared_memory.ragged_work_items import (
+    bytes_read,
     emit_ragged_items,
     emit_ragged_start,
     plan_ragged_work,
@@ -82,6 +83,7 @@ class _GroupSite:
         self.operands, self.result = of_whole(routine.instruction, routine.operands)
         self.signature = signature(routine.module, routine.instruction.replace(op=op), self.operands)
         self.llvm_module = self.atomics.builder.module
+        self.rounds = routine.rounds
 
     def emit(self, site: Site) -> None:
         """Look up this device's group, then run the round made for groups of that size."""
@@ -167,7 +169,10 @@ class _GroupSite:
         plan = plan_work(
             parts, sizes, len(operands), size, result_leaves=len(results) if shares else 0, order=self.op.order
         )
-        return self._arguments(site, size, batch, (operands, results), plan, self._items(size), self._reduce(size))
+        items, (reduction, element) = self._items(size), self._reduce(size)
+        leaves = (operands, results)
+        self._describe(size, batch, leaves, plan, items, shares=shares, reduction=reduction, element=element)
+        return self._arguments(site, size, batch, leaves, plan, items)
 
     def _ragged(self, op: RaggedAllToAll, site: Site, size: int) -> list[ir.Value]:
         """The one round of a ragged-all-to-all, after the part that each member does for itself."""
@@ -181,9 +186,31 @@ class _GroupSite:
         leaves = len(self.operands)
         items = emit_ragged_items(self.llvm_module, movement, table.dtype, leaves)
         sizes = [operand.byte_size for operand in self.operands]
-        plan = plan_ragged_work(movement, output.dtype.byte_size, sizes, size)
-        no_reduction = (ir.Constant(POINTER, None), i64(RAGGED))
-        return self._arguments(site, size, 0, (range(leaves), range(1)), plan, items, no_reduction)
+        plan = plan_ragged_work(movement, output.dtype.byte_size, size)
+        both = (range(leaves), range(1))
+        self._describe(size, 0, both, plan, items, read=bytes_read(movement, sizes))
+        return self._arguments(site, size, 0, both, plan, items)
+
+    def _describe(
+        self,
+        size: int,
+        batch: int,
+        leaves: tuple[range, range],
+        plan: WorkPlan,
+        items: ir.Function,
+        *,
+        shares: bool = False,
+        reduction: ir.Function | None = None,
+        element: int = 0,
+        read: tuple[int, ...] = (),
+    ) -> None:
+        """Keep the round for proxies. Groups of one device have none."""
+        if size == 1:
+            return
+        operands, results = (len(side) for side in leaves)
+        number, symbol = self.signature ^ batch, "" if reduction is None else _exported(reduction)
+        head = (size, number, operands, results, plan.table, plan.items, _exported(items))
+        self.rounds.append(RoundWork(*head, shares, element, symbol, read))
 
     def _arguments(
         self,
@@ -193,7 +220,6 @@ class _GroupSite:
         leaves: tuple[range, range],
         plan: WorkPlan,
         items: ir.Function,
-        reducer: tuple[ir.Value, ir.Value],
     ) -> list[ir.Value]:
         """Of the round function, but for the context, the site's number and the device's place in its group."""
         atomics, (operands, results) = self.atomics, leaves
@@ -214,7 +240,6 @@ class _GroupSite:
             i32(int(plan.shared)),
             items,
             common,
-            *reducer,
         ]
 
     def _items(self, size: int) -> ir.Function:
@@ -224,16 +249,16 @@ class _GroupSite:
         reducer = TileReducer(self.module, reduction, self.operands[0].dtype, size, self.op.order)
         return emit_reduce_items(self.llvm_module, self._reduction_name(reducer), reducer)
 
-    def _reduce(self, size: int) -> tuple[ir.Value, ir.Value]:
+    def _reduce(self, size: int) -> tuple[ir.Function | None, int]:
         """For a proxy, to reduce operands as they arrive, in group order: a routine that reduces two, and the bytes of
         an element. No routine where another order is asked for: then it collects the operands and does the items."""
         reduction = self.op.reduction
         if reduction is None or size == 1:
-            return ir.Constant(POINTER, None), i64(0)
+            return None, 0
         two = TileReducer(self.module, reduction, self.operands[0].dtype, 2)
-        element = i64(two.element_type.byte_size)
+        element = two.element_type.byte_size
         if self.op.order != RANK:
-            return ir.Constant(POINTER, None), element
+            return None, element
         name = f"{self._reduction_name(two)}_tile"
         if size == 2:
             return emit_reduce_tile(self.llvm_module, name, two), element
@@ -247,6 +272,12 @@ class _GroupSite:
     def _reduction_name(self, reducer: TileReducer) -> str:
         computation = structure(self.module, self.module[reducer.reduction])
         return f"distxla_reduce_{digest((computation, reducer.element_type.name, reducer.members, reducer.order))}"
+
+
+def _exported(function: ir.Function) -> str:
+    """The symbol by which a proxy finds a function of the program."""
+    function.linkage = ""
+    return str(function.name)
 
 
 def _batches(movements: tuple[Movement, ...], operands: Sequence[Shape]) -> list[tuple[list[Movement], range, range]]:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from llvmlite import ir
 
 from distxla.collectives.protocols import control_block as block
-from distxla.collectives.protocols import group as group_words
 from distxla.collectives.protocols import proxy_queue
 from distxla.collectives.protocols.proxy_queue import ProxyEvent
 from distxla.collectives.transports.shared_memory.atomics_builder import I64, POINTER, VOID, AtomicsBuilder, i32, i64
@@ -52,20 +49,3 @@ def is_elsewhere(atomics: AtomicsBuilder, context: ir.Value, device: ir.Value) -
     return atomics.builder.icmp_unsigned(
         "==", atomics.builder.ptrtoint(atomics.device_memory(context, device), I64), i64(0)
     )
-
-
-def emit_describe(atomics: AtomicsBuilder, place: ir.Value, arguments: Sequence[ir.Value]) -> None:
-    """Append the arguments of a round, widened to u64, to the descriptions in the place of a state (DESCRIBE)."""
-    builder = atomics.builder
-    assert len(arguments) <= group_words.DESCRIPTION_WORDS
-    number = atomics.load(I64, place, group_words.G_DESCRIBED)
-    atomics.store(builder.add(number, i64(1)), place, group_words.G_DESCRIBED)
-    row = atomics.at(
-        place, builder.add(builder.mul(number, i64(8 * group_words.DESCRIPTION_WORDS)), i64(group_words.G_DESCRIPTIONS))
-    )
-    for k, value in enumerate(arguments):
-        if isinstance(value.type, ir.PointerType):
-            value = builder.ptrtoint(value, I64)
-        elif value.type.width < 64:
-            value = builder.zext(value, I64)
-        atomics.store(value, row, 8 * k)

@@ -29,10 +29,10 @@ from distxla.ir.element_type import ElementType
 from distxla.ops.support.collective_movement import RaggedMovement
 
 
-def plan_ragged_work(movement: RaggedMovement, element_bytes: int, operands: Sequence[int], members: int) -> WorkPlan:
-    """Items of the movement in a group of `members`: one table row as work_table.RAGGED says.
+def plan_ragged_work(movement: RaggedMovement, element_bytes: int, members: int) -> WorkPlan:
+    """Items of the movement in a group of `members`: one table row of RAGGED_COLUMNS.
 
-    element_bytes: of an element of the result.  operands: bytes of each operand leaf.
+    element_bytes: of an element of the result.
     """
     row = movement.row * element_bytes
     rows = movement.result_rows
@@ -40,9 +40,13 @@ def plan_ragged_work(movement: RaggedMovement, element_bytes: int, operands: Seq
     piece_rows = max(1, min(rows, PIECE_BYTES // max(1, row) if shared else rows))
     pieces = -(-rows // piece_rows)
     items = members * pieces if row else 0
+    return WorkPlan(((movement.stretches, row, pieces, piece_rows, rows),), items, shared and items > 1)
+
+
+def bytes_read(movement: RaggedMovement, operands: Sequence[int]) -> tuple[int, ...]:
+    """RoundWork.read. operands: bytes of each operand leaf."""
     read = (movement.operand, movement.starts, movement.sizes, movement.targets)
-    leaves = (size if leaf in read else 0 for leaf, size in enumerate(operands))
-    return WorkPlan(((movement.stretches, row, pieces, piece_rows, rows, *leaves),), items, shared and items > 1)
+    return tuple(size if leaf in read else 0 for leaf, size in enumerate(operands))
 
 
 def emit_ragged_items(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from llvmlite import ir
 
+from distxla.collectives.protocols.work_table import RoundWork
 from distxla.collectives.transports.shared_memory.atomics_builder import AtomicsBuilder
 from distxla.compiler.artifact import CommunicatorSpec, Site
 from distxla.ir.instruction import Instruction
@@ -20,6 +21,7 @@ class Routine:
     """The routine of one site while it is written: i32 (Context*, u32 site, u64* operands, u64* results).
 
     state: address of the state that this device's communicator shares.  operands: shapes of the operand leaves.
+    rounds: the emitter appends those that the routine begins (`Site.rounds`).
     """
 
     atomics: AtomicsBuilder
@@ -30,6 +32,7 @@ class Routine:
     spec: CommunicatorSpec
     instruction: Instruction
     operands: tuple[Shape, ...]
+    rounds: list[RoundWork] = field(default_factory=list)
 
 
 class SiteEmitter(Protocol):

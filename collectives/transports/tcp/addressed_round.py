@@ -34,7 +34,7 @@ class AddressedRound:
         self._area: NDArray[np.uint64] = np.zeros(group_words.round_bytes(len(members)) // 8, np.uint64)
         self._kept = self._area
         self._context = ExecutionContext.of_addresses(members[0], max(members) + 1)
-        self._description = description
+        self._table, self._members = description.table, np.array(members, np.uint32)
         self._items = ITEMS(description.do_items)
 
     def post(self, position: int, leaf: int, addresses: Sequence[int]) -> None:
@@ -61,5 +61,6 @@ class AddressedRound:
     def do_items(self, targets: int, first: int, end: int) -> None:
         """Do these items. targets: members that get the common results, from the first place on; or the group's
         size."""
-        slots, description = int(self._area.ctypes.data) + group_words.E_SLOTS, self._description
-        self._items(self._context.address, slots, description.members, targets, description.table, first, end)
+        slots = int(self._area.ctypes.data) + group_words.E_SLOTS
+        ids, table = int(self._members.ctypes.data), int(self._table.ctypes.data)
+        self._items(self._context.address, slots, ids, targets, table, first, end)

@@ -69,9 +69,9 @@ class Round:
         if plan is None:
             return
         group, first = self.group, self.group.local[0]
-        description = plan.description
-        if description.common and all(area.shares(p) for p in group.local):
-            leaves = range(description.operands + description.results, description.operands + 2 * description.results)
+        work = plan.description.work
+        if work.shares and all(area.shares(p) for p in group.local):
+            leaves = range(work.operands + work.results, work.operands + 2 * work.results)
             if all(area.posted(p, leaf) == area.posted(first, leaf) for p in group.local for leaf in leaves):
                 self._once = 1 + first
         if plan.algorithm is Algorithm.CHAIN:
@@ -204,14 +204,15 @@ class Round:
         """Call the program's own function for the results of local members: reductions of all, or copies from local
         members."""
         group, description, base = self.group, plan.description, self.proxy.base
-        count, here = description.operands + description.results, AddressedRound(description, self.group.members)
+        work, here = description.work, AddressedRound(description, self.group.members)
+        count = work.operands + work.results
         for p in group.local:
             own = base(group.members[p])
             here.post(p, 0, [own + self.area.posted(p, leaf) for leaf in range(count)])
         for (p, leaf), mirror in self._mirrors.items():
             here.post(p, leaf, [int(mirror.ctypes.data)])
         here.keep()
-        results = [here.posted(p, description.operands, description.results) for p in group.local]
+        results = [here.posted(p, work.operands, work.results) for p in group.local]
         for m in description.movements:
             sources = [0] if plan.needs_operands else [p for p in group.local if p < m.sources]
             here.restore()
@@ -222,9 +223,9 @@ class Round:
                 continue
             # common results go to the first places of the table, one for each local member
             for position, given in enumerate(results):
-                here.post(position, description.operands, given)
+                here.post(position, work.operands, given)
             if self._once:
-                shared = [self.area.posted(self._once - 1, count + leaf) for leaf in range(description.results)]
+                shared = [self.area.posted(self._once - 1, count + leaf) for leaf in range(work.results)]
                 own = base(group.members[self._once - 1])
                 here.post(0, count, [own + place if place else 0 for place in shared])
                 here.write_once()
@@ -324,7 +325,7 @@ class Round:
                 gathered.append(scratch)
         streamed = stream.streamed if len(targets) > 1 else 0
         self.proxy.reduce(
-            targets, sources, size, reduction=description.reduction, element=description.element, streamed=streamed
+            targets, sources, size, reduction=description.reduction, element=description.work.element, streamed=streamed
         )
         for scratch in gathered:
             self.proxy.scratch.give(scratch)
@@ -414,7 +415,7 @@ class Round:
             raise ClusterError(f"host {host} sent bytes that no round expects")
         stream = plan.streams[number]
         fits = _is_piece(stream.taken, offset, size) and _is_piece(stream.given, offset, size)
-        if not fits or (offset | size) % plan.description.element:
+        if not fits or (offset | size) % plan.description.work.element:
             raise ClusterError(f"host {host} sent bytes beyond what a round expects")
         return stream
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Mapping, Sequence
 
 from distxla.collectives.protocols import control_block as control
 from distxla.collectives.protocols import group as group_words
+from distxla.collectives.protocols.work_table import RoundWork
 from distxla.collectives.transports.control_block import ControlBlock
 from distxla.collectives.transports.tcp.group_state import Area, Group
 from distxla.collectives.transports.tcp.point_to_point import Pairs
-from distxla.collectives.transports.tcp.round_plan import Description, RoundPlan, describe, make_plan
+from distxla.collectives.transports.tcp.round_plan import RoundPlan, describe, make_plan
 from distxla.compiler.artifact import CompiledProgram
-from distxla.errors import CompileError
+from distxla.errors import CompileError, InternalError
 from distxla.targets.registry import load_image, resolve_import
 from distxla.targets.target import LoadedImage
 
@@ -83,15 +83,16 @@ class LoadedPrograms:
         key = (number, site, signature, area.group.offset)
         plan = self._plans.get(key)
         if plan is None:
-            for description in self._describe(number, site, device):
-                made = make_plan(description, area.group.homes, self._host)
-                self._plans[number, site, description.signature, area.group.offset] = made
-            plan = self._plans[key]
+            work = self._work(number, site, signature, len(area.group.members))
+            plan = self._plans[key] = make_plan(describe(work, self._images[number]), area.group.homes, self._host)
         return plan
 
-    def _describe(self, number: int, site: int, device: int) -> list[Description]:
-        nothing = (ctypes.c_char * control.HEADER_BYTES)()
-        return describe(self._images[number], site, len(self.programs[number].communicators), device, nothing)
+    def _work(self, number: int, site: int, signature: int, members: int) -> RoundWork:
+        """The round of a site that a group of so many members has reached."""
+        for work in self.programs[number].sites[site].rounds:
+            if (work.signature, work.members) == (signature, members):
+                return work
+        raise InternalError(f"site {site} of program {number} has no round {signature:016x} of {members} members")
 
 
 def _resolve(name: str) -> int:

@@ -14,23 +14,18 @@ Reduces that can't be done two operands at a time (other orders of combination) 
 
 from __future__ import annotations
 
-import ctypes
-import mmap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import NamedTuple
 
-from distxla.collectives.protocols import group as group_words
-from distxla.collectives.protocols import rounds as round_words
-from distxla.collectives.protocols.work_table import COLUMNS, DESCRIBED, RAGGED, RAGGED_COLUMNS
-from distxla.compiler.abi import ROUND_SYMBOL
-from distxla.compiler.execution_context import ExecutionContext
+import numpy as np
+from numpy.typing import NDArray
+
+from distxla.collectives.protocols.work_table import COLUMNS, RAGGED_COLUMNS, RoundWork
 from distxla.targets.target import LoadedImage
 
 EAGER_BYTES = 16 << 10  # of operands that one host sends to another in a round
-MOST_DESCRIBED = 4096  # rounds of one instruction
-DESCRIBED_MEMORY_BYTES = 64 << 20  # of a device that is none, zeros: more than any table of offsets
 
 
 class Algorithm(Enum):
@@ -43,30 +38,21 @@ class Algorithm(Enum):
 
 @dataclass(frozen=True)
 class Description:
-    """A routine's description of one round. table, members, do_items, reduction: addresses in this process.
+    """A round's work, and where the program's functions for it are in this process.
 
-    element: bytes of an element that is reduced, 0 where bytes are only moved.  reduction: 0 where all operands are
-    needed.
-    read: bytes of each operand leaf, where the work depends on their values (ragged-all-to-all).
+    table: the work's, as these functions read it.  do_items, reduction: addresses; 0 where there is no reduction.
     """
 
-    signature: int
-    operands: int
-    results: int
-    table: int
-    items: int
-    members: int
+    work: RoundWork
+    table: NDArray[np.int64]
     do_items: int
-    common: bool
     reduction: int
-    element: int
     movements: tuple[Movement, ...]
-    read: tuple[int, ...] = ()
 
     @property
     def needs_operands(self) -> bool:
         """Whether a member's results depend on all members' operands, which the items find in their places."""
-        return self.element > 0 or bool(self.read)
+        return self.work.element > 0 or bool(self.work.read)
 
 
 class Movement(NamedTuple):
@@ -166,70 +152,24 @@ class RoundPlan:
         return self.description.needs_operands
 
 
-def describe(
-    image: LoadedImage, site: int, communicators: int, device: int, cores: ctypes.Array[ctypes.c_char]
-) -> list[Description]:
-    """The rounds that a site's routine asks for on a device, by calling it with a state that is none.
-
-    cores: any zeroed memory, used in place of the control block and the device's record.
-    """
-    descriptions = (
-        ctypes.c_uint64 * (group_words.G_DESCRIPTIONS // 8 + MOST_DESCRIBED * group_words.DESCRIPTION_WORDS)
-    )()
-    base = ctypes.addressof(descriptions)
-    ctypes.c_uint32.from_address(base + group_words.G_PROXY).value = group_words.DESCRIBE
-    zeros = mmap.mmap(-1, DESCRIBED_MEMORY_BYTES)  # a routine may look into its operands before it reaches the round
-    memory = ctypes.c_char.from_buffer(zeros)
-    nothing = (ctypes.c_uint64 * (4 * round_words.OFFSETS))()
-    stands_for_all = ctypes.addressof(cores)
-    context = ExecutionContext(
-        device,
-        [ctypes.addressof(memory)] * (device + 1),
-        control=stands_for_all,
-        record=stands_for_all,
-        communicators=[base] * communicators,
-    )
-    kind = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_void_p)
-    routine = kind(image.address_of(ROUND_SYMBOL.format(site=site)))
-    routine(context.address, site, ctypes.addressof(nothing), ctypes.addressof(nothing))
-    del memory
-    zeros.close()
-    found = []
-    for k in range(descriptions[group_words.G_DESCRIBED // 8]):
-        begin = group_words.G_DESCRIPTIONS // 8 + k * group_words.DESCRIPTION_WORDS
-        found.append(_description(dict(zip(DESCRIBED, descriptions[begin : begin + len(DESCRIBED)], strict=True))))
-    return found
+def describe(work: RoundWork, image: LoadedImage) -> Description:
+    """A round of a loaded program."""
+    reduction = image.address_of(work.reduction) if work.reduction else 0
+    table = np.array([value for row in work.table for value in row], np.int64)
+    return Description(work, table, image.address_of(work.do_items), reduction, _movements(work))
 
 
-def _description(words: dict[str, int]) -> Description:
-    movements: list[Movement] = []
-    first, read = 0, ()
-    if words["element"] == RAGGED:
-        read = tuple((ctypes.c_int64 * words["operand_count"]).from_address(words["table"] + 8 * len(RAGGED_COLUMNS)))
-        pieces = ctypes.c_int64.from_address(words["table"] + 8 * RAGGED_COLUMNS.index("pieces")).value
-        columns = dict.fromkeys(Movement._fields, 0) | {"items_end": words["items"], "targets": words["size"]}
-        movements.append(Movement(**columns | {"pieces": pieces}))
-        first, words["element"] = words["items"], 0
-    while first < words["items"]:
-        at = words["table"] + 8 * len(COLUMNS) * len(movements)
-        row = (ctypes.c_int64 * len(COLUMNS)).from_address(at)
+def _movements(work: RoundWork) -> tuple[Movement, ...]:
+    if work.read:
+        (row,) = work.table
+        columns = dict.fromkeys(Movement._fields, 0) | {"items_end": work.items, "targets": work.members}
+        return (Movement(**columns | {"pieces": row[RAGGED_COLUMNS.index("pieces")]}),)
+    found, first = [], 0
+    for row in work.table:
         columns = dict(zip(COLUMNS, row, strict=True))
-        movements.append(Movement(first, **{name: columns[name] for name in Movement._fields[1:]}))
-        first = movements[-1].items_end
-    return Description(
-        signature=words["signature"],
-        operands=words["operand_count"],
-        results=words["result_count"],
-        table=words["table"],
-        items=words["items"],
-        members=words["members"],
-        do_items=words["do_items"],
-        common=words["common"] != 0,
-        reduction=words["reduction"],
-        element=words["element"],
-        movements=tuple(movements),
-        read=read,
-    )
+        found.append(Movement(**{name: columns[name] for name in Movement._fields} | {"first": first}))
+        first = found[-1].items_end
+    return tuple(found)
 
 
 def make_plan(description: Description, homes: Sequence[int], here: int) -> RoundPlan:
@@ -238,7 +178,7 @@ def make_plan(description: Description, homes: Sequence[int], here: int) -> Roun
     regions = {(a, b): _regions(description, homes, a, b) for a in hosts for b in hosts if a != b}
     if max(sum(r.taken.bytes for r in found) for found in regions.values()) <= EAGER_BYTES:
         algorithm = Algorithm.EAGER
-    elif description.element and description.reduction:
+    elif description.work.element and description.work.reduction:
         algorithm = Algorithm.CHAIN
     else:
         algorithm = Algorithm.DIRECT
@@ -264,15 +204,15 @@ def _rows(m: Movement, leaf: int, offset: int, stride: int) -> Rows:
 def _regions(description: Description, homes: Sequence[int], a: int, b: int) -> tuple[PlannedRegion, ...]:
     """The bytes of members on host a that members on host b need."""
     found = []
-    if description.read:
+    if description.work.read:
         nowhere = Rows(0, 0, 1, 0, 0)
         for s in (s for s, host in enumerate(homes) if host == a):
-            for leaf, size in enumerate(description.read):
+            for leaf, size in enumerate(description.work.read):
                 if size:
                     found.append(PlannedRegion(s, Rows(leaf, 0, 1, size, size), (), nowhere, 0, 0))
         return tuple(found)
     for m in description.movements:
-        reduces = description.element > 0
+        reduces = description.work.element > 0
         sources = range(len(homes)) if reduces else range(m.sources)
         there = tuple(position for position, host in enumerate(homes) if host == b)
         receivers = [(t, (t,)) for t in there] if m.targets > 1 else [(0, there)]

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from llvmlite import ir
 
+from distxla.collectives.protocols.work_table import RoundWork
 from distxla.compiler.artifact import CommunicatorSpec, Site
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
@@ -41,8 +42,8 @@ class CommunicationEmitter(Protocol):
         spec: CommunicatorSpec,
         instruction: Instruction,
         operands: tuple[Shape, ...],
-    ) -> ir.Function:
-        """Add the function abi.COMMUNICATE_SYMBOL of `site` to `llvm_module`.
+    ) -> tuple[ir.Function, tuple[RoundWork, ...]]:
+        """Add the function abi.COMMUNICATE_SYMBOL of `site` to `llvm_module`; it, and what `Site.rounds` shall be.
 
         operands: shapes of the operand leaves. Its u64 arrays hold one offset per operand leaf and per result leaf.
         """

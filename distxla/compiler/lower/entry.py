@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Hashable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from llvmlite import ir
 
@@ -394,8 +394,8 @@ class _EntryEmitter:
             completes=bool(instruction.op.completes),
             peer_action=instruction.op.peer_action,
         )
-        self.sites.append(site)
-        routine = self.communication.emit(self.llvm_module, self.module, site, spec, instruction, operands)
+        routine, rounds = self.communication.emit(self.llvm_module, self.module, site, spec, instruction, operands)
+        self.sites.append(replace(site, rounds=rounds))
         if routine.name != COMMUNICATE_SYMBOL.format(site=index):
             raise CompileError(f"the routine of site {index} is called {routine.name}")
         return index

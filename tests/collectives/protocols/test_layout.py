@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from llvmlite import ir
 
-from distxla.collectives.protocols import event, group, stream
+from distxla.collectives.protocols import control_block, event, group, stream
 from distxla.collectives.protocols.documentation import MODULES, declared
 from distxla.collectives.protocols.layout import Area, Order, Word, packed
 from distxla.collectives.transports.shared_memory.atomics_builder import (
@@ -103,7 +103,8 @@ def test_a_word_is_its_offset() -> None:
     assert stream.T_TAKEN == 64
     assert str(stream.T_TAKEN) == "64"
     assert 64 + group.E_PHASE == 128
-    assert (stream.T_TAKEN.kind, stream.T_BLOCK.kind, group.G_DESCRIPTIONS.kind) == ("u32", "u64", "u64[32]")
+    kinds = [word.kind for word in (stream.T_TAKEN, stream.T_BLOCK, control_block.R_ITERATIONS)]
+    assert kinds == ["u32", "u64", f"u32[{control_block.LOOP_DEPTHS}]"]
 
 
 def test_words_that_somebody_sleeps_on_publish() -> None:
