@@ -45,7 +45,6 @@ from distxla.ir.names import Names
 from distxla.ir.op import Lowering, Op
 from distxla.ir.order import stable_order
 from distxla.ir.shape import Shape
-from distxla.ops.asynchronous import AsyncStart
 from distxla.ops.channel import Recv, RecvDone, Send, SendDone
 from distxla.ops.constant import Constant
 from distxla.ops.support.collective_start_done import AsyncPart, async_part, single_collective, start_shape
@@ -85,8 +84,8 @@ def with_async_inlined(module: Module) -> Module:
 
 
 def _is_inlined(module: Module, instruction: Instruction, effectful: frozenset[str]) -> bool:
-    op = instruction.op
-    return isinstance(op, AsyncStart) and op.calls in effectful and single_collective(module[op.calls]) is None
+    begun = instruction.op.begun_computation
+    return begun is not None and begun in effectful and single_collective(module[begun]) is None
 
 
 class _Inlining:
@@ -193,7 +192,7 @@ def _ending(start: Instruction, names: Names) -> Iterator[Instruction]:
     value_shape, _, token_shape = start.shape.elements or ()
     assert isinstance(start.op, Send | Recv)
     channel, with_host = start.op.channel_id, start.op.is_host_transfer
-    if isinstance(start.op, Send):
+    if start.op.sends:
         done = made("-done", token_shape, SendDone(channel_id=channel, is_host_transfer=with_host), start.name)
         value, token = start.operands[0], done.name
         yield done

@@ -10,8 +10,7 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.op import Lowering
 from distxla.ir.shape import Shape
-from distxla.ops.asynchronous import AsyncDone, AsyncStart, AsyncUpdate
-from distxla.ops.control_flow import Conditional, While
+from distxla.ops.control_flow import While
 
 
 class Start(NamedTuple):
@@ -61,20 +60,20 @@ class ContextFlow:
             carried = self._call(op.body, [_union(operands[0], self._root(op.body, nothing))], nothing)
             self._call(op.condition, [_union(operands[0], carried)], ())
             return _union(operands[0], carried)
-        if isinstance(op, Conditional):
+        if op.is_conditional:
             found = nothing
             for name, operand in zip(op.branches, operands[1:], strict=True):
                 found = _union(found, self._call(name, [operand], nothing))
             return found
         if op.lowering is Lowering.CALL:
             return self._call(op.called_computations[0], operands, nothing)
-        if isinstance(op, AsyncStart):
-            outputs = self._call(op.calls, operands, (NOTHING,) * _outputs(instruction.shape))
+        if op.begun_computation is not None:
+            outputs = self._call(op.begun_computation, operands, (NOTHING,) * _outputs(instruction.shape))
             taken = tuple(leaf for operand in operands for leaf in operand)
             return (taken + outputs + nothing)[: len(nothing)]
-        if isinstance(op, AsyncUpdate):
+        if op.updates_async:
             return operands[0]
-        if isinstance(op, AsyncDone):
+        if op.completes_async:
             start = computation[instruction.operands[0]].shape.elements or ()
             first = sum(1 for _ in start[0].leaves())
             return operands[0][first : first + len(nothing)]
@@ -104,7 +103,8 @@ class ContextFlow:
 def ended_by_async_done(module: Module, flow: ContextFlow) -> frozenset[Start]:
     """The sends and recvs in asynchronous computations whose contexts reach no done of their own: async-done ends
     them, so that from there on a context is an ordinary value (its first part is the value sent or received)."""
-    waiting = [i.op.calls for c in module.computations for i in c if isinstance(i.op, AsyncStart)]
+    of_starts = (i.op.begun_computation for c in module.computations for i in c)
+    waiting = [name for name in of_starts if name is not None]
     inside: set[str] = set()
     while waiting:
         name = waiting.pop()

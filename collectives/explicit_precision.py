@@ -13,7 +13,6 @@ from distxla.ir.module import Module
 from distxla.ir.names import Names
 from distxla.ir.op import RuleViolation
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.asynchronous import AsyncDone, AsyncStart, AsyncUpdate
 from distxla.ops.convert import Convert
 from distxla.ops.support.collective import ReducingCollective
 from distxla.ops.support.collective_start_done import single_collective
@@ -36,7 +35,7 @@ class _Conversions:
     def __init__(self, module: Module) -> None:
         self.module = module
         self.done: list[Computation] = []
-        self.begun = {i.op.calls for c in module.computations for i in c if isinstance(i.op, AsyncStart)}
+        self.begun = {i.op.begun_computation for c in module.computations for i in c if i.op.starts_async}
         self.hoisted: dict[str, Computed] = {}  # called by an async-start, which converts instead
         self.names = Names(module.by_name)
         self.retyped: dict[tuple[str, ElementType], Computation] = {}
@@ -60,8 +59,9 @@ class _Conversions:
         for old in computation:
             operands = tuple(operand.shape for operand in computation.operands(old))
             instruction = self._of_kind(rewriter.current(old), operands)
-            if isinstance(old.op, AsyncStart) and old.op.calls in self.hoisted:
-                found = self.hoisted[old.op.calls]
+            begun = old.op.begun_computation
+            if begun is not None and begun in self.hoisted:
+                found = self.hoisted[begun]
                 _, result, *context = old.shape.elements or ()
                 shape = Shape.tuple((Shape.tuple(found.operands), found.shape, *context))
                 names = _converted_operands(rewriter, instruction, found.operands)
@@ -154,11 +154,11 @@ class _Conversions:
     ) -> None:
         """An update or a done of an instruction that was begun in another type."""
         stated, begun = pending[old.operands[0]], rewriter[instruction.operands[0]].shape
-        if isinstance(old.op, AsyncUpdate):
+        if old.op.updates_async:
             rewriter.keep(instruction.replace(shape=begun))
             pending[old.name] = stated
             return
-        shape = (begun.elements or ())[1] if isinstance(old.op, AsyncDone) else begun
+        shape = (begun.elements or ())[1] if old.op.completes_async else begun
         made = instruction.replace(shape=shape)
         rewriter.keep(made)
         _forward_converted(rewriter, made, stated)

@@ -123,9 +123,8 @@ class _Needs:
         try:
             for op, shape, operands in self.checked.values():
                 sizes = {len(group) for group in op.device_groups(replicas, partitions)}
-                if isinstance(op, GroupedCollective):
-                    for size in sizes:
-                        op.check_size(shape, operands, size)
+                for size in sizes:
+                    op.check_size(shape, operands, size)
         except RuleViolation:
             return False
         return True

@@ -35,7 +35,7 @@ from distxla.ops.support.executable import CollectiveOp
 from distxla.ops.support.inlining import inlined
 from distxla.ops.support.rewriter import Rewriter
 from distxla.ops.support.run_time_sizes import has_dynamic_dimensions
-from distxla.ops.tuple import GetTupleElement, Tuple
+from distxla.ops.tuple import Tuple
 
 START: Final = "AsyncCollectiveStart"
 DONE: Final = "AsyncCollectiveDone"
@@ -122,8 +122,7 @@ def _found(computation: Computation) -> dict[str, _Spread]:
 
     def origin(name: str) -> tuple[str, int] | None:
         """The start, and which part of its result, that a value is."""
-        while isinstance(computation[name].op, GetTupleElement):
-            index: int = computation[name].op.index  # type: ignore[attr-defined]
+        while (index := computation[name].op.element_index) is not None:
             (whole,) = computation.operands(computation[name])
             if whole.name in spread:
                 return whole.name, index

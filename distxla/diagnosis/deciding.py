@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from distxla.diagnosis.communicating import Located, caller
 from distxla.ir.effects import Effects
 from distxla.ir.module import Module
-from distxla.ops.control_flow import Conditional, While
-from distxla.ops.tuple import GetTupleElement
+from distxla.ops.control_flow import While
 
 MOST_NAMED = 3
 OWN = (Effects.FEED, Effects.CHANNEL, Effects.RANDOM, Effects.CUSTOM)  # their results are a device's own
@@ -93,13 +92,13 @@ def _sources(located: Located, element: int | None, *, is_changed: bool) -> Iter
             yield holder, instruction.operands[0], element, is_changed
     elif op.is_tuple and element is not None:
         yield holder, instruction.operands[element], None, is_changed
-    elif isinstance(op, GetTupleElement):
-        yield holder, instruction.operands[0], op.index, is_changed
+    elif op.is_tuple_element:
+        yield holder, instruction.operands[0], op.element_index, is_changed
     elif isinstance(op, While):
         yield from _state(located, element, is_changed=is_changed)
         if not _passes_on(located, element):  # it depends on how many iterations there are
             yield op.condition, module[op.condition].root, None, is_changed
-    elif isinstance(op, Conditional):
+    elif op.is_conditional:
         yield holder, instruction.operands[0], None, is_changed
         yield from ((name, module[name].root, element, is_changed) for name in op.branches)
     else:
@@ -115,9 +114,9 @@ def _arguments(located: Located, element: int | None, *, is_changed: bool) -> It
         return
     op, holder = by.instruction.op, by.computation.name
     number = located.computation.parameters.index(located.instruction)
-    if isinstance(op, While):
+    if op.is_loop:
         yield from _state(by, element, is_changed=is_changed)
-    elif isinstance(op, Conditional):
+    elif op.is_conditional:
         values = [by.instruction.operands[1 + k] for k, branch in enumerate(op.branches) if branch == name]
         yield from ((holder, value, element, is_changed) for value in values)
     elif number < len(by.instruction.operands):
@@ -141,8 +140,7 @@ def _passes_on(loop: Located, element: int | None) -> bool:
     if element is None or not body.root_instruction.op.is_tuple:
         return False
     given = body[body.root_instruction.operands[element]]
-    is_element = isinstance(given.op, GetTupleElement) and given.op.index == element
-    return is_element and body[given.operands[0]].op.is_parameter
+    return given.op.element_index == element and body[given.operands[0]].op.is_parameter
 
 
 __all__ = ["decided_by", "deciding"]

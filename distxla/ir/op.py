@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import Enum
 from typing import Any, ClassVar, TypeVar
 
@@ -100,11 +100,25 @@ class Op:
     is_tuple_element: ClassVar[bool] = False
     is_loop: ClassVar[bool] = False
     is_conditional: ClassVar[bool] = False
+    is_custom_call: ClassVar[bool] = False
+    # while: the computation that it repeats; conditional: those of which it runs one
+    loop_body: ClassVar[str | None] = None
+    branches: ClassVar[tuple[str, ...]] = ()
+    # async-start: the computation that it begins
+    begun_computation: ClassVar[str | None] = None
+    # get-tuple-element: the number of the element
+    element_index: ClassVar[int | None] = None
+    # constant: the value of an array (NumPy); None of a tuple, and where the text leaves it out
+    constant_array: ClassVar[Any] = None
     # the result is the device's own replica or partition id
     is_device_id: ClassVar[bool] = False
     # groups of devices execute it together (CollectiveOp); in groups that each device is in, rather than by pairs
     is_collective: ClassVar[bool] = False
     has_groups: ClassVar[bool] = False
+    # has_groups: whether all members of a group get the same results
+    same_for_all: ClassVar[bool] = False
+    # each operand is handled for itself and gives one leaf of the result: equal ones can be merged into one round
+    combines: ClassVar[bool] = False
     # send, recv; send-done, recv-done: to and from the host included
     starts_transfer: ClassVar[bool] = False
     completes_transfer: ClassVar[bool] = False
@@ -149,7 +163,7 @@ class Op:
     # them, for a hundred classes of ops, whenever a command starts.
 
     def _values(self) -> tuple[Any, ...]:
-        return tuple(getattr(self, name) for name in self.__dataclass_fields__)
+        return tuple(getattr(self, field.name) for field in fields(self))
 
     def __eq__(self, other: object) -> bool:
         """The same opcode with the same attributes."""

@@ -52,6 +52,10 @@ class AsyncStart(ExecutableOp):
     output_to_operand_aliasing: Aliasing = attribute("aliasing", default=())
     calls: str = attribute("computation")
 
+    @property
+    def begun_computation(self) -> str:  # type: ignore[override]
+        return self.calls
+
     def verify(self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> None:
         check_arguments(self, "C1", self.calls, operands, called(self.calls), at="calls")
         parts = shape.elements or ()

@@ -34,6 +34,10 @@ class Constant(ExecutableOp):
     needs_shape: ClassVar[bool] = True
     literal: Literal = attribute("literal")
 
+    @property
+    def constant_array(self) -> Any:
+        return self.literal.array
+
     def verify(self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> None:
         self.require(
             self.literal.shape.compatible(shape), "C1", f"the literal is {self.literal.shape}, not {shape}", at="shape"

@@ -33,6 +33,10 @@ class While(ExecutableOp):
     condition: str = attribute("computation")
     body: str = attribute("computation")
 
+    @property
+    def loop_body(self) -> str:  # type: ignore[override]
+        return self.body
+
     def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
         value = operands[0]
         for rule, name, result, at in (
@@ -76,7 +80,7 @@ class Conditional(ExecutableOp):
     false_computation: str | None = attribute("computation", default=None)
 
     @property
-    def branches(self) -> tuple[str, ...]:
+    def branches(self) -> tuple[str, ...]:  # type: ignore[override]
         """The computations by branch number; with a predicate, 0 is the true one and 1 the false one."""
         if self.true_computation is not None and self.false_computation is not None:
             return (self.true_computation, self.false_computation)

@@ -49,6 +49,7 @@ class CustomCall(ExecutableOp):
     """
 
     opcode: ClassVar[str] = "custom-call"
+    is_custom_call: ClassVar[bool] = True
     mixes_precision: ClassVar[bool] = False
     effects: ClassVar[Effects] = Effects.CUSTOM
     lowering: ClassVar[Lowering] = Lowering.KERNEL

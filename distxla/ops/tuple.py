@@ -49,6 +49,10 @@ class GetTupleElement(ExecutableOp):
     max_operands: ClassVar[int | None] = 1
     index: int = attribute("int")
 
+    @property
+    def element_index(self) -> int:  # type: ignore[override]
+        return self.index
+
     def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
         (operand,) = operands
         elements = operand.elements

@@ -22,9 +22,7 @@ from distxla.ir.module import Module
 from distxla.ir.op import Lowering
 from distxla.ir.shape import Shape
 from distxla.ir.unwritten import empty
-from distxla.ops.control_flow import While
 from distxla.ops.rng import INITIAL_STATE
-from distxla.ops.support.collective import GroupedCollective
 from distxla.ops.support.collective_start_done import single_collective
 from distxla.ops.support.executable import CollectiveOp, executable
 from distxla.ops.support.run_time_sizes import fitted, has_dynamic_dimensions, nothing_received
@@ -123,8 +121,7 @@ class InstructionEvaluation:
         return self.device.partition
 
     def call(self, computation: str, *arguments: Any) -> Any:
-        op = self.instruction.op
-        if isinstance(op, While) and computation == op.body:
+        if computation == self.instruction.op.loop_body:
             self.world.loops[-1].iterations += 1
         return call(self.world, self.device, computation, arguments)
 
@@ -156,11 +153,9 @@ class InstructionEvaluation:
         members = next((group for group in groups if self.device.id in group), None)
         if members is None:
             raise InternalError(f"device {self.device.id} is in no group of {self.instruction.name}")
-        if isinstance(op, GroupedCollective):
-            silent = op.silent_devices(self.world.replicas, self.world.partitions)
-            if self.device.id in silent:
-                zeros = tuple(map(nothing_received, operands, self.operand_shapes))
-                return Settled(self, zeros if len(zeros) > 1 else zeros[0])
+        if self.device.id in op.silent_devices(self.world.replicas, self.world.partitions):
+            zeros = tuple(map(nothing_received, operands, self.operand_shapes))
+            return Settled(self, zeros if len(zeros) > 1 else zeros[0])
         pending = self.world.come(self, members, operands)
         if self.device.is_dynamic:
             self.world.wait(pending)  # as in compiled programs

@@ -14,9 +14,7 @@ from distxla.ir.effects import Effects
 from distxla.ir.effects_order import effectful_computations, has_effects
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
-from distxla.ops.asynchronous import AsyncStart
 from distxla.ops.support.collective_start_done import single_collective
-from distxla.ops.support.executable import CollectiveOp
 from distxla.scheduler.simulation.communication import Communication, CommunicationSite
 
 Pair = tuple[str, str]  # (earlier, later): names of instructions of one computation
@@ -192,12 +190,12 @@ class Reordering:
     def _site(self, computation: Computation, instruction: Instruction) -> CommunicationSite | None:
         """Of an instruction that begins a round or a transfer, as the tracer has it."""
         acting = instruction
-        if isinstance(instruction.op, AsyncStart):
-            called = self.module[instruction.op.calls]
+        if instruction.op.begun_computation is not None:
+            called = self.module[instruction.op.begun_computation]
             if single_collective(called) is None:
                 return None
             acting = called.root_instruction
-        elif instruction.op.completes or not (isinstance(instruction.op, CollectiveOp) or is_end(instruction)):
+        elif instruction.op.completes or not (instruction.op.is_collective or is_end(instruction)):
             return None
         shapes = tuple(operand.shape for operand in computation.operands(instruction))
         return self.communication.site(self.number, instruction, acting, shapes)

@@ -21,8 +21,6 @@ from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.op import Lowering
-from distxla.ops.control_flow import While
-from distxla.ops.support.collective import GroupedCollective
 from distxla.ops.support.liveness import Value, Values, analyse, is_alias, overwritable
 
 ALIGNMENT = 64  # of the arena
@@ -124,8 +122,8 @@ def _roles(module: Module) -> dict[str, Role]:
                 continue
             for name in op.called_computations:
                 role = Role.BRANCH
-                if isinstance(op, While):
-                    role = Role.BODY if name == op.body else Role.CONDITION
+                if op.is_loop:
+                    role = Role.BODY if name == op.loop_body else Role.CONDITION
                 if name not in roles:
                     roles[name] = role
                     pending.append(name)
@@ -185,9 +183,9 @@ class ComputationMemory:
         """The values that an instruction computes: those of its leaves that are no other name for something."""
         op, values, found = instruction.op, self._known, []
         swapped: frozenset[int] = frozenset()
-        if isinstance(op, While):
-            swapped = self.module.swapped.get(op.body, swapped)
-            kept, initial = self.module.values(op.body).invariant, values.operands(instruction)
+        if op.loop_body is not None:
+            swapped = self.module.swapped.get(op.loop_body, swapped)
+            kept, initial = self.module.values(op.loop_body).invariant, values.operands(instruction)
             passed_on = {initial[k] for k in kept}
             self._copied_from[number] = {v for v in initial if v is not None and v not in passed_on}
         for leaf, value in enumerate(values.leaves[instruction.name]):
@@ -197,7 +195,7 @@ class ComputationMemory:
             self.maker[value] = number
             if leaf in swapped:
                 self._two_places.add(value)
-            if isinstance(op, GroupedCollective) and op.same_for_all and self.size[value] >= SHARED_BYTES:
+            if op.same_for_all and self.size[value] >= SHARED_BYTES:
                 self._shared.add(value)
             source = overwritable(values, instruction, leaf)
             if source is not None:

@@ -30,7 +30,6 @@ from distxla.ir.module import Module
 from distxla.ir.shape import Shape
 from distxla.location import Location
 from distxla.ops.collective_permute import CollectivePermute
-from distxla.ops.support.collective import GroupedCollective
 from distxla.ops.support.executable import CollectiveOp
 
 MOST_ROUNDS = 8  # of a group that may be in flight on a device; one more ends the oldest first
@@ -200,9 +199,7 @@ class Communication:
         key = (by_pairs, op.group_mode, who, getattr(op, "covers_all", True), bool(getattr(op, "slice_sizes", ())))
         if key not in self._tables:
             groups = op.device_groups(self.replicas, self.partitions)
-            silent: Iterable[int] = ()
-            if isinstance(op, GroupedCollective):
-                silent = op.silent_devices(self.replicas, self.partitions)
+            silent = op.silent_devices(self.replicas, self.partitions)
             synchronous: dict[int, Rendezvous] = {}
             buffered: dict[int, Rendezvous] = {}
             pairs: tuple[tuple[int, int], ...] = ()

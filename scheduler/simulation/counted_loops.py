@@ -9,7 +9,6 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ops.compare import Compare
 from distxla.ops.control_flow import While
-from distxla.ops.tuple import GetTupleElement
 from distxla.scheduler.simulation.deferred import CallFrame, Deferred, Element, Given, force
 from distxla.scheduler.simulation.static_values import Constant, PerDeviceConstant
 
@@ -49,8 +48,8 @@ def _side(
 ) -> tuple[int, int] | None:
     """(value now, increment of an iteration) of an operand of the test."""
     instruction = condition[name]
-    if isinstance(instruction.op, GetTupleElement) and condition[instruction.operands[0]].op.is_parameter:
-        index = instruction.op.index
+    index = instruction.op.element_index
+    if index is not None and condition[instruction.operands[0]].op.is_parameter:
         value = force(Element(state, index, frame.world.terms))
         step = _step(frame, body, index)
         now = _integer(value)
@@ -81,11 +80,7 @@ def _step(frame: CallFrame, body: Computation, index: int) -> int | None:
 
 
 def _is_element(body: Computation, instruction: Instruction, index: int) -> bool:
-    return (
-        isinstance(instruction.op, GetTupleElement)
-        and instruction.op.index == index
-        and body[instruction.operands[0]].op.is_parameter
-    )
+    return instruction.op.element_index == index and body[instruction.operands[0]].op.is_parameter
 
 
 def passes_on(module: Module, loop: Instruction, index: int) -> bool:

@@ -18,7 +18,6 @@ from distxla.ops.copy import Copy
 from distxla.ops.domain import Domain
 from distxla.ops.optimization_barrier import OptimizationBarrier
 from distxla.ops.token import AddDependency
-from distxla.ops.tuple import GetTupleElement, Tuple
 from distxla.scheduler.simulation.call_summaries import CallSummaries
 from distxla.scheduler.simulation.static_values import (
     Constant,
@@ -241,10 +240,10 @@ class _Computed(Deferred):
             if argument.value is None:
                 return argument
             self.value = restricted(argument.value, frame.devices)
-        elif isinstance(op, Tuple):
+        elif op.is_tuple:
             self.value = Parts(tuple(frame[name] for name in instruction.operands))
-        elif isinstance(op, GetTupleElement):
-            return self._through(lambda: Element(frame.operand(instruction), op.index, frame.world.terms))
+        elif (index := op.element_index) is not None:
+            return self._through(lambda: Element(frame.operand(instruction), index, frame.world.terms))
         elif isinstance(op, AddDependency | Copy | Domain | OptimizationBarrier):
             return self._through(lambda: frame.operand(instruction))
         elif op.lowering is Lowering.CALL and frame.world.is_too_long(frame.module, instruction):

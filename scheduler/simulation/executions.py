@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from distxla.diagnosis.sentences import listed
-from distxla.ops.control_flow import While
 from distxla.scheduler.simulation.communication import CommunicationSite, Edge, Rendezvous
 from distxla.scheduler.simulation.progress import Progress
 from distxla.scheduler.simulation.traces import Act, Event, Split, Trace, events
@@ -71,8 +70,8 @@ def _named(count: _Count) -> str:
     site = count.last
     for computation in site.module.computations:
         for instruction in computation:
-            op = instruction.op
-            if isinstance(op, While) and site.instruction in site.module[op.body].instructions:
+            body = instruction.op.loop_body
+            if body is not None and site.instruction in site.module[body].instructions:
                 where = site.module.locate(instruction)
                 return f"{site} in loop {instruction.name}" + (f" ({where})" if where else "")
     return str(site)

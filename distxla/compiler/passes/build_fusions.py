@@ -82,8 +82,9 @@ def _alone(instruction: Instruction) -> Instruction:
 
 
 def _is_embedded(source: Instruction) -> bool:
-    if not isinstance(source.op, Constant) or source.op.literal.array is None:
+    if source.op.constant_array is None:
         return False
+    assert isinstance(source.op, Constant)
     return source.shape.byte_size <= EMBEDDED_BYTES or source.op.splat is not None
 
 

@@ -15,8 +15,6 @@ from distxla.ir.module import Module
 from distxla.ir.names import Names
 from distxla.ir.order import ancestors, stable_order
 from distxla.ir.shape import Shape
-from distxla.ops.control_flow import Conditional
-from distxla.ops.support.executable import CollectiveOp
 from distxla.ops.support.rewriter import replaced
 from distxla.ops.tuple import GetTupleElement, Tuple
 
@@ -73,15 +71,14 @@ class CombineCollectives(Pass):
 
 def _in_branches(module: Module) -> set[str]:
     """The computations that a branch of a conditional runs, and those that they call."""
-    conditionals = [i.op for computation in module.computations for i in computation if isinstance(i.op, Conditional)]
-    branches = [name for op in conditionals for name in op.branches]
+    branches = [name for computation in module.computations for i in computation for name in i.op.branches]
     return {computation.name for computation in module.reached(*branches)} if branches else set()
 
 
 def _key(instruction: Instruction) -> Hashable:
     """Equal for instructions that one round can serve; None for those that can't be merged."""
     op = instruction.op
-    if not isinstance(op, CollectiveOp) or not op.combines or instruction.control_predecessors:
+    if not op.combines or instruction.control_predecessors:
         return None
     channel = getattr(op, "channel_id", None)
     return op if channel is None else dataclasses.replace(op, channel_id=0)  # type: ignore[call-arg]

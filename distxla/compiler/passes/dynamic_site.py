@@ -16,7 +16,6 @@ from distxla.ir.op import Op
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ir.window import SliceDimension
 from distxla.location import Location
-from distxla.ops.constant import Constant
 from distxla.ops.expanding.composed_build import ComposedBuild
 from distxla.ops.parameter import Parameter
 from distxla.ops.slice import Slice
@@ -223,8 +222,8 @@ class DynamicSite(ComposedBuild):
 
     def clamped(self, size: str, bound: int) -> DimensionSize:
         """A size that the program computes, within 0 and the bound; a number only where it is the bound."""
-        op = self.rewriter[size].op
-        if isinstance(op, Constant) and op.literal.array is not None and int(op.literal.array) >= bound:
+        known = self.rewriter[size].op.constant_array
+        if known is not None and int(known) >= bound:
             return bound
         return self.least(self.most(size, 0), bound)
 

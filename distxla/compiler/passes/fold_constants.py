@@ -15,7 +15,6 @@ from distxla.ir.literal import Literal
 from distxla.ir.module import Module
 from distxla.ir.op import Lowering
 from distxla.ir.shape import Shape
-from distxla.ops.constant import Constant
 from distxla.ops.support.evaluation import Exchange
 from distxla.ops.support.executable import executable
 
@@ -85,9 +84,9 @@ def folded(site: RewriteSite) -> Literal | None:
     operands = []
     for number in range(len(site.instruction.operands)):
         found = site.operand(number)
-        if not isinstance(found.op, Constant) or found.op.literal.array is None or found.shape.size > MAX_ELEMENTS:
+        if found.op.constant_array is None or found.shape.size > MAX_ELEMENTS:
             return None
-        operands.append(found.op.literal.array)
+        operands.append(found.op.constant_array)
     run = _Folding(site.instruction, tuple(site.operand(k).shape for k in range(len(operands))))
     with np.errstate(all="ignore"):
         return Literal.of(executable(op).evaluate(run, *operands), shape)

@@ -12,7 +12,6 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.op import Op
 from distxla.ir.shape import Shape
 from distxla.ops.broadcast import Broadcast
-from distxla.ops.constant import Constant
 from distxla.ops.reshape import Reshape
 from distxla.ops.reverse import Reverse
 from distxla.ops.slice import Slice
@@ -39,17 +38,17 @@ class RewriteSite:
 
     def literal(self, number: int) -> np.ndarray[Any, Any] | None:
         """The operand's value if it is a constant array whose text is known."""
-        op = self.operand(number).op
-        return op.literal.array if isinstance(op, Constant) else None
+        array: np.ndarray[Any, Any] | None = self.operand(number).op.constant_array
+        return array
 
     def scalar(self, number: int) -> Any:
         """The one value that all elements of the operand have, as a NumPy scalar; None where that isn't known."""
         found = self.operand(number)
-        while not isinstance(found.op, Constant):
+        while not found.op.is_constant:
             if not isinstance(found.op, SPREADING):
                 return None
             found = self.operand_of(found)
-        array = found.op.literal.array
+        array = found.op.constant_array
         if array is None or array.size == 0:
             return None
         first = array.reshape(-1)[0]

@@ -39,7 +39,7 @@ def _tuple_of_elements(op: Tuple, site: RewriteSite) -> Outcome:
     whole = None
     for number in range(len(site.instruction.operands)):
         element = site.operand(number)
-        if not isinstance(element.op, GetTupleElement) or element.op.index != number:
+        if element.op.element_index != number:
             return None
         if whole is not None and element.operands[0] != whole:
             return None
@@ -86,8 +86,8 @@ def _reshape(op: Reshape, site: RewriteSite) -> Outcome:
         return source.name
     if isinstance(source.op, Reshape):
         return site.instead(Reshape(), source.operands[0])
-    if isinstance(source.op, Constant) and source.op.literal.array is not None:
-        return site.instead(Constant(literal=Literal.of(source.op.literal.array, site.shape)))
+    if source.op.constant_array is not None:
+        return site.instead(Constant(literal=Literal.of(source.op.constant_array, site.shape)))
     if isinstance(source.op, Broadcast) and site.operand_of(source).shape.size == 1:
         return _spread(site, site.operand_of(source))
     if source.shape.size == 1 and source.shape.rank == 0:

@@ -238,9 +238,10 @@ class Planner:
 
     def will_swap(self, instruction: Instruction, leaf: int, size: int) -> bool:
         """Whether a leaf of a loop's state is computed while the old one is needed, so that it takes two places."""
-        if not isinstance(instruction.op, While) or size < SWAPPED_BYTES or self.is_routine:
+        repeated = instruction.op.loop_body
+        if repeated is None or size < SWAPPED_BYTES or self.is_routine:
             return False
-        body = self.frame(self.module[instruction.op.body])
+        body = self.frame(self.module[repeated])
         values = body.values
         value, occupant = values.root[leaf], values.parameters[0][leaf]
         if value is None or occupant is None or values.root_counts[value] > 1 or values.defined[value] < 0:

@@ -17,10 +17,8 @@ from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
-from distxla.ops.control_flow import While
 from distxla.ops.custom_call import CustomCall
 from distxla.ops.custom_calls.buffers import CREATE, PIN, UNPIN
-from distxla.ops.tuple import GetTupleElement, Tuple
 
 Index = tuple[int, ...]
 
@@ -38,7 +36,7 @@ def _is_concerned(i: Instruction) -> bool:
 class _Buffers:
     def __init__(self, module: Module) -> None:
         self.module = module
-        self.bodies = {i.op.body for c in module.computations for i in c if isinstance(i.op, While)}
+        self.bodies = {i.op.loop_body for c in module.computations for i in c if i.op.is_loop}
 
     def check(self) -> None:
         for computation in self.module.computations:
@@ -54,13 +52,13 @@ class _Buffers:
         operands = [operand.shape for operand in computation.operands(i)]
         if isinstance(op, CustomCall):
             self._custom_call(op, i, operands)
-        elif not isinstance(op, Tuple | GetTupleElement | While) and (
+        elif not (op.is_tuple or op.is_tuple_element or op.is_loop) and (
             not op.is_parameter or computation.name == self.module.entry
         ):
             has_buffers = i.shape.has_buffers or any(shape.has_buffers for shape in operands)
             what = "a parameter of the program" if op.is_parameter else f"{i.opcode}"
             self.require(not has_buffers, "C6", f"{what} can be no buffer, nor take one", i, "shape")
-        if isinstance(op, CustomCall | While) or op.is_parameter:
+        if op.is_custom_call or op.is_loop or op.is_parameter:
             for index in _buffers(i.shape):
                 writers = list(self._writers(computation, i, index))
                 names = ", ".join(writers)
@@ -103,12 +101,12 @@ class _Buffers:
             user = computation[name]
             op = user.op
             places = [k for k, operand in enumerate(user.operands) if operand == i.name]
-            if isinstance(op, While) or op.called_computations or isinstance(op, CustomCall):
+            if op.called_computations or op.is_custom_call:
                 yield from [name] * len(places)
-            elif isinstance(op, GetTupleElement):
-                if index and op.index == index[0]:
+            elif op.is_tuple_element:
+                if index and op.element_index == index[0]:
                     yield from self._writers(computation, user, index[1:])
-            elif isinstance(op, Tuple):
+            elif op.is_tuple:
                 if name != computation.root:
                     for place in places:
                         yield from self._writers(computation, user, (place, *index))

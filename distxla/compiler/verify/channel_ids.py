@@ -9,7 +9,6 @@ from distxla.ir.effects import Effects
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ops.all_reduce import AllReduce
-from distxla.ops.channel import Recv, Send
 
 
 def verify_channels(module: Module) -> None:
@@ -26,7 +25,7 @@ def verify_channels(module: Module) -> None:
         channel: int | None = getattr(op, "channel_id", None)
         if channel is not None:
             _of_one_kind(module, instruction, channel, kinds)
-            if isinstance(op, Send | Recv) and op.is_host_transfer:
+            if op.starts_transfer and not op.is_device_transfer:
                 _like_the_first(module, instruction, hosts.setdefault(channel, instruction))
         if isinstance(op, AllReduce):
             reduction = reduction or instruction

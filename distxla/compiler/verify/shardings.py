@@ -9,7 +9,7 @@ from distxla.errors import HloSyntaxError, VerificationError
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.op import RuleViolation
-from distxla.ops.control_flow import Conditional, While
+from distxla.ops.control_flow import While
 from distxla.ops.domain import Domain
 from distxla.ops.support.sharding_rules import check_sharding, meaning
 from distxla.text.shardings import parse_domain
@@ -33,7 +33,7 @@ def verify_shardings(module: Module, partitions: int | None) -> None:
                 body, condition = module[i.op.body], module[i.op.condition]
                 parameters = [*body.parameters, *condition.parameters]
                 _agree(module, i, [i, *parameters, body.root_instruction])
-            elif isinstance(i.op, Conditional):
+            elif i.op.is_conditional:
                 _agree(module, i, [i, *(module[name].root_instruction for name in i.op.called_computations)])
 
 

@@ -16,7 +16,6 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.op import Lowering
 from distxla.ops.channel import is_context
-from distxla.ops.tuple import GetTupleElement
 
 TOKEN = 2  # place of a context's token
 
@@ -80,7 +79,7 @@ class _Checks:
         if op.updates_async or op.completes_async:
             return
         if op.lowering in (Lowering.ALIAS, Lowering.CALL, Lowering.CONTROL) or op.called_computations:
-            if not isinstance(op, GetTupleElement) or op.index == TOKEN:
+            if op.element_index is None or op.element_index == TOKEN:
                 return
             whole = is_context(computation[instruction.operands[0]].shape)
             if not (whole and operands[0][-2]):  # its number is one of a transfer's

@@ -22,7 +22,6 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.op import RuleViolation
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.support.collective import GroupedCollective
 from distxla.ops.support.executable import CollectiveOp, executable
 from distxla.time_limit import at
 
@@ -263,9 +262,8 @@ class _Verifier:
         if not isinstance(i.op, CollectiveOp):
             return
         groups = i.op.device_groups(replicas, partitions)
-        if isinstance(i.op, GroupedCollective):
-            for size in sorted({len(group) for group in groups}):
-                i.op.check_size(shape, operands, size)
+        for size in sorted({len(group) for group in groups}):
+            i.op.check_size(shape, operands, size)
 
 
 def _repeated(names: list[str]) -> str:

@@ -23,7 +23,6 @@ from distxla.ir.module import Module
 from distxla.ir.op import Lowering
 from distxla.ir.shape import Shape
 from distxla.location import Location
-from distxla.ops.collective_permute import CollectivePermute
 from distxla.ops.support.executable import CollectiveOp
 
 # which devices act together, and for permutes how: members meet where these are equal
@@ -140,7 +139,7 @@ class _Groups:
     def _keys(self, collective: _Collective) -> Iterator[_Key]:
         op = collective.instruction.op
         assert isinstance(op, CollectiveOp)
-        pairs = op.device_pairs(*self.counts) if isinstance(op, CollectivePermute) else ()
+        pairs = op.device_pairs(*self.counts)
         for group in op.device_groups(*self.counts):
             if len(group) > 1:
                 yield group, pairs

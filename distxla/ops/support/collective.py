@@ -49,8 +49,6 @@ class GroupedCollective(CollectiveOp):
     uniform_groups: ClassVar[bool] = True
     # whether groups that are written out must hold every id; devices of the others get zeros
     covers_all: ClassVar[bool] = True
-    # whether all members of a group get the same results
-    same_for_all: ClassVar[bool] = False
 
     channel_id: int | None = attribute("int", default=None)
     replica_groups: ReplicaGroups = attribute("replica_groups", default=ALL_DEVICES)

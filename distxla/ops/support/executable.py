@@ -75,8 +75,6 @@ class CollectiveOp(ExecutableOp):
     effects: ClassVar[Effects] = Effects.COLLECTIVE
     lowering: ClassVar[Lowering] = Lowering.COMMUNICATION
     needs_shape: ClassVar[bool] = True
-    # each operand is handled for itself and gives one leaf of the result: equal ones can be merged into one round
-    combines: ClassVar[bool] = False
 
     @property
     def round_opcode(self) -> str:
@@ -91,6 +89,17 @@ class CollectiveOp(ExecutableOp):
     @abstractmethod
     def device_groups(self, replicas: int, partitions: int) -> tuple[tuple[int, ...], ...]:
         """Ordered flattened device ids of every group; each device is in exactly one."""
+
+    def device_pairs(self, replicas: int, partitions: int) -> tuple[tuple[int, int], ...]:
+        """Flattened (source, target) of every pair; none where whole groups exchange."""
+        return ()
+
+    def silent_devices(self, replicas: int, partitions: int) -> tuple[int, ...]:
+        """Flattened ids of the devices in no group: they receive nothing, and get zeros."""
+        return ()
+
+    def check_size(self, shape: Shape, operands: Sequence[Shape], size: int) -> None:
+        """RuleViolation where the stated result does not fit groups of `size`."""
 
     @abstractmethod
     def evaluate_group(
