@@ -231,5 +231,5 @@ def test_what_can_neither_be_copied_nor_kept_is_refused_with_its_place() -> None
     assert caught.value.location is not None
     start = "c = (f32[4], f32[4], u32[]) copy-start(p)\n  ROOT r = "
     start = doubling_calls(innermost="copy-done(c)").replace("ROOT r = ", start)
-    with pytest.raises(UnsupportedOpError, match="it holds a half of an asynchronous operation, c"):
+    with pytest.raises(UnsupportedOpError, match="it holds only the start or the done of an asynchronous operation, c"):
         InlineCalls().run(parse_module(start))
