@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import distxla
 from distxla.ir.element_type import BF16, C64, F16, F32, F64, S8, S32, U8, U64, ElementType
 from distxla.ops.elementwise_binary import ROWS, Row
 from distxla.ops.registry import op_class, op_classes
@@ -64,3 +67,23 @@ def test_the_larger_and_the_smaller_operand() -> None:
     for opcode, larger in kept.items():
         function = op_class(opcode).function  # type: ignore[attr-defined]
         assert function(np.float32(1), np.float32(2), F32) == (2 if larger else 1)
+
+
+COMPARED = re.compile(r"""\.opcode\s*(==|!=|(not\s+)?in)\s*[(\[{]?["']|\.opcode\.(starts|ends)with""")
+
+
+def test_the_pattern_of_a_comparison() -> None:
+    assert COMPARED.search('if i.opcode == "send":')
+    assert COMPARED.search("x.opcode not in ('a', 'b')")
+    assert COMPARED.search('i.opcode.endswith("-done")')
+    assert not COMPARED.search("start.opcode in op.completes")
+
+
+def test_no_file_outside_ops_compares_an_opcode_with_a_string() -> None:
+    """Where this fails: declare a property (ir/op.py), and let the op's class say it."""
+    package = Path(distxla.__file__).parent
+    folders = (package, (package / "scheduler").resolve(), (package / "collectives").resolve())
+    found = {path.resolve() for folder in folders for path in folder.rglob("*.py")}
+    outside = [path for path in sorted(found) if package.resolve() / "ops" not in path.parents]
+    assert len(outside) > 350
+    assert [str(path) for path in outside if COMPARED.search(path.read_text())] == []
