@@ -143,7 +143,7 @@ EVIDENCE = {
         r'frontend_attributes={xla.sdy.sharding="#sdy.sharding<mesh<[\"x\"=4]>, [{\"x\"}]>"}'
         f"\n  ROOT y = f32[2] {ALL_REDUCE} }}"
     ],
-    "a sharding that would be refused stands elsewhere": [
+    "a sharding that would be refused is elsewhere": [
         f"{SUM}ENTRY main {{ x = f32[2] parameter(0)\n  c = f32[2] copy(x), {CUT}\n  ROOT y = f32[2] {ALL_REDUCE} }}",
         f"f {{ ROOT x = f32[2] parameter(0), {CUT} }}\nENTRY main {{ x = f32[2] parameter(0)\n"
         "  id = u32[] partition-id()\n  ROOT y = f32[2] call(x), to_apply=f }",
