@@ -38,7 +38,7 @@ def test_the_page_s_instructions() -> None:
     rows = dict(re.findall(r"^\| `(.*)` \| (.*) \|$", table, re.MULTILINE))
     assert list(rows.values()) == [
         "a buffer that holds x",
-        "what the buffer b holds",
+        "the content of the buffer b",
         "a buffer that holds zeros",
         "an array of zeros",
     ]
