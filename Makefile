@@ -18,7 +18,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := PIP_CONSTRAINT=requirements/pinned.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet
 PINS := pyproject.toml requirements/pinned.txt
-PYTEST := $(BIN)/python -m pytest -n 3 --dist loadscope --no-loadscope-reorder
+PYTEST := $(BIN)/python -m pytest -n 4 --dist loadscope --no-loadscope-reorder
 DEMO := examples/dp_mlp
 SEEDS ?= 10000
 SECONDS ?= 600
