@@ -60,7 +60,7 @@ _PAIR_LIST = re.compile(rf"\s*\{{\s*(?:{_PAIR}\s*(?:,\s*{_PAIR}\s*)*)?\}}\s*")
 
 
 @dataclass(frozen=True)
-class Program:
+class ProgramTransfers:
     """The sends and recvs of one program. devices: flattened ids."""
 
     devices: tuple[int, ...]
@@ -124,7 +124,7 @@ def module_transfers(
     programs: Iterable[tuple[Iterable[int], Module]], replicas: int, partitions: int
 ) -> tuple[Transfer, ...]:
     """`pair_up` for modules, each with the flattened ids of the devices that run it."""
-    found = [Program(tuple(devices), read_ends(module)) for devices, module in programs]
+    found = [ProgramTransfers(tuple(devices), read_ends(module)) for devices, module in programs]
     return pair_up(found, replicas, partitions)
 
 
@@ -135,7 +135,7 @@ def payload_of(instruction: Instruction) -> Shape:
 
 
 def pair_up(
-    programs: Sequence[Program], replicas: int, partitions: int, *, compiled: bool = False
+    programs: Sequence[ProgramTransfers], replicas: int, partitions: int, *, compiled: bool = False
 ) -> tuple[Transfer, ...]:
     """The transfers in a run of these programs on disjoint devices of a world of that size.
 
@@ -155,13 +155,13 @@ def pair_up(
     return tuple(transfer for key, ends in sorted(found.items()) for transfer in world.transfers(key, ends))
 
 
-def joined_keys(programs: Sequence[Program], replicas: int, partitions: int) -> dict[Key, Key]:
+def joined_keys(programs: Sequence[ProgramTransfers], replicas: int, partitions: int) -> dict[Key, Key]:
     """By an end's key that of the channel to which its own was joined; nothing for those that were not."""
     found = joined(_by_key(programs), apart=replicas > 1 and partitions > 1)
     return {end.key: key for key, ends in found.items() for _, end in ends if end.key != key}
 
 
-def _by_key(programs: Sequence[Program]) -> dict[Key, Ends]:
+def _by_key(programs: Sequence[ProgramTransfers]) -> dict[Key, Ends]:
     channels: dict[Key, Ends] = defaultdict(list)
     for number, program in enumerate(programs):
         for end in program.ends:
@@ -189,7 +189,7 @@ def _without_counterpart(lonely: Sequence[End], *, apart: bool) -> DistxlaError:
 
 @dataclass(frozen=True)
 class _World:
-    programs: tuple[Program, ...]
+    programs: tuple[ProgramTransfers, ...]
     replicas: int
     partitions: int
     compiled: bool
@@ -371,7 +371,7 @@ def _error(rule: str, end: End, message: str) -> DistxlaError:
 
 __all__ = [
     "NEVER",
-    "Program",
+    "ProgramTransfers",
     "Route",
     "Transfer",
     "channels_called",

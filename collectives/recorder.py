@@ -88,7 +88,7 @@ class Recorded(Protocol):
 
 
 @dataclass(frozen=True)
-class Clock:
+class CycleClock:
     """Makes nanoseconds of the host's CLOCK_MONOTONIC out of readings of its cycle counter."""
 
     ticks: int
@@ -96,12 +96,12 @@ class Clock:
     rate: float
 
     @staticmethod
-    def of(row: bytes) -> Clock:
+    def of(row: bytes) -> CycleClock:
         """The clock of the device with this record; the counter itself where the record has no moments."""
         first, first_ns, last, last_ns = _CLOCK.unpack_from(row, block.R_CLOCK)
         if last <= first or first == 0:
-            return Clock(0, 0, 1.0)
-        return Clock(last, last_ns, (last_ns - first_ns) / (last - first))
+            return CycleClock(0, 0, 1.0)
+        return CycleClock(last, last_ns, (last_ns - first_ns) / (last - first))
 
     def time(self, ticks: int) -> float:
         return self.nanoseconds + (ticks - self.ticks) * self.rate
@@ -136,7 +136,7 @@ def events(records: Recorded, device: int) -> list[RecordedEvent]:
 def decode(data: bytes, row: bytes, device: int) -> Iterator[RecordedEvent]:
     """Events from the memory that `pieces` of the record `row` name, one after the other, and the last one, which is
     still in the record."""
-    clock, count = Clock.of(row), block.R_EVENTS.read(row)
+    clock, count = CycleClock.of(row), block.R_EVENTS.read(row)
     begun, before, waited, resumed, round_, mark, *others = _EVENT.unpack_from(row, block.R_EVENT)
     moments = waited, resumed, round_ - before, mark
     last = number_of(row)
@@ -158,7 +158,7 @@ def number_of(row: bytes) -> int | None:
     return found if found is not None and found >= 0 else None
 
 
-def _event(device: int, number: int, fields: Sequence[int], clock: Clock) -> RecordedEvent:
+def _event(device: int, number: int, fields: Sequence[int], clock: CycleClock) -> RecordedEvent:
     begun, ended, waited, resumed, round_, _, site, edge, iteration, run, program, waits_for = fields
     is_step = site & STEP != 0
     return RecordedEvent(

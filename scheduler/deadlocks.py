@@ -19,7 +19,7 @@ from distxla.ir.module import Module
 from distxla.scheduler.device_states import DeviceStates
 from distxla.scheduler.simulation.blocked_devices import never_go_on, wait_graph
 from distxla.scheduler.simulation.communication import Communication, CommunicationSite, Edge, Rendezvous
-from distxla.scheduler.simulation.deferred import World
+from distxla.scheduler.simulation.deferred import RunState
 from distxla.scheduler.simulation.executions import compared
 from distxla.scheduler.simulation.progress import BUFFERED, SYNCHRONOUS, Mismatch, Open, Progress
 from distxla.scheduler.simulation.symmetry import advances_in_step
@@ -80,7 +80,7 @@ class _Examination:
 
     def _of_instructions(self) -> Verdict:
         """The verdict on the communication of the instructions."""
-        world = World(self.communication.replicas, self.communication.partitions)
+        world = RunState(self.communication.replicas, self.communication.partitions)
         traces: dict[int, Trace] = {}
         for number, (devices, _) in enumerate(self.communication.programs):
             try:

@@ -132,7 +132,7 @@ class DeviceStates:
                 )
             yield self._made[key]
 
-    def _number(self, device: int, event: traces.Event, begun: dict[int, int]) -> int | None:
+    def _number(self, device: int, event: traces.TraceEvent, begun: dict[int, int]) -> int | None:
         """From 1; None where the device takes no part."""
         counters = self._progress.counters
         ticket = event.ticket.get(device) if isinstance(event.ticket, dict) else event.ticket
@@ -162,7 +162,7 @@ class DeviceStates:
         # the current event of an enclosing trace has not ended: only the earlier ones count
         return [(trace, end - (depth > 0)) for depth, (trace, end) in enumerate(reversed(places))]
 
-    def _passed(self, device: int) -> Iterator[traces.Event]:
+    def _passed(self, device: int) -> Iterator[traces.TraceEvent]:
         """The device's executed events, the last first."""
         for trace, end in self._executed(device):
             yield from _backwards(trace, device, end)
@@ -170,7 +170,7 @@ class DeviceStates:
     def _has_choice(self, trace: Trace, device: int, end: int) -> bool:
         key = (id(trace), end)
         if key not in self._others:
-            self._others[key] = [item for item in islice(trace, end) if not isinstance(item, traces.Event)]
+            self._others[key] = [item for item in islice(trace, end) if not isinstance(item, traces.TraceEvent)]
         for item in self._others[key]:
             part = item.part_of(device) if isinstance(item, Split) else None
             if isinstance(item, Choice) or (part is not None and self._has_choice(part, device, len(part))):
@@ -178,11 +178,11 @@ class DeviceStates:
         return False
 
 
-def _backwards(trace: Trace, device: int, end: int) -> Iterator[traces.Event]:
+def _backwards(trace: Trace, device: int, end: int) -> Iterator[traces.TraceEvent]:
     """A device's events of a trace without choices, before a position, the last first."""
     for number in range(end, 0, -1):
         item = trace[number - 1]
-        if isinstance(item, traces.Event):
+        if isinstance(item, traces.TraceEvent):
             yield item
         elif isinstance(item, Split) and (part := item.part_of(device)) is not None:
             yield from _backwards(part, device, len(part))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from distxla.compiler.obstacles import obstacles
-from distxla.compiler.verify.obstacles import refuse
+from distxla.compiler.verify.visible_obstacles import refuse
 from distxla.ir.module import Module
 
 

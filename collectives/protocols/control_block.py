@@ -99,7 +99,7 @@ R_ITERATIONS = _R.u32(
 )
 # bytes 128..191: where it is
 R_STATE = _R.u32(
-    128, "state", "its device; host when it has ended", Order.RELEASE, "DeviceState; seq_cst before it sleeps"
+    128, "state", "its device; host when it has ended", Order.RELEASE, "ReplicaState; seq_cst before it sleeps"
 )
 R_PID = _R.u32(136, "pid", DEVICE, Order.PLAIN, "of its process")
 R_WAITS_FOR = _R.i32(140, "waits for", DEVICE, Order.PLAIN, "device it waits for, or WAITS_FOR_*")
@@ -144,7 +144,7 @@ WAITS_FOR_GROUP = -1  # the missing members of its group
 WAITS_FOR_HOST = -2  # the other end of a stream
 
 
-class DeviceState(IntEnum):
+class ReplicaState(IntEnum):
     IDLE = 0
     RUNNING = 1
     WAITING = 2

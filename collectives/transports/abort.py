@@ -14,6 +14,6 @@ def abort(block: ControlBlock, device: int | None = None) -> None:
     device: one to be marked as gone.
     """
     if device is not None:
-        block.store(control.R_STATE, control.DeviceState.GONE, control.record_offset(device))
+        block.store(control.R_STATE, control.ReplicaState.GONE, control.record_offset(device))
     block.store(control.H_ABORT, Status.ABORTED)
     wake_all(block.segment.address + control.H_DONE)

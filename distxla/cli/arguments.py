@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from distxla.cli.array_files import read_leaves
-from distxla.cli.programs import Program, World, ranges
+from distxla.cli.programs import DeviceProgram, RunPrograms, ranges
 from distxla.compiler.passes.given_whole import given_whole, leaf_names
 from distxla.diagnosis.sentences import named
 from distxla.errors import ArgumentError
@@ -37,7 +37,7 @@ class Arguments:
         return names
 
 
-def read_arguments(world: World, path: str | None, seed: int, generate_missing: bool = False) -> Arguments:
+def read_arguments(world: RunPrograms, path: str | None, seed: int, generate_missing: bool = False) -> Arguments:
     """The arguments of every device that runs a program; ArgumentError where file and programs don't fit.
 
     Without a file all of them are generated; those that a file lacks only where `generate_missing` asks for it.
@@ -69,7 +69,7 @@ def read_arguments(world: World, path: str | None, seed: int, generate_missing: 
     return Arguments(by_device, generated)
 
 
-def _part(world: World, path: str, k: int, device: int, array: Array) -> Array:
+def _part(world: RunPrograms, path: str, k: int, device: int, array: Array) -> Array:
     """The device's part of an array in the file; ArgumentError where it fits neither as the whole nor as a part."""
     program = world.program_of[device]
     shape = parameter_leaves(program.module)[k]
@@ -90,7 +90,7 @@ def _part(world: World, path: str, k: int, device: int, array: Array) -> Array:
     raise error
 
 
-def _require_all(world: World, path: str, given: Mapping[tuple[int, int], Array]) -> None:
+def _require_all(world: RunPrograms, path: str, given: Mapping[tuple[int, int], Array]) -> None:
     """ArgumentError that names a value missing in the file: key, parameter, shape, and devices."""
     missing = [
         (k, program, devices)
@@ -111,7 +111,7 @@ def _require_all(world: World, path: str, given: Mapping[tuple[int, int], Array]
     raise error
 
 
-def _taken(program: Program, k: int) -> str:
+def _taken(program: DeviceProgram, k: int) -> str:
     """The shape of an argument: of a global module the whole."""
     return str(program.whole.parameters[k].shape if program.whole else parameter_leaves(program.module)[k])
 

@@ -20,7 +20,7 @@ from distxla.time_limit import phase
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from distxla.cli.programs import World
+    from distxla.cli.programs import RunPrograms
     from distxla.ir.instruction import Instruction
     from distxla.ir.module import Module
     from distxla.scheduler.verdict import Verdict
@@ -124,7 +124,7 @@ def _write_report(path: str | None, verdict: Verdict | None) -> None:
     terminal.write(f"note: {write_page(path, verdict.diagnosis.page())}", err=True)
 
 
-def _refused(world: World, missing: Iterable[Obstacles]) -> list[dict[str, str | None]]:
+def _refused(world: RunPrograms, missing: Iterable[Obstacles]) -> list[dict[str, str | None]]:
     """The instructions that `distxla run` would refuse to execute, for JSON."""
     return [
         {
@@ -140,7 +140,7 @@ def _refused(world: World, missing: Iterable[Obstacles]) -> list[dict[str, str |
 
 def _obstacles(module: Module) -> Obstacles:
     """As compiler.obstacles, without the compiler's hundred files where nothing depends on run-time sizes."""
-    from distxla.compiler.verify.obstacles import visible_obstacles
+    from distxla.compiler.verify.visible_obstacles import visible_obstacles
     from distxla.ops.support.run_time_sizes import has_dynamic_dimensions
 
     found = visible_obstacles(module)
@@ -151,7 +151,7 @@ def _obstacles(module: Module) -> Obstacles:
     return obstacles(module)
 
 
-def _examined(world: World) -> Verdict | None:
+def _examined(world: RunPrograms) -> Verdict | None:
     """The verdict on deadlocks; None where the devices have nothing to do with each other."""
     from distxla.ir.effects import Effects
     from distxla.scheduler.tpu_kernel import communicates
@@ -178,7 +178,7 @@ def _print(verdict: Verdict) -> None:
     terminal.write_at(where, f"{label}{verdict.text}", err=err, shows_frame=not is_told)
 
 
-def _print_order(world: World) -> None:
+def _print_order(world: RunPrograms) -> None:
     """The instructions that are executed earlier than in the text."""
     moves = world.moves()
     if not moves:
@@ -194,7 +194,7 @@ def _print_order(world: World) -> None:
         terminal.write(f"  … ({len(moves)} in all)")
 
 
-def _print_hope(world: World, verdict: Verdict) -> None:
+def _print_hope(world: RunPrograms, verdict: Verdict) -> None:
     """Of a deadlock, whether programs that aren't scheduled could be in another order."""
     from distxla.scheduler.verdict import Outcome
 
@@ -207,7 +207,7 @@ def _print_hope(world: World, verdict: Verdict) -> None:
     terminal.write(f"  schedule: {text}", err=True)
 
 
-def _describe(world: World, missing: Iterable[Obstacles], *, is_fine: bool) -> None:
+def _describe(world: RunPrograms, missing: Iterable[Obstacles], *, is_fine: bool) -> None:
     """Print the programs' contents. missing: of each, its unsupported instructions.  is_fine: whether
     nothing speaks against running them all."""
     from distxla.cli.layout_note import ignored_tiles

@@ -14,7 +14,7 @@ import numpy as np
 from distxla.cli import terminal
 from distxla.cli.arguments import Arguments
 from distxla.cli.feeds import Feeds, fed_cluster, fed_reference
-from distxla.cli.programs import World
+from distxla.cli.programs import RunPrograms
 from distxla.errors import ArgumentError, TimeLimitError
 from distxla.time_limit import current_limit, phase, seconds_left
 
@@ -51,7 +51,7 @@ class Execution:
     injected: tuple[Injected, ...] = ()
 
 
-def require_memory(world: World, nodes: Nodes, backend: str) -> None:
+def require_memory(world: RunPrograms, nodes: Nodes, backend: str) -> None:
     """OutOfMemoryError if a device, or this machine, can't hold the programs' arguments and results.
 
     Called before anything starts; temporaries aren't known yet.
@@ -71,7 +71,7 @@ def require_memory(world: World, nodes: Nodes, backend: str) -> None:
         memory_need.require_host_memory(needs, free_memory())
 
 
-def run_on_reference(world: World, arguments: Arguments, repeat: int, feeds: Feeds) -> Execution:
+def run_on_reference(world: RunPrograms, arguments: Arguments, repeat: int, feeds: Feeds) -> Execution:
     """Every device in this process, in NumPy; random states and feeds go on from step to step, as on a cluster."""
     import os
     import socket
@@ -98,7 +98,7 @@ def run_on_reference(world: World, arguments: Arguments, repeat: int, feeds: Fee
     return execution
 
 
-def differs_by_step(world: World, feeds: Feeds) -> bool:
+def differs_by_step(world: RunPrograms, feeds: Feeds) -> bool:
     """Whether a program has something of its own from step to step, so that step n tells nothing about step 1."""
     return feeds.exist or any(
         i.op.advances_state
@@ -159,7 +159,7 @@ def _traced(cluster: Cluster, path: str | None) -> Iterator[None]:
 
 
 def run_on_cluster(
-    world: World,
+    world: RunPrograms,
     arguments: Arguments,
     repeat: int,
     nodes: Nodes,

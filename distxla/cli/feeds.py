@@ -18,7 +18,7 @@ import numpy as np
 
 from distxla.cli.array_files import NUMBER, from_file, require_fit, to_file, write_arrays
 from distxla.cli.npz import Archive, Member, shown
-from distxla.cli.programs import World
+from distxla.cli.programs import RunPrograms
 from distxla.errors import ArgumentError, DistxlaError, TimeLimitError
 from distxla.ir.element_type import element_type_of
 from distxla.ir.module import Module
@@ -98,7 +98,7 @@ class Feeds:
             self.taken.setdefault(device, []).append(tuple(_leaves(item)))
 
 
-def read_feeds(world: World, path: str | None, *, keeps: bool) -> Feeds:
+def read_feeds(world: RunPrograms, path: str | None, *, keeps: bool) -> Feeds:
     """The infeed items that the file holds, none without a file. keeps: whether outfeed items are wanted.
 
     ArgumentError for a file that is no .npz, for keys with gaps, and for items that no infeed of the program takes.

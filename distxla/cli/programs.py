@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distxla.cli.terminal import counted
-from distxla.collectives.channels import Program as Ends
+from distxla.collectives.channels import DeviceProgram as Ends
 from distxla.collectives.channels import joined_keys, module_transfers, read_ends
 from distxla.collectives.implied_counts import implied_counts
 from distxla.collectives.joined_channels import notes
@@ -39,7 +39,7 @@ DEVICE_LIST = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
 
 
 @dataclass(frozen=True)
-class Program:
+class DeviceProgram:
     """A module and the flattened ids of the devices that run it, ascending.
 
     module: the program of each device.  whole: the global arrays where the file holds a global module, else None.
@@ -52,7 +52,7 @@ class Program:
 
 
 @dataclass(frozen=True)
-class World:
+class RunPrograms:
     """All programs of one run. The counts are the whole world's, whichever devices the programs take.
 
     parse_s: seconds spent on reading the modules.  stated: replicas and partitions as headers, flags or devices after
@@ -60,7 +60,7 @@ class World:
     order: how `settled` found the order of communication.
     """
 
-    programs: tuple[Program, ...]
+    programs: tuple[DeviceProgram, ...]
     replicas: int
     partitions: int
     parse_s: float
@@ -87,7 +87,7 @@ class World:
         placed = (whole.parameters if leaves == "arg" else whole.results)[k]
         return placed.shards.split(array, device % self.partitions) if placed.is_whole(array.shape) else array
 
-    def joined(self, program: Program, outs: Mapping[int, Sequence[Array | None]]) -> list[tuple[int, Array]]:
+    def joined(self, program: DeviceProgram, outs: Mapping[int, Sequence[Array | None]]) -> list[tuple[int, Array]]:
         """(leaf, whole array) of a global module's results; none where there is more than one replica of them."""
         if program.whole is None or self.replicas > 1 or len(program.devices) < self.partitions:
             return []
@@ -98,14 +98,14 @@ class World:
                 found.append((k, placed.shards.join(shards)))
         return found
 
-    def in_order(self, reduction_order: str | None) -> World:
+    def in_order(self, reduction_order: str | None) -> RunPrograms:
         """The same programs with their reductions in that order; None leaves them as they are."""
         if reduction_order is None:
             return self
         programs = tuple(replace(p, module=with_reduction_order(p.module, reduction_order)) for p in self.programs)
         return replace(self, programs=programs)
 
-    def settled(self) -> World:
+    def settled(self) -> RunPrograms:
         """The same programs, verified, with their communication in an order in which devices don't wait for each other
         for ever, where there is one (scheduler/communication_order.py); scheduled ones stay as they are.
 
@@ -178,12 +178,12 @@ class World:
         ]
 
     @property
-    def program_of(self) -> dict[int, Program]:
+    def program_of(self) -> dict[int, DeviceProgram]:
         """By flattened device id, ascending."""
         return dict(sorted((device, program) for program in self.programs for device in program.devices))
 
 
-def read_world(names: Sequence[str], replicas: int | None, partitions: int | None) -> World:
+def read_world(names: Sequence[str], replicas: int | None, partitions: int | None) -> RunPrograms:
     """Parse every `MODULE[@DEVICES]` and settle the counts; ArgumentError where they contradict each other."""
     if not names:
         raise ArgumentError("no module was named")
@@ -213,10 +213,10 @@ def read_world(names: Sequence[str], replicas: int | None, partitions: int | Non
     if named and max(named) >= r * p:
         raise ArgumentError(f"device {max(named)} is named, but {_product(r, p)} end at {r * p - 1}")
     programs = tuple(
-        Program(path, module, tuple(range(r * p)) if devices is None else devices, whole)
+        DeviceProgram(path, module, tuple(range(r * p)) if devices is None else devices, whole)
         for (path, devices), module, whole in zip(split, modules, wholes, strict=True)
     )
-    return World(programs, r, p, parse_s, stated)
+    return RunPrograms(programs, r, p, parse_s, stated)
 
 
 def _all(module: Module) -> Iterator[Instruction]:

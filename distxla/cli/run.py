@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from distxla.cli.comparison import Difference
     from distxla.cli.execution import Array, Execution, Leaves
     from distxla.cli.feeds import Feeds
-    from distxla.cli.programs import World
+    from distxla.cli.programs import RunPrograms
     from distxla.ir.element_type import ElementType
     from distxla.ir.shape import Shape
     from distxla.runtime.fault_injection import Injection
@@ -225,7 +225,7 @@ def _run(options: RunOptions) -> bool:
     return all(d.fits for _, differences in comparisons for d in differences)
 
 
-def _injection(options: RunOptions, world: World) -> Injection | None:
+def _injection(options: RunOptions, world: RunPrograms) -> Injection | None:
     """The faults to inject."""
     if not options.inject:
         return None
@@ -235,7 +235,12 @@ def _injection(options: RunOptions, world: World) -> Injection | None:
 
 
 def _executed(
-    options: RunOptions, world: World, arguments: Arguments, feeds: Feeds, nodes: Nodes, injection: Injection | None
+    options: RunOptions,
+    world: RunPrograms,
+    arguments: Arguments,
+    feeds: Feeds,
+    nodes: Nodes,
+    injection: Injection | None,
 ) -> Execution:
     """All steps on the backend. Items taken from outfeeds are written, also before an error."""
     from distxla.cli import execution
@@ -258,7 +263,7 @@ def _executed(
     return done
 
 
-def _write_results(path: str, world: World, done: Execution, shapes: dict[int, list[Shape]]) -> None:
+def _write_results(path: str, world: RunPrograms, done: Execution, shapes: dict[int, list[Shape]]) -> None:
     """Every device's leaves, and those of global modules as a whole."""
     from distxla.cli.array_files import write_results
 
@@ -276,7 +281,7 @@ def _write_results(path: str, world: World, done: Execution, shapes: dict[int, l
 
 def _compared_with_reference(
     options: RunOptions,
-    world: World,
+    world: RunPrograms,
     arguments: Arguments,
     feeds: Feeds,
     done: Execution,
@@ -295,7 +300,7 @@ def _compared_with_reference(
 
 def _tell(
     options: RunOptions,
-    world: World,
+    world: RunPrograms,
     arguments: Arguments,
     feeds: Feeds,
     done: Execution,

@@ -15,7 +15,7 @@ from distxla.cli.comparison import Difference
 from distxla.cli.execution import Execution
 from distxla.cli.feeds import Feeds
 from distxla.cli.layout_note import ignored_tiles
-from distxla.cli.programs import Program, World, ranges
+from distxla.cli.programs import DeviceProgram, RunPrograms, ranges
 from distxla.cli.terminal import counted
 from distxla.diagnosis.report.json import injected_json
 from distxla.diagnosis.sentences import named
@@ -29,12 +29,12 @@ MOST_DIFFERENT = 3  # values of one leaf that are shown, each with the devices t
 MOST_PIDS = 8
 
 
-def result_leaves(program: Program) -> list[Shape]:
+def result_leaves(program: DeviceProgram) -> list[Shape]:
     return list(program.module.entry_computation.root_instruction.shape.leaves())
 
 
 def text(
-    world: World, backend: str, arguments: Arguments, execution: Execution, seed: int, feeds: Feeds
+    world: RunPrograms, backend: str, arguments: Arguments, execution: Execution, seed: int, feeds: Feeds
 ) -> Iterator[str]:
     """The summary's lines, without the comparison."""
     for program in world.programs:
@@ -65,7 +65,7 @@ def text(
 
 
 def as_json(
-    world: World,
+    world: RunPrograms,
     backend: str,
     arguments: Arguments,
     execution: Execution,
@@ -126,7 +126,7 @@ def duration(seconds: float) -> str:
     return f"{seconds * 1e3:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
 
 
-def _devices(world: World) -> str:
+def _devices(world: RunPrograms) -> str:
     """`8 devices (1 replica x 8 partitions)`, `4 of 8 devices (…)`."""
     used, whole = len(world.program_of), counted(world.device_count, "device")
     return f"{whole if used == world.device_count else f'{used} of {whole}'} ({world.counts})"
@@ -141,7 +141,7 @@ def _hosts(execution: Execution) -> dict[str, list[int]]:
     return hosts
 
 
-def _results(program: Program, execution: Execution, *, alone: bool) -> Iterator[str]:
+def _results(program: DeviceProgram, execution: Execution, *, alone: bool) -> Iterator[str]:
     """Of each leaf name, shape, first values and a checksum over all devices of the program; where devices have other
     values, those of the first few."""
     shapes = result_leaves(program)
@@ -175,7 +175,7 @@ def _compared(arrays: Sequence[tuple[int, Array]]) -> tuple[int, list[tuple[Arra
     return checksum, list(by_value.values())
 
 
-def _moved(world: World, program: Program) -> Iterator[str]:
+def _moved(world: RunPrograms, program: DeviceProgram) -> Iterator[str]:
     """A line if not all is executed in the order of the text."""
     moves = world.order.moves if world.order is not None else ()
     mine = [move for move in moves if world.programs[move.program] is program]

@@ -30,7 +30,7 @@ def silent(text: str) -> None:
 
 
 @dataclass
-class Clock:
+class StageClock:
     """Seconds by stage. begin: of the present one."""
 
     seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
@@ -66,7 +66,7 @@ def compile_module(
     UnsupportedOpError for instructions that this version cannot execute, CompileError for failures of the compiler.
     """
     require_counts(replicas, partitions)
-    clock = Clock()
+    clock = StageClock()
     compilation = planned(Pipeline(progress=progress), module, replicas, partitions, clock)
     code = code_target(target)
     entry = lower(module, compilation, code, progress, traced=traced, points=points)
@@ -128,10 +128,10 @@ def compile_alone(
 
 
 def planned(
-    pipeline: Pipeline, module: Module, replicas: int, partitions: int, clock: Clock | None = None
+    pipeline: Pipeline, module: Module, replicas: int, partitions: int, clock: StageClock | None = None
 ) -> Compilation:
     """The pipeline's result for the module, with the plan of its memory."""
-    clock = clock or Clock()
+    clock = clock or StageClock()
 
     def lap(step: Step, _: Compilation) -> None:
         clock.lap("buffers" if isinstance(step, PlanMemory) else "passes")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from distxla.compiler.passes.dynamic_site import Refused
 from distxla.compiler.passes.pad_dynamic_dimensions import PadDynamicDimensions
 from distxla.compiler.pipeline import Pipeline
-from distxla.compiler.verify.obstacles import Obstacle, visible_obstacles
+from distxla.compiler.verify.visible_obstacles import Obstacle, visible_obstacles
 from distxla.ir.module import Module
 from distxla.ops.support.run_time_sizes import has_dynamic_dimensions
 

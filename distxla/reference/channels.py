@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from distxla.collectives.channel_end import End
-from distxla.collectives.channels import Program, instruction_ends, pair_up, payload_of
+from distxla.collectives.channels import ProgramTransfers, instruction_ends, pair_up, payload_of
 from distxla.collectives.transfer import Transfer
 from distxla.diagnosis.blocked import DeviceState
 from distxla.diagnosis.sentences import transfer_called
@@ -86,7 +86,7 @@ class Channels:
         for key, module in modules.items():
             ends = {id(instruction): end for instruction, end in instruction_ends(module)}
             self._ends.update(ends)
-            sides.append(Program(devices[key], tuple(ends.values())))
+            sides.append(ProgramTransfers(devices[key], tuple(ends.values())))
         found = pair_up(sides, replicas, partitions)
         self._routes: dict[tuple[int, End], tuple[Flow, tuple[int, int] | None]] = {}
         for transfer in found:

@@ -64,7 +64,7 @@ class RunningLoop:
     iterations: int = 0
 
 
-class World(Protocol):
+class Peers(Protocol):
     """All devices of a run, as one of them sees them."""
 
     replicas: int
@@ -96,7 +96,7 @@ class World(Protocol):
 class InstructionEvaluation:
     """`ops.support.evaluation.Evaluation` for one instruction on one device."""
 
-    world: World
+    world: Peers
     device: Device
     instruction: Instruction
     operand_shapes: tuple[Shape, ...]
@@ -206,7 +206,7 @@ class InstructionEvaluation:
         return self.world.channels.take(done)
 
 
-def call(world: World, device: Device, name: str, arguments: tuple[Any, ...], result: str | None = None) -> Any:
+def call(world: Peers, device: Device, name: str, arguments: tuple[Any, ...], result: str | None = None) -> Any:
     """The root's value of a computation that is run instruction by instruction in the order of its text.
 
     result: the instruction whose value is wanted instead.
@@ -243,7 +243,7 @@ def call(world: World, device: Device, name: str, arguments: tuple[Any, ...], re
 
 
 @contextmanager
-def _told(world: World, device: Device, instruction: Instruction) -> Iterator[None]:
+def _told(world: Peers, device: Device, instruction: Instruction) -> Iterator[None]:
     """The world hears of a loop, or of a communicating instruction, that begins."""
     if not instruction.op.is_loop:
         world.note(device, instruction)
@@ -254,13 +254,13 @@ def _told(world: World, device: Device, instruction: Instruction) -> Iterator[No
     world.loops.pop()
 
 
-def _known(world: World, device: Device, instruction: Instruction) -> AbstractContextManager[None]:
+def _known(world: Peers, device: Device, instruction: Instruction) -> AbstractContextManager[None]:
     heard = instruction.op.is_loop or instruction.op.effects in COMMUNICATING
     return _told(world, device, instruction) if heard else nullcontext()
 
 
 def _dynamic_value(
-    world: World, device: Device, instruction: Instruction, stated: tuple[Shape, ...], operands: Sequence[Any]
+    world: Peers, device: Device, instruction: Instruction, stated: tuple[Shape, ...], operands: Sequence[Any]
 ) -> Any:
     """The value of an instruction of a program with dynamic dimensions."""
     op, dynamic = instruction.op, device.dynamic_values
@@ -277,7 +277,7 @@ def _dynamic_value(
 
 
 def map_elements(
-    world: World, device: Device, name: str, arguments: tuple[Any, ...], result: str | None = None
+    world: Peers, device: Device, name: str, arguments: tuple[Any, ...], result: str | None = None
 ) -> tuple[Array, ...]:
     """The leaves of a scalar computation's results for all elements of equally shaped arrays.
 
@@ -325,7 +325,7 @@ def _renames_a_scalar(computation: Computation, instruction: Instruction) -> boo
 
 
 def _on_whole_arrays(
-    world: World, device: Device, computation: Computation, instruction: Instruction, operands: Sequence[Any]
+    world: Peers, device: Device, computation: Computation, instruction: Instruction, operands: Sequence[Any]
 ) -> Any:
     op = instruction.op
     if op.lowering is Lowering.CALL:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from distxla.collectives.channel_end import End
-from distxla.collectives.channels import Program, pair_up
+from distxla.collectives.channels import ProgramTransfers, pair_up
 from distxla.collectives.protocols import channel as state
 from distxla.collectives.protocols.control_block import H_ABORT
 from distxla.collectives.transfer import Route, Transfer
@@ -37,7 +37,7 @@ class Pair:
     bounce_buffer_bytes: int
 
 
-class Channels:
+class ClusterChannels:
     """The pairs of all channels of a cluster. in_use: those of the call that `connect` was for.
 
     A pair's state stays from call to call: both sides have counted as many transfers when a call is over.
@@ -96,7 +96,7 @@ class Channels:
         return found
 
     def _connect(self, calls: Sequence[Loaded]) -> None:
-        sides = [Program(devices, tuple(end for _, end in self._ends[number])) for number, _, devices in calls]
+        sides = [ProgramTransfers(devices, tuple(end for _, end in self._ends[number])) for number, _, devices in calls]
         transfers = pair_up(sides, *self._counts, compiled=True)
         for number, program, devices in calls:
             for k, _ in self._ends[number]:

@@ -19,8 +19,8 @@ from distxla.compiler.passes.partitioning import device_program
 from distxla.compiler.passes.reduction_order import with_reduction_order
 from distxla.compiler.passes.rounds_in_order import with_rounds_in_order
 from distxla.compiler.server import CompileServer
-from distxla.compiler.verify.obstacles import refuse, visible_obstacles
 from distxla.compiler.verify.verifier import verify_module
+from distxla.compiler.verify.visible_obstacles import refuse, visible_obstacles
 from distxla.compiler.verify.world import verify_order, verify_together
 from distxla.errors import ArgumentError, ClusterError, DistxlaError
 from distxla.ir.element_type import element_type_of
@@ -37,7 +37,7 @@ from distxla.runtime.hosts.budget import checked_memory
 from distxla.runtime.hosts.nodes import checked_counts, checked_size
 from distxla.runtime.interrupts import deferred_interrupt
 from distxla.runtime.memory_need import Need
-from distxla.runtime.program_loading import Loader
+from distxla.runtime.program_loading import ProgramLoader
 from distxla.scheduler.communication_order import order_communication
 from distxla.targets.registry import target_of_backend
 from distxla.time_limit import phase
@@ -46,7 +46,7 @@ from distxla.time_limit import time_limit as within
 if TYPE_CHECKING:
     from distxla.diagnosis.blocked import Injected
     from distxla.runtime.host import DeviceMemory
-    from distxla.runtime.streams import HostChannel, Infeed, Outfeed, Streams
+    from distxla.runtime.streams import ClusterStreams, HostChannel, Infeed, Outfeed
     from distxla.runtime.trace import Trace
 
 _NOT_STARTED = "the cluster is not started: use `with Cluster(...) as cluster:`, or call `start()` and then `close()`"
@@ -117,7 +117,7 @@ class Cluster(Handle):
         between = self._injection.between_hosts if self._injection is not None else lambda hosts: ()
         memory = checked_memory(device_memory)
         self._hosts = Hosts(replicas, partitions, address, devices_per_host, self._closing, between, memory)
-        self._loader: Loader | None = None
+        self._loader: ProgramLoader | None = None
         self._trace: Trace | None = None
         self._rings: int | None = None  # where the rings of traces are in the control block
 
@@ -223,7 +223,7 @@ class Cluster(Handle):
         try:
             self._hosts.start()
             self.heap = Heap(self._hosts.budget.device_bytes, self._hosts.pages, headroom=self._hosts.headroom())
-            self._loader = Loader(self._hosts, self.heap, self.replicas, self.partitions, self._unload)
+            self._loader = ProgramLoader(self._hosts, self.heap, self.replicas, self.partitions, self._unload)
             if self._injection is not None:
                 self._injection.connect_feeds(self._loader.streams)
             self.start_s = time.perf_counter() - begin
@@ -367,7 +367,7 @@ class Cluster(Handle):
         channel_id is on channel 0. Blocks until the replicas serve."""
         return self._streams(device).channel(device, channel_id)
 
-    def _streams(self, device: int) -> Streams:
+    def _streams(self, device: int) -> ClusterStreams:
         self.wait_started()
         if not isinstance(device, int) or not 0 <= device < self.devices:
             raise ArgumentError(f"device {device}: the cluster has devices 0 to {self.devices - 1}")

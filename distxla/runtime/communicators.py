@@ -12,7 +12,7 @@ from distxla.collectives.transports.transport import Restart
 from distxla.compiler.artifact import CommunicatorSpec
 from distxla.machine.heap import Block
 from distxla.runtime.host import Host
-from distxla.runtime.streams import Streams
+from distxla.runtime.streams import ClusterStreams
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,9 @@ class Communicators:
     host) are in words of the states, which the driver writes with `configure` while no device runs.
     """
 
-    def __init__(self, block: ControlBlock, streams: Streams | None = None, remotes: Sequence[Host] = ()) -> None:
+    def __init__(
+        self, block: ControlBlock, streams: ClusterStreams | None = None, remotes: Sequence[Host] = ()
+    ) -> None:
         """block: of the driver's host.  remotes: the other hosts, which hear of words that are configured.
         streams: their states outlive failures; None where no program has any."""
         self._block = block

@@ -197,7 +197,7 @@ class Deadlocks:
         if view is None:
             return None
         record = control.record_offset(device)
-        if view.load(control.R_STATE, record) != control.DeviceState.WAITING:
+        if view.load(control.R_STATE, record) != control.ReplicaState.WAITING:
             return None
         place, value = view.load(control.R_WAIT_WORD, record), view.load(control.R_WAIT_VALUE, record)
         if place == 0 or view.load_at(place) != value:

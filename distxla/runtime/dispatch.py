@@ -33,10 +33,10 @@ from distxla.runtime.host import Lost, Records
 from distxla.runtime.hosts.recorder_rings import read_rings
 from distxla.runtime.hosts.remote import RemoteHost, proxy_waits
 from distxla.runtime.mismatch import mismatch
-from distxla.runtime.process_watch import End, current_site, current_step, ended, site_text
+from distxla.runtime.process_watch import ProcessEnd, current_site, current_step, ended, site_text
 from distxla.runtime.reports import PostMortemSnapshot, stuck_error
 from distxla.runtime.stragglers import Stragglers
-from distxla.runtime.streams import Streams
+from distxla.runtime.streams import ClusterStreams
 
 if TYPE_CHECKING:
     from distxla.ir.module import Module
@@ -60,7 +60,7 @@ class Dispatcher:
         self,
         hosts: Hosts,
         communicators: Communicators,
-        streams: Streams,
+        streams: ClusterStreams,
         routine_failure: Callable[[int], RoutineFailure | None],
     ) -> None:
         self._hosts = hosts
@@ -363,7 +363,7 @@ class Dispatcher:
         if not self._failures() and not self._lost():
             self._local.allow()
 
-    def _failure(self, devices: list[int], died: list[End], found: Mapping[int, DeviceState]) -> DistxlaError:
+    def _failure(self, devices: list[int], died: list[ProcessEnd], found: Mapping[int, DeviceState]) -> DistxlaError:
         """found: the state of all devices when the call failed."""
         if damage := self._damage():
             return DamagedMessageError("; ".join(damage))

@@ -24,7 +24,7 @@ from distxla.runtime.injection.grammar import MOST_FAULTS, parse_faults, refuse
 if TYPE_CHECKING:
     from distxla.collectives.transports.network_fault import NetworkFault
     from distxla.runtime.executable import Executable
-    from distxla.runtime.streams import Streams
+    from distxla.runtime.streams import ClusterStreams
 
 LOGGER = logging.getLogger("distxla")
 
@@ -158,7 +158,7 @@ class Injection:
             return device in self._hosts[fault.host]
         return fault.kind in IN_A_PROGRAM and fault.device == device
 
-    def connect_feeds(self, streams: Streams) -> None:
+    def connect_feeds(self, streams: ClusterStreams) -> None:
         """Make infeeds end early; to be called before the first one is used."""
         streams.ends = {fault.device: fault.after for fault, _ in self._faults if fault.kind is Kind.FEED_ENDS}
         self._feed_ended = streams.was_cut

@@ -140,7 +140,7 @@ def current_step(
 
 
 @dataclass(frozen=True)
-class End:
+class ProcessEnd:
     """How a replica's process ended. signal: 0 where its handler saw none: then another process ended it."""
 
     text: str
@@ -153,10 +153,10 @@ def ended(
     lost: Mapping[int, Lost],
     programs: Mapping[int, CompiledProgram],
     modules: Mapping[int, Module],
-) -> list[End]:
+) -> list[ProcessEnd]:
     """The devices in `lost`, whose processes ended during a call, as far as is known."""
     wholes = {one.whole: one.reason for one in lost.values() if one.whole}
-    found = [End(f"{whole} was lost during a call ({reason})", 0, None) for whole, reason in wholes.items()]
+    found = [ProcessEnd(f"{whole} was lost during a call ({reason})", 0, None) for whole, reason in wholes.items()]
     for device, one in sorted(lost.items()):
         if one.whole:
             continue
@@ -174,5 +174,5 @@ def ended(
             text += f" {one.how}"
         if step is not None:
             text += f" in {step[0]}"
-        found.append(End(text, number, step[1] if step is not None else None))
+        found.append(ProcessEnd(text, number, step[1] if step is not None else None))
     return found

@@ -17,7 +17,7 @@ from distxla.collectives.protocols import group as group_words
 from distxla.compiler.artifact import CompiledProgram, SharedArena
 from distxla.errors import ArgumentError, ClusterError, DistxlaError
 from distxla.machine.heap import Block, Heap
-from distxla.runtime.channels import Channels
+from distxla.runtime.channels import ClusterChannels
 from distxla.runtime.cluster_hosts import ATTACH_LIMIT_S, Hosts
 from distxla.runtime.communicators import Communicators
 from distxla.runtime.dispatch import Dispatcher
@@ -25,7 +25,7 @@ from distxla.runtime.hosts.stream_memory import RemoteStreamMemory
 from distxla.runtime.replica import Placement
 from distxla.runtime.shared_image import without_image
 from distxla.runtime.stream_ends import LocalStreamMemory, StreamMemory
-from distxla.runtime.streams import Streams
+from distxla.runtime.streams import ClusterStreams
 from distxla.runtime.unloading import Unloader
 from distxla.runtime.user_functions import RoutineFailure, pack
 
@@ -47,7 +47,7 @@ class _Loaded:
     calls_bytes: int
 
 
-class Loader:
+class ProgramLoader:
     """The programs on a run's devices. dispatcher: calls them.  communicators: state of all programs' communicators.
     streams: to and from the host.  channels: between devices."""
 
@@ -63,10 +63,10 @@ class Loader:
         self._next = 0  # the number to try first for the next program
         self._loaded: dict[int, _Loaded] = {}
         self._unloader = Unloader(unload)
-        self.streams = Streams(hosts.local.control.carve, heap.allocate, self._stream_memory, self._unusable)
+        self.streams = ClusterStreams(hosts.local.control.carve, heap.allocate, self._stream_memory, self._unusable)
         self.communicators = Communicators(hosts.local.control, self.streams, hosts.remotes)
         control = hosts.local.control
-        self.channels = Channels(self.communicators, control, heap.allocate, replicas, partitions, hosts.devices)
+        self.channels = ClusterChannels(self.communicators, control, heap.allocate, replicas, partitions, hosts.devices)
         self.dispatcher = Dispatcher(hosts, self.communicators, self.streams, self._routine_failure)
 
     def inject(self, injection: Injection, executables: Sequence[Executable]) -> None:

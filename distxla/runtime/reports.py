@@ -97,7 +97,7 @@ class PostMortemSnapshot:
             if status == Status.MISMATCH:
                 return Doing.CAME
             return Doing.ENDED if status == Status.OK else Doing.FAILED
-        if self.records.record(device, control.R_STATE) == control.DeviceState.WAITING:
+        if self.records.record(device, control.R_STATE) == control.ReplicaState.WAITING:
             return Doing.WAITS
         is_within = bool(events) and events[-1].ended is None
         return Doing.CAME if is_within and self._is_refused(device) else Doing.COMPUTES

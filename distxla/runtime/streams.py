@@ -51,7 +51,7 @@ class Infeed(Handle):
     Items are numbered from 0 over the cluster's life. Threads may share it.
     """
 
-    def __init__(self, owner: Streams, device: int, key: StreamKey, end: HostToDevice) -> None:
+    def __init__(self, owner: ClusterStreams, device: int, key: StreamKey, end: HostToDevice) -> None:
         self._owner = owner
         self._end = end
         self._lock = threading.Lock()
@@ -182,7 +182,7 @@ class Outfeed(Handle):
     Threads may share it.
     """
 
-    def __init__(self, owner: Streams, device: int, key: StreamKey, end: DeviceToHost) -> None:
+    def __init__(self, owner: ClusterStreams, device: int, key: StreamKey, end: DeviceToHost) -> None:
         self._owner = owner
         self._end = end
         self.device = device
@@ -237,7 +237,7 @@ class Outfeed(Handle):
 class HostChannel(Handle):
     """The host's side of a channel of one device: `put` for its recvs, `get` for its sends (is_host_transfer)."""
 
-    def __init__(self, owner: Streams, device: int, channel: int) -> None:
+    def __init__(self, owner: ClusterStreams, device: int, channel: int) -> None:
         self._owner = owner
         self.device = device
         self.channel = channel
@@ -272,7 +272,7 @@ class HostChannel(Handle):
         return iter(self._from_device())
 
 
-class Streams:
+class ClusterStreams:
     """All streams of a cluster's devices. State: made when a stream is first asked for; they live as long as the
     cluster.
     ends: by device, the number of items after which its infeed ends (an injected fault); set before its first use.
@@ -497,4 +497,4 @@ def _slice(deadline: float | None) -> float:
     return SLICE_S if deadline is None else max(0.0, min(SLICE_S, deadline - time.monotonic()))
 
 
-__all__ = ["HostChannel", "Infeed", "Outfeed", "Streams", "pack", "unpack"]
+__all__ = ["ClusterStreams", "HostChannel", "Infeed", "Outfeed", "pack", "unpack"]

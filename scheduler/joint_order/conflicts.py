@@ -15,10 +15,10 @@ from itertools import islice
 from distxla.ir.instruction import Instruction
 from distxla.scheduler.simulation.blocked_devices import chain_of, needed_event, never_go_on, rounds_from
 from distxla.scheduler.simulation.communication import Communication, Rendezvous
-from distxla.scheduler.simulation.deferred import World
+from distxla.scheduler.simulation.deferred import RunState
 from distxla.scheduler.simulation.progress import BUFFERED, SYNCHRONOUS, Mismatch, Progress
 from distxla.scheduler.simulation.symmetry import advances_in_step
-from distxla.scheduler.simulation.traces import Act, Event, Trace, events
+from distxla.scheduler.simulation.traces import Act, Trace, TraceEvent, events
 from distxla.scheduler.simulation.tracing import TooLongError, Tracer
 
 STARTS = (Act.SEND, Act.RECV, Act.START)  # these never wait
@@ -60,7 +60,7 @@ class Finding:
 
 def find(communication: Communication) -> Finding:
     """Follow the programs in their present order."""
-    world = World(communication.replicas, communication.partitions)
+    world = RunState(communication.replicas, communication.partitions)
     traces: dict[int, Trace] = {}
     cost = 0
     for number, (devices, _) in enumerate(communication.programs):
@@ -120,7 +120,7 @@ def _matching(progress: Progress, found: Mismatch) -> tuple[Reversal, ...]:
     return tuple(reversals)
 
 
-def _reversal(needed: Event, waits: Event) -> Reversal:
+def _reversal(needed: TraceEvent, waits: TraceEvent) -> Reversal:
     return Reversal(
         needed.by.program, needed.by.instruction, waits.by.instruction, needed.act in STARTS, waits.act in DONES
     )

@@ -9,7 +9,7 @@ from distxla.diagnosis.graph import Clauses, Deadlock, all_of, find_deadlock
 from distxla.errors import InternalError
 from distxla.scheduler.simulation.communication import Rendezvous
 from distxla.scheduler.simulation.progress import Progress, Stop
-from distxla.scheduler.simulation.traces import Act, Event, Split, Trace
+from distxla.scheduler.simulation.traces import Act, Split, Trace, TraceEvent
 
 MOST_LOOKED_AT = 100_000  # events ahead, in search of the one that a device waits for
 
@@ -66,7 +66,7 @@ def wait_graph(progress: Progress, stuck: set[int]) -> Deadlock:
     return found
 
 
-def needed_event(progress: Progress, stop: Stop, peer: int) -> Event | None:
+def needed_event(progress: Progress, stop: Stop, peer: int) -> TraceEvent | None:
     """The event that the peer would have to execute, among those that it still has to."""
     thing, counters = stop.thing, progress.counters
     if isinstance(thing, Rendezvous):
@@ -91,10 +91,10 @@ def needed_event(progress: Progress, stop: Stop, peer: int) -> Event | None:
     return None
 
 
-def rounds_from(progress: Progress, device: int, rendezvous: Rendezvous, number: int) -> Iterator[Event]:
+def rounds_from(progress: Progress, device: int, rendezvous: Rendezvous, number: int) -> Iterator[TraceEvent]:
     """The events in which a device enters, or would enter, the rounds of a rendezvous from that number on."""
 
-    def is_round(event: Event) -> bool:
+    def is_round(event: TraceEvent) -> bool:
         meets = event.act in (Act.ROUND, Act.START)
         return meets and event.site.rendezvous_by_device[progress.reading].get(device) is rendezvous
 
@@ -110,7 +110,7 @@ def rounds_from(progress: Progress, device: int, rendezvous: Rendezvous, number:
     yield from islice(filter(is_round, later), max(0, number - come), None)
 
 
-def behind(progress: Progress, device: int) -> Iterator[Event]:
+def behind(progress: Progress, device: int) -> Iterator[TraceEvent]:
     """The events that a device has executed, of choices every branch; all if it has ended."""
     places = progress.places[device]
     if not places:
@@ -121,7 +121,7 @@ def behind(progress: Progress, device: int) -> Iterator[Event]:
         yield from _own(trace[:position], device)
 
 
-def ahead(progress: Progress, device: int) -> Iterator[Event]:
+def ahead(progress: Progress, device: int) -> Iterator[TraceEvent]:
     """The events that a device still has to execute, from its place on; nothing if it is not among those followed."""
     left = MOST_LOOKED_AT
     for trace, position in reversed(progress.places.get(device, ())):
@@ -132,10 +132,10 @@ def ahead(progress: Progress, device: int) -> Iterator[Event]:
             yield event
 
 
-def _own(trace: Trace, device: int) -> Iterator[Event]:
+def _own(trace: Trace, device: int) -> Iterator[TraceEvent]:
     """A device's events of a trace, of choices those of every branch."""
     for item in trace:
-        if isinstance(item, Event):
+        if isinstance(item, TraceEvent):
             yield item
             continue
         parts = [p for devices, p in item.parts if device in devices] if isinstance(item, Split) else item.branches

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from distxla.collectives.channels import (
-    Program,
+    ProgramTransfers,
     channels_called,
     instruction_ends,
     is_end,
@@ -231,7 +231,7 @@ class Communication:
 
     @cached_property
     def _joined(self) -> Mapping[tuple[int, int], tuple[int, int]]:
-        sides = [Program(devices, read_ends(module)) for devices, module in self.programs]
+        sides = [ProgramTransfers(devices, read_ends(module)) for devices, module in self.programs]
         return joined_keys(sides, self.replicas, self.partitions)
 
     @cached_property
@@ -242,7 +242,7 @@ class Communication:
         for devices, module in self.programs:
             ends = list(instruction_ends(module))
             instructions.update((id(end), id(instruction)) for instruction, end in ends)
-            sides.append(Program(devices, tuple(end for _, end in ends)))
+            sides.append(ProgramTransfers(devices, tuple(end for _, end in ends)))
         # instructions that name the same pairs share a mapping, and transfers that they make share routes
         shared: dict[Hashable, _Mapping] = defaultdict(dict)
         result: dict[tuple[int, int], _Mapping] = {}

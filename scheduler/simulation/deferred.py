@@ -75,7 +75,7 @@ class Given(Deferred):
 
 
 @dataclass(eq=False)
-class World:
+class RunState:
     """State that all values of a run share."""
 
     replicas: int
@@ -99,7 +99,7 @@ class World:
 class CallFrame:
     """One execution of a computation by devices that do the same. found: by instruction."""
 
-    world: World
+    world: RunState
     program: int
     module: Module
     computation: Computation
@@ -151,7 +151,7 @@ class Cases(Deferred):
 
     def __init__(
         self,
-        world: World,
+        world: RunState,
         cases: Sequence[tuple[frozenset[int], Deferred]],
         cause: Instruction,
         decided: Unknown | None = None,
@@ -435,7 +435,7 @@ __all__ = [
     "Deferred",
     "Element",
     "Given",
-    "World",
+    "RunState",
     "force",
     "leaf_values",
     "pending",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from distxla.diagnosis.sentences import listed
 from distxla.scheduler.simulation.communication import CommunicationSite, Edge, Rendezvous
 from distxla.scheduler.simulation.progress import Progress
-from distxla.scheduler.simulation.traces import Act, Event, Split, Trace, events
+from distxla.scheduler.simulation.traces import Act, Split, Trace, TraceEvent, events
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,11 @@ def _count(progress: Progress, thing: Rendezvous | Edge, device: int) -> _Count 
     """None where only the run tells, or it is never."""
     times, last = 0, None
     pending: list[Trace] = [progress.traces[device]]
-    found: list[Event] = []
+    found: list[TraceEvent] = []
     while pending:
         trace = pending.pop()
         for item in trace:
-            if isinstance(item, Event):
+            if isinstance(item, TraceEvent):
                 if _is_one(progress, item, thing, device):
                     found.append(item)
             elif isinstance(item, Split):
@@ -58,7 +58,7 @@ def _count(progress: Progress, thing: Rendezvous | Edge, device: int) -> _Count 
     return None if last is None else _Count(times, last)
 
 
-def _is_one(progress: Progress, event: Event, thing: Rendezvous | Edge, device: int) -> bool:
+def _is_one(progress: Progress, event: TraceEvent, thing: Rendezvous | Edge, device: int) -> bool:
     if isinstance(thing, Rendezvous):
         meets = event.act in (Act.ROUND, Act.START)
         return meets and event.site.rendezvous_by_device[progress.reading].get(device) is thing

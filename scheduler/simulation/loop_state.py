@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from distxla.ir.instruction import Instruction
 from distxla.ir.shape import Shape
 from distxla.scheduler.simulation.counted_loops import differing_bound, passes_on
-from distxla.scheduler.simulation.deferred import CallFrame, Deferred, Element, Given, World
+from distxla.scheduler.simulation.deferred import CallFrame, Deferred, Element, Given, RunState
 from distxla.scheduler.simulation.static_values import Parts, PerDeviceConstant, Uniformity, Value, meet
 from distxla.scheduler.simulation.traces import Ticket, Tickets
 from distxla.scheduler.simulation.value_queries import (
@@ -34,7 +34,7 @@ class LoopState:
     elements without a cause of their own.
     """
 
-    world: World
+    world: RunState
     whole: Shape
     devices: frozenset[int]
     elements: list[Deferred]
@@ -113,7 +113,7 @@ class LoopState:
         return self.joined(final)
 
 
-def _split(world: World, whole: Shape, state: Deferred) -> list[Deferred]:
+def _split(world: RunState, whole: Shape, state: Deferred) -> list[Deferred]:
     if whole.elements is None:
         return [state]
     return [Element(state, k, world.terms) for k in range(len(whole.elements))]

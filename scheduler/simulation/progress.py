@@ -16,7 +16,7 @@ from typing import Any
 from distxla.collectives.channels import payload_of
 from distxla.scheduler.simulation.communication import MOST_SENDS, CommunicationSite, Edge, Rendezvous
 from distxla.scheduler.simulation.counters import Counters, Flow, Rounds
-from distxla.scheduler.simulation.traces import Act, Choice, Event, Split, Ticket, Trace
+from distxla.scheduler.simulation.traces import Act, Choice, Split, Ticket, Trace, TraceEvent
 from distxla.time_limit import at
 
 SYNCHRONOUS, BUFFERED = 0, 1
@@ -31,7 +31,7 @@ class Stop:
     waits only because too many operations are in flight.
     """
 
-    event: Event
+    event: TraceEvent
     peers: tuple[int, ...]
     number: int
     thing: Rendezvous | Edge
@@ -71,7 +71,7 @@ class Progress:
     in_loop: bool = False
     stops: dict[int, Stop] = field(default_factory=dict)
     open_: dict[int, Open] = field(default_factory=dict)
-    lost: dict[int, Event] = field(default_factory=dict)  # at the end of an unknown transfer
+    lost: dict[int, TraceEvent] = field(default_factory=dict)  # at the end of an unknown transfer
     mismatches: list[Mismatch] = field(default_factory=list)
     uncounted: set[int] = field(default_factory=set)  # ids of rendezvous and edges behind choices: numbers aren't known
 
@@ -79,7 +79,7 @@ class Progress:
         self.places: dict[int, list[list[Any]]] = {device: [[trace, 0]] for device, trace in self.traces.items()}
         self._rendezvous: dict[int, int] = {}  # device -> the round that it has begun in the ROUND at hand
         self._waiting: dict[Hashable, list[int]] = {}
-        self._stopped: dict[int, tuple[Event, int, Rendezvous | Edge, bool]] = {}
+        self._stopped: dict[int, tuple[TraceEvent, int, Rendezvous | Edge, bool]] = {}
         self._ready: deque[int] = deque(self.traces)
         self._arrived: dict[Hashable, set[int]] = {}
 
@@ -132,7 +132,7 @@ class Progress:
             trace, position = place
             while position < len(trace):
                 item = trace[position]
-                if type(item) is Event:
+                if type(item) is TraceEvent:
                     if not self._happens(device, item):
                         place[1] = position
                         return
@@ -155,13 +155,20 @@ class Progress:
     # --- events
 
     def _stop(
-        self, device: int, event: Event, number: int, thing: Rendezvous | Edge, key: Hashable, *, limit: bool = False
+        self,
+        device: int,
+        event: TraceEvent,
+        number: int,
+        thing: Rendezvous | Edge,
+        key: Hashable,
+        *,
+        limit: bool = False,
     ) -> bool:
         self._stopped[device] = (event, number, thing, limit)
         self._waiting.setdefault(key, []).append(device)
         return False
 
-    def _stop_of(self, device: int, event: Event, number: int, thing: Rendezvous | Edge, limit: bool) -> Stop:
+    def _stop_of(self, device: int, event: TraceEvent, number: int, thing: Rendezvous | Edge, limit: bool) -> Stop:
         """With the peers that are missing, which costs too much to be asked at every stop."""
         if isinstance(thing, Edge):
             peers: tuple[int, ...] = (thing.source if device == thing.target else thing.target,)
@@ -171,7 +178,7 @@ class Progress:
             peers = tuple(dict.fromkeys(m for m in awaited if come.get(m, 0) <= number))
         return Stop(event, peers, number, thing, limit)
 
-    def _happens(self, device: int, event: Event) -> bool:
+    def _happens(self, device: int, event: TraceEvent) -> bool:
         """Whether the device has executed the event; if not, the event that it waits for has been noted."""
         act = event.act
         if act is ROUND or act is START:
@@ -193,7 +200,7 @@ class Progress:
         thing, number = begun
         return self._ended(device, event, thing, number) if act is DONE else self._over(device, event, thing, number)
 
-    def _round(self, device: int, event: Event, rendezvous: Rendezvous) -> bool:
+    def _round(self, device: int, event: TraceEvent, rendezvous: Rendezvous) -> bool:
         number = self._rendezvous.get(device)
         if number is None:
             rounds = self.counters.rounds.get(id(rendezvous)) or self.counters.of(rendezvous)
@@ -231,7 +238,7 @@ class Progress:
         del self._rendezvous[device]
         return True
 
-    def _ended(self, device: int, event: Event, rendezvous: Rendezvous, number: int) -> bool:
+    def _ended(self, device: int, event: TraceEvent, rendezvous: Rendezvous, number: int) -> bool:
         rounds = self.counters.of(rendezvous)
         if not rendezvous.pairs:
             if rounds.complete > number:
@@ -242,7 +249,7 @@ class Progress:
                 return self._stop(device, event, number, rendezvous, (id(rendezvous), peer, number))
         return True
 
-    def _may_start(self, device: int, event: Event, rendezvous: Rendezvous, rounds: Rounds, number: int) -> bool:
+    def _may_start(self, device: int, event: TraceEvent, rendezvous: Rendezvous, rounds: Rounds, number: int) -> bool:
         """Whether the device may begin one more round, with that one the oldest in flight."""
         if not rendezvous.pairs:
             if rounds.complete > number:
@@ -253,7 +260,7 @@ class Progress:
                 return self._stop(device, event, number, rendezvous, (id(rendezvous), peer, number), limit=True)
         return True
 
-    def _start(self, device: int, event: Event) -> bool:
+    def _start(self, device: int, event: TraceEvent) -> bool:
         """A send or a recv."""
         found = event.site.edges.get(device)
         if found is None:
@@ -292,7 +299,7 @@ class Progress:
             self.counters.executions[key] = self.counters.executions.get(key, 0) + 1
         return True
 
-    def _over(self, device: int, event: Event, edge: Edge, number: int) -> bool:
+    def _over(self, device: int, event: TraceEvent, edge: Edge, number: int) -> bool:
         """A send-done or a recv-done."""
         flow = self.counters.flows.get(edge) or self.counters.flow(edge)
         if event.act is SEND_DONE:
@@ -312,7 +319,7 @@ class Progress:
         return True
 
     def _sleep(
-        self, device: int, event: Event, number: int, edge: Edge, flow: Flow, key: Hashable, *, limit: bool = False
+        self, device: int, event: TraceEvent, number: int, edge: Edge, flow: Flow, key: Hashable, *, limit: bool = False
     ) -> bool:
         self._stopped[device] = (event, number, edge, limit)
         flow.asleep[key] = device

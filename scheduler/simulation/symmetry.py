@@ -6,10 +6,10 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from distxla.collectives.channels import PAIRS, VALIDATION, Program, pair_up, payload_of, read_end
+from distxla.collectives.channels import PAIRS, VALIDATION, ProgramTransfers, pair_up, payload_of, read_end
 from distxla.ir.shape import Shape
 from distxla.scheduler.simulation.communication import MOST_SENDS, Communication, CommunicationSite
-from distxla.scheduler.simulation.traces import Act, Event, Ticket, Trace
+from distxla.scheduler.simulation.traces import Act, Ticket, Trace, TraceEvent
 
 
 @dataclass
@@ -49,10 +49,10 @@ def advances_in_step(communication: Communication, trace: Trace) -> bool:
     devices, _ = communication.programs[0]
     for channel in channels:
         ends = tuple(read_end(site.instruction) for site in channel.first.values())
-        for transfer in pair_up([Program(devices, ends)], communication.replicas, communication.partitions):
+        for transfer in pair_up([ProgramTransfers(devices, ends)], communication.replicas, communication.partitions):
             edges.append((transfer.source, transfer.target, channel.lag[0]))
             edges.append((transfer.target, transfer.source, channel.lag[1]))
-    joined = {id(m): m for e in trace if isinstance(e, Event) for m in e.site.rendezvous_by_device[0].values()}
+    joined = {id(m): m for e in trace if isinstance(e, TraceEvent) for m in e.site.rendezvous_by_device[0].values()}
     for rendezvous in joined.values():
         for member in rendezvous.members[1:]:
             edges += [(rendezvous.members[0], member, 0), (member, rendezvous.members[0], 0)]
@@ -64,7 +64,7 @@ def _channels(communication: Communication, trace: Trace) -> Sequence[_Channel] 
     channels: dict[Hashable, _Channel] = {}
     numbers: dict[int, tuple[_Channel, int]] = {}  # of the transfer that a ticket names
     for place, event in enumerate(trace):
-        if not isinstance(event, Event):
+        if not isinstance(event, TraceEvent):
             return None
         if event.act in (Act.ROUND, Act.START, Act.DONE):
             continue
@@ -89,7 +89,7 @@ def _channels(communication: Communication, trace: Trace) -> Sequence[_Channel] 
             channel, number = numbers[id(event.ticket)]
             channel.received[number] = place
     for place, event in enumerate(trace):
-        if isinstance(event, Event) and event.act in (Act.SEND_DONE, Act.RECV_DONE):
+        if isinstance(event, TraceEvent) and event.act in (Act.SEND_DONE, Act.RECV_DONE):
             channel, number = numbers[id(event.ticket)]
             receives = event.act is Act.RECV_DONE
             others = channel.starts[receives]

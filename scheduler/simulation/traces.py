@@ -38,7 +38,7 @@ Tickets = Ticket | dict[int, Ticket] | None  # that a value holds; by device whe
 
 
 @dataclass(eq=False, slots=True)
-class Event:
+class TraceEvent:
     """One execution of a communicating instruction.
 
     site: of an END that of the start.  ticket: of the round or transfer that it begins or ends; a mapping by device
@@ -108,14 +108,14 @@ class Choice:
         return tuple({id(e.site): e.site for branch in self.branches for e in events(branch)}.values())
 
 
-Item = Event | Split | Choice
+Item = TraceEvent | Split | Choice
 Trace = list[Item]
 
 
-def events(trace: Trace) -> Iterator[Event]:
+def events(trace: Trace) -> Iterator[TraceEvent]:
     """All events of a trace, on whatever device."""
     for item in trace:
-        if isinstance(item, Event):
+        if isinstance(item, TraceEvent):
             yield item
         else:
             for part in [p for _, p in item.parts] if isinstance(item, Split) else item.branches:
@@ -125,7 +125,7 @@ def events(trace: Trace) -> Iterator[Event]:
 def are_equal(one: Trace, other: Trace) -> bool:
     """Whether devices do the same in both, whichever they take."""
     mine, theirs = list(events(one)), list(events(other))
-    if len(mine) != len(theirs) or any(not isinstance(item, Event) for item in (*one, *other)):
+    if len(mine) != len(theirs) or any(not isinstance(item, TraceEvent) for item in (*one, *other)):
         return False
     numbers: tuple[dict[int, int], dict[int, int]] = ({}, {})
     for a, b in zip(mine, theirs, strict=True):
@@ -142,13 +142,13 @@ __all__ = [
     "Act",
     "Choice",
     "Decision",
-    "Event",
     "Item",
     "Loops",
     "Split",
     "Ticket",
     "Tickets",
     "Trace",
+    "TraceEvent",
     "are_equal",
     "events",
 ]

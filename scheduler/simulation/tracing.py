@@ -29,7 +29,7 @@ from distxla.scheduler.simulation.deferred import (
     Deferred,
     Element,
     Given,
-    World,
+    RunState,
     force,
     term_of,
     uniformity_of,
@@ -43,7 +43,17 @@ from distxla.scheduler.simulation.static_values import (
     Unknown,
     Value,
 )
-from distxla.scheduler.simulation.traces import Act, Choice, Decision, Event, Loops, Split, Ticket, Trace, are_equal
+from distxla.scheduler.simulation.traces import (
+    Act,
+    Choice,
+    Decision,
+    Loops,
+    Split,
+    Ticket,
+    Trace,
+    TraceEvent,
+    are_equal,
+)
 from distxla.scheduler.simulation.value_queries import (
     all_leaves,
     tickets_of,
@@ -69,7 +79,7 @@ class Tracer:
 
     communication: Communication
     program: int
-    world: World
+    world: RunState
 
     def __post_init__(self) -> None:
         self.devices, self.module = self.communication.programs[self.program]
@@ -184,7 +194,7 @@ class Tracer:
             self._then(act.value, getattr(site.acting.op, "channel_id", None))
         if act in (Act.ROUND, Act.START) and not site.rendezvous_by_device[0]:
             return  # groups of one
-        into.append(Event(act, site, ticket, ends or site, self._loops))
+        into.append(TraceEvent(act, site, ticket, ends or site, self._loops))
 
     def _then(self, *what: Hashable) -> None:
         """Note the next communication."""

@@ -268,7 +268,7 @@ def test_a_wait_for_the_end_says_so_and_can_be_aborted(key: tuple[str, int], wai
 
     def watch() -> int:
         end = time.monotonic() + 10
-        while world.record(0, block.R_STATE) != block.DeviceState.WAITING and time.monotonic() < end:
+        while world.record(0, block.R_STATE) != block.ReplicaState.WAITING and time.monotonic() < end:
             time.sleep(0.001)
         found.extend(world.record(0, name) for name in (block.R_SITE, block.R_ROUND, block.R_WAITS_FOR))
         world.release()

@@ -52,7 +52,7 @@ def test_a_mismatch_is_seen_when_the_second_member_comes(order: tuple[int, int])
     waiting = threading.Thread(target=lambda: found.append(world.call(first, first, [64], [256])))
     waiting.start()
     end = time.monotonic() + 10
-    while world.record(first, block.R_STATE) != block.DeviceState.WAITING and time.monotonic() < end:
+    while world.record(first, block.R_STATE) != block.ReplicaState.WAITING and time.monotonic() < end:
         time.sleep(0.001)
     assert world.call(second, second, [64], [256]) == Status.MISMATCH
     assert (world.record(second, block.R_MISMATCH_DEVICE), world.record(second, block.R_MISMATCH_SITE)) == (
@@ -99,7 +99,7 @@ def test_a_wait_names_its_devices_and_can_be_aborted(op: Any, size: int, waits_f
     thread = threading.Thread(target=lambda: found.append(world.call(0, 0, [64], [128 + size])))
     thread.start()
     end = time.monotonic() + 10
-    while world.record(0, block.R_STATE) != block.DeviceState.WAITING and time.monotonic() < end:
+    while world.record(0, block.R_STATE) != block.ReplicaState.WAITING and time.monotonic() < end:
         time.sleep(0.001)
     assert world.record(0, block.R_WAITS_FOR) == waits_for & 0xFFFFFFFF
     assert world.record(0, block.R_WAIT_WORD) > 0
@@ -107,7 +107,7 @@ def test_a_wait_names_its_devices_and_can_be_aborted(op: Any, size: int, waits_f
     assert world.release() == []
     thread.join(10)
     assert found == [Status.ABORTED]
-    assert world.record(0, block.R_STATE) == block.DeviceState.RUNNING
+    assert world.record(0, block.R_STATE) == block.ReplicaState.RUNNING
     assert world.call(0, 0, [64], [128 + size]) == Status.ABORTED
 
 

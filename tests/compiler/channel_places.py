@@ -10,7 +10,7 @@ from distxla.collectives.protocols import channel as state
 from distxla.collectives.transports.shared_words import SharedWords
 from distxla.compiler.artifact import CommunicatorSpec, CompiledProgram
 from distxla.machine.heap import Block, Heap
-from distxla.runtime.channels import Channels
+from distxla.runtime.channels import ClusterChannels
 
 
 def bounce_buffer_bytes(program: CompiledProgram) -> int:
@@ -67,7 +67,7 @@ class ThreadChannels:
         self._calls = [(0, program, tuple(range(program.replicas * program.partitions)))]
         counts = (program.replicas, program.partitions)
         words = SharedWords(memoryview(control)[: len(control) // 8 * 8])
-        self._channels = Channels(communicators, words, self._allocate, *counts, [range(counts[0] * counts[1])])
+        self._channels = ClusterChannels(communicators, words, self._allocate, *counts, [range(counts[0] * counts[1])])
 
     def connect(self) -> None:
         self._channels.connect(self._calls)

@@ -24,7 +24,7 @@ from distxla.ir.shape import Shape
 from distxla.machine.heap import Block, Heap
 from distxla.machine.segments import Segment
 from distxla.runtime.stream_ends import LocalStreamMemory
-from distxla.runtime.streams import Streams
+from distxla.runtime.streams import ClusterStreams
 from distxla.targets.registry import load_image
 from tests.compiler.channel_places import ThreadChannels, bounce_buffer_bytes, control_bytes
 
@@ -177,12 +177,12 @@ def _padded(array: Any, leaf: Shape) -> Array:
     return padded
 
 
-def _streams(control: mmap.mmap, state: int, segments: Sequence[Segment], memory: int) -> Streams:
+def _streams(control: mmap.mmap, state: int, segments: Sequence[Segment], memory: int) -> ClusterStreams:
     """Streams whose states begin at `state` in the control block, and their blocks at `memory` in device memory."""
     states = itertools.count(_aligned(state), STATE_BYTES)
     begins = itertools.count(_aligned(memory), STREAM_BYTES)
     words = np.frombuffer(control, np.uint8)
-    return Streams(
+    return ClusterStreams(
         lambda size: next(states),
         lambda size: Block(Heap(0, []), next(begins), size),
         lambda device: LocalStreamMemory(words, segments[device]),

@@ -57,7 +57,7 @@ class Words:
     def waits(self, device: int, word: int, value: int, waits_for: int, site: int = 0, round_: int = 1) -> None:
         record = control.record_offset(device)
         self.words |= {
-            record + control.R_STATE: control.DeviceState.WAITING,
+            record + control.R_STATE: control.ReplicaState.WAITING,
             record + control.R_SITE: site,
             record + control.R_ROUND: round_,
             record + control.R_WAIT_WORD: word,
@@ -109,7 +109,7 @@ def another_run(host: Words) -> None:
 
 
 def awake(host: Words) -> None:
-    host.words[control.record_offset(0) + control.R_STATE] = control.DeviceState.RUNNING
+    host.words[control.record_offset(0) + control.R_STATE] = control.ReplicaState.RUNNING
 
 
 def released(host: Words) -> None:

@@ -18,7 +18,7 @@ from distxla.machine.heap import Heap
 from distxla.machine.segments import Segment
 from distxla.runtime.executable import Executable
 from distxla.runtime.stream_ends import LocalStreamMemory
-from distxla.runtime.streams import Infeed, Streams
+from distxla.runtime.streams import ClusterStreams, Infeed
 from distxla.runtime.trace import Trace
 from tests.runtime import hand_made
 
@@ -33,10 +33,10 @@ SIZE = 1 << 27
 
 
 @pytest.fixture
-def streams() -> Iterator[Streams]:
+def streams() -> Iterator[ClusterStreams]:
     segment, block = Segment.create("test", SIZE), ControlBlock.create(2)
     heap = Heap(SIZE, [segment])
-    made = Streams(
+    made = ClusterStreams(
         block.carve, heap.allocate, lambda device: LocalStreamMemory(block.segment.bytes, segment), lambda: None
     )
     yield made
@@ -123,7 +123,7 @@ def test_an_executable_shows_its_signature() -> None:
     assert not {"place_arguments", "call_area", "serial", "arena"} & set(names)
 
 
-def test_streams_show_their_items(streams: Streams) -> None:
+def test_streams_show_their_items(streams: ClusterStreams) -> None:
     infeed, outfeed, channel = streams.infeed(0), streams.outfeed(1), streams.channel(1, 7)
     assert (repr(infeed), str(infeed)) == ("Infeed(infeed of device 0: 0 items waiting)", "infeed of device 0")
     infeed.put((np.zeros(3), 1))
@@ -139,7 +139,7 @@ def test_streams_show_their_items(streams: Streams) -> None:
     assert repr(infeed) == "Infeed(infeed of device 0: the cluster is closed)"
 
 
-def test_handles_are_not_copied(streams: Streams) -> None:
+def test_handles_are_not_copied(streams: ClusterStreams) -> None:
     cluster = dx.Cluster(partitions=2)
     executable = Executable(cluster, hand_made.add_one(2), (0, 1), 0.0, False)
     for handle in (cluster, executable, streams.infeed(0), streams.outfeed(0), streams.channel(0, 1)):

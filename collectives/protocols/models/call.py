@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from distxla.collectives.protocols import control_block as block
-from distxla.collectives.protocols.control_block import CommandKind, DeviceState
+from distxla.collectives.protocols.control_block import CommandKind, ReplicaState
 from distxla.collectives.protocols.machine import Process
 from distxla.collectives.protocols.models.model import Model
 
@@ -84,7 +84,7 @@ def serve(p: Process, device: int) -> None:
         with p.when("number", "==", "seen"):
             p.load_own("kind", block.R_COMMAND_KIND, device)
             stopped.leave("kind", "==", CommandKind.STOP)
-            p.store(block.R_STATE, DeviceState.RUNNING, device)
+            p.store(block.R_STATE, ReplicaState.RUNNING, device)
             with p.when("failed before", "==", 0), p.routine("run"):
                 p.read("arguments", "arguments", device)
                 p.check("arguments", "seen", "the call's arguments")
@@ -108,7 +108,7 @@ def _next_command(p: Process) -> None:
 
 def _finish(p: Process, device: int) -> None:
     p.store(block.R_STATUS, "status", device)
-    p.store(block.R_STATE, DeviceState.IDLE, device)
+    p.store(block.R_STATE, ReplicaState.IDLE, device)
     with p.when("status", "!=", 0), p.tagged("set abort"):
         p.store_in_race(block.H_ABORT, "status")
     with p.tagged("command is over"):

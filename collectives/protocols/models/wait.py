@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from zlib import crc32
 
-from distxla.collectives.protocols.control_block import H_ABORT, R_STATE, R_WAIT_WORD, DeviceState
+from distxla.collectives.protocols.control_block import H_ABORT, R_STATE, R_WAIT_WORD, ReplicaState
 from distxla.collectives.protocols.layout import Area, Order, Word
 from distxla.collectives.protocols.machine import ABORTED, Process, Value, title
 
-RUNNING, WAITING = DeviceState.RUNNING, DeviceState.WAITING
+RUNNING, WAITING = ReplicaState.RUNNING, ReplicaState.WAITING
 Sleep = tuple[Word, int]  # a word on which processes sleep, and of which instance
 
 ANY = Area("argument", "words given to the routines of waiting and waking")

@@ -88,7 +88,7 @@ def _emit_serve(module: ir.Module) -> None:
             _forget_failed(atomics, record)
             row = atomics.at(programs, builder.mul(builder.zext(number, I64), i64(PROGRAM_ENTRY_BYTES)))
             context = atomics.load(POINTER, row, 8)
-            atomics.release(i32(block.DeviceState.RUNNING), record, block.R_STATE)
+            atomics.release(i32(block.ReplicaState.RUNNING), record, block.R_STATE)
             start = _nanoseconds(atomics, time)
             _note_time(atomics, record, start, 1)
             atomics.store(i32(1), record, block.R_BUSY)
@@ -173,7 +173,7 @@ def _finish(atomics: AtomicsBuilder, control: ir.Value, record: ir.Value, status
     atomics.store(status, record, block.R_STATUS)
     calls = atomics.at(record, block.R_CALLS)
     atomics.store(builder.add(atomics.load(I64, calls), i64(1)), calls)
-    state = builder.select(failed, i32(block.DeviceState.FAILED), i32(block.DeviceState.IDLE))
+    state = builder.select(failed, i32(block.ReplicaState.FAILED), i32(block.ReplicaState.IDLE))
     atomics.release(state, record, block.R_STATE)
     with atomics.when(failed):
         atomics.sequential_store(status, control, block.H_ABORT)

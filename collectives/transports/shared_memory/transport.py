@@ -63,7 +63,7 @@ def release_waits(block: SharedWords, *, seconds: float = 10.0) -> list[int]:
         waiting = []
         for device in range(block.load(control.H_DEVICES)):
             record = control.record_offset(device)
-            if block.load(control.R_STATE, record) != control.DeviceState.WAITING:
+            if block.load(control.R_STATE, record) != control.ReplicaState.WAITING:
                 continue
             waiting.append(device)  # also where the place is not to be seen yet
             place = block.load(control.R_WAIT_WORD, record)

@@ -158,7 +158,7 @@ def _sleep(atomics: AtomicsBuilder, arguments: tuple[ir.Value, ...], control: ir
     atomics.store(expected, record, block.R_WAIT_VALUE)
     atomics.store(place, record, block.R_WAIT_WORD)
     atomics.fetch_add(1, sleepers)
-    atomics.sequential_store(i32(block.DeviceState.WAITING), record, block.R_STATE)
+    atomics.sequential_store(i32(block.ReplicaState.WAITING), record, block.R_STATE)
     result = atomics.local(I32)
     with atomics.forever() as awake:
         atomics.store(i32(Status.OK), result)
@@ -169,7 +169,7 @@ def _sleep(atomics: AtomicsBuilder, arguments: tuple[ir.Value, ...], control: ir
         target_of(builder).emit_sleep(builder, word, expected)
     atomics.fetch_add(-1, sleepers)
     atomics.store(i64(0), record, block.R_WAIT_WORD)
-    atomics.release(i32(block.DeviceState.RUNNING), record, block.R_STATE)
+    atomics.release(i32(block.ReplicaState.RUNNING), record, block.R_STATE)
     found = atomics.load(I32, result)
     with builder.if_then(builder.icmp_unsigned("==", found, i32(Status.OK)), likely=True):
         note_resumed(atomics, record, read_clock(atomics))

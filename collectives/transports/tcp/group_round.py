@@ -33,22 +33,26 @@ class Exchange(Protocol):
     def base(self, device: int) -> int:
         """Where the memory of a device on this host begins in this process."""
 
-    def send_piece(self, round_: Round, host: int, number: int, offset: int, piece: memoryview, done: Done) -> None:
+    def send_piece(
+        self, round_: ProxyRound, host: int, number: int, offset: int, piece: memoryview, done: Done
+    ) -> None:
         """Send a piece of an operand. `done` is called when `piece` may change."""
 
     def send_partial(
-        self, round_: Round, host: int, number: int, run: int, offset: int, piece: memoryview, done: Done
+        self, round_: ProxyRound, host: int, number: int, run: int, offset: int, piece: memoryview, done: Done
     ) -> None:
         """Send a piece of a partial result for a run on another host."""
 
-    def send_result(self, round_: Round, host: int, number: int, offset: int, piece: memoryview, done: Done) -> None:
+    def send_result(
+        self, round_: ProxyRound, host: int, number: int, offset: int, piece: memoryview, done: Done
+    ) -> None:
         """Send a piece of a result."""
 
-    def finish(self, round_: Round, outcome: Status, once: int) -> None:
+    def finish(self, round_: ProxyRound, outcome: Status, once: int) -> None:
         """The round is over here."""
 
 
-class Round:
+class ProxyRound:
     """A round that all local members have reached.
 
     Methods are called by several threads; those that write to different places run at the same time. The round

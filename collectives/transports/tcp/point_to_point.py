@@ -223,7 +223,7 @@ class Pairs:
             message = self.messages[place]
             ready = self._ready.get(place, (0, 0))[0] == coming.use
             record = control.record_offset(message.target)
-            waits = self._block.load(control.R_STATE, record) == control.DeviceState.WAITING
+            waits = self._block.load(control.R_STATE, record) == control.ReplicaState.WAITING
             here = self._block.load(control.R_WAIT_WORD, record) == place + permute_words.M_POSTED
             if waits and here and not ready:
                 with self._lock:

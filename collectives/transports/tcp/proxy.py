@@ -37,7 +37,7 @@ from distxla.collectives.transports.tcp.frames import (
     Result,
     RoundFrame,
 )
-from distxla.collectives.transports.tcp.group_round import Round
+from distxla.collectives.transports.tcp.group_round import ProxyRound
 from distxla.collectives.transports.tcp.group_state import HEAD_BYTES, Area, Group
 from distxla.collectives.transports.tcp.injected_faults import FrameFaults, Leaving
 from distxla.collectives.transports.tcp.link import Done, Link
@@ -98,7 +98,7 @@ class Proxy(Transport):
         self._loaded = LoadedPrograms(control_block, host, self._home, self._pairs)
         self._names = Names(control_block, self._loaded.programs, self._loaded.groups, self._pairs.messages)
         self._faults: FrameFaults | None = None
-        self._rounds: dict[tuple[int, int], Round] = {}
+        self._rounds: dict[tuple[int, int], ProxyRound] = {}
         self._early = EarlyRounds(self._loaded.groups)
         self._takes: int | None = 0  # the epoch whose frames are taken; None while it ends
         self._inside = 0
@@ -318,7 +318,7 @@ class Proxy(Transport):
         group, number = area.group, area.number
         signature, site, device = area.head(group.local[0])
         agree = all(area.head(p)[0] == signature for p in group.local)
-        round_ = Round(self, area, number, self._loaded.plan(area, signature, site, device) if agree else None)
+        round_ = ProxyRound(self, area, number, self._loaded.plan(area, signature, site, device) if agree else None)
         heads = area.heads[list(group.local)].tobytes()
         # before others can find the round: at its end operands may be overwritten by results
         payloads: dict[int, list[Buffer]] = {
@@ -403,7 +403,7 @@ class Proxy(Transport):
         if not 0 < least <= length <= least + EAGER_BYTES:
             raise ClusterError(f"host {host} is ready for a group that it has no such part in")
 
-    def _host_ready(self, round_: Round, host: int, payload: memoryview) -> None:
+    def _host_ready(self, round_: ProxyRound, host: int, payload: memoryview) -> None:
         """Another host is ready for a round that is in flight here; the last one starts its work."""
         group, area = round_.group, round_.area
         self._check_ready(group, host, len(payload))
@@ -429,7 +429,7 @@ class Proxy(Transport):
         else:
             self._workers.submit(self._start, round_)
 
-    def _start(self, round_: Round) -> None:
+    def _start(self, round_: ProxyRound) -> None:
         try:
             round_.start()
         except Exception as error:
@@ -437,7 +437,7 @@ class Proxy(Transport):
         finally:
             self._leave()
 
-    def finish(self, round_: Round, outcome: Status, once: int) -> None:
+    def finish(self, round_: ProxyRound, outcome: Status, once: int) -> None:
         """The round is over here."""
         with self._lock:
             if self._rounds.pop((round_.group.offset, round_.number), None) is None:
@@ -446,18 +446,22 @@ class Proxy(Transport):
 
     # --- frames to other hosts
 
-    def send_piece(self, round_: Round, host: int, number: int, offset: int, piece: memoryview, done: Done) -> None:
+    def send_piece(
+        self, round_: ProxyRound, host: int, number: int, offset: int, piece: memoryview, done: Done
+    ) -> None:
         """A piece of an operand. `done` is called when `piece` may change."""
         self.post(host, Region(self.epoch, round_.group.offset, number, round_.number, offset), [piece], done=done)
 
     def send_partial(
-        self, round_: Round, host: int, number: int, run: int, offset: int, piece: memoryview, done: Done
+        self, round_: ProxyRound, host: int, number: int, run: int, offset: int, piece: memoryview, done: Done
     ) -> None:
         """A piece of a partial result for a run on another host."""
         frame = Partial(self.epoch, round_.group.offset, number, run, round_.number, offset)
         self.post(host, frame, [piece], done=done)
 
-    def send_result(self, round_: Round, host: int, number: int, offset: int, piece: memoryview, done: Done) -> None:
+    def send_result(
+        self, round_: ProxyRound, host: int, number: int, offset: int, piece: memoryview, done: Done
+    ) -> None:
         """A piece of a result."""
         frame = Result(self.epoch, round_.group.offset, number, round_.number, offset)
         self.post(host, frame, [piece], done=done)

@@ -38,7 +38,7 @@ class Refused(UnsupportedOpError):
         self.instruction = instruction
 
 
-class Program(Protocol):
+class RewrittenModule(Protocol):
     """The module that is being rewritten."""
 
     @property
@@ -74,7 +74,7 @@ class DynamicSite(ComposedBuild):
     """
 
     def __init__(
-        self, program: Program, rewriter: Rewriter, instruction: Instruction, operand_sizes: Sequence[Sizes]
+        self, program: RewrittenModule, rewriter: Rewriter, instruction: Instruction, operand_sizes: Sequence[Sizes]
     ) -> None:
         self.program, self.rewriter, self.instruction = program, rewriter, instruction
         self.operands = list(instruction.operands)

@@ -20,7 +20,7 @@ from distxla.compiler.plan.buffers import (
     Swap,
 )
 from distxla.compiler.plan.parallel_copies import one_by_one
-from distxla.compiler.plan.shared_state import Program
+from distxla.compiler.plan.shared_state import SharedState
 from distxla.errors import CompileError, UnsupportedOpError
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
@@ -82,10 +82,12 @@ class Planner:
     program: of the planner of the entry, if this one is of a routine.  calls: the routines that are executed.
     """
 
-    def __init__(self, module: Module, replicas: int = 0, partitions: int = 0, program: Program | None = None) -> None:
+    def __init__(
+        self, module: Module, replicas: int = 0, partitions: int = 0, program: SharedState | None = None
+    ) -> None:
         self.module = module
         self.is_routine = program is not None
-        self.program = Program() if program is None else program
+        self.program = SharedState() if program is None else program
         self.calls: set[int] = set()
         self.replicas, self.partitions = replicas, partitions
         self.groups: dict[tuple[tuple[int, ...], ...], int] = {}  # that share memory: number of their arena

@@ -10,7 +10,7 @@ from distxla.ops.support.liveness import Values
 
 
 @dataclass
-class Program:
+class SharedState:
     """State that the planners of the entry and of all routines share."""
 
     constants: list[Literal] = field(default_factory=list)

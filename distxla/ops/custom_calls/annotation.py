@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from distxla.ops.custom_calls.target import Call, Target, target
+from distxla.ops.custom_calls.target import Call, CustomCallTarget, target
 from distxla.ops.support.emit import Buffer, KernelEmitter
 from distxla.ops.support.evaluation import Evaluation
 
@@ -37,7 +37,7 @@ ANNOTATIONS = (*SHARDING, BARRIER, *SHARD_BARRIERS, *PLACES)
 
 
 @target(*ANNOTATIONS)
-class Annotation(Target):
+class Annotation(CustomCallTarget):
     """The operand itself. The annotation is its sharding, the end of sharding propagation, or its memory space.
 
     A sharding that asks for a partitioner has been looked at before (compiler/passes/partitioning.py). A device here
@@ -61,7 +61,7 @@ class Annotation(Target):
 
 
 @target(GROUP)
-class ShardingGroup(Target):
+class ShardingGroup(CustomCallTarget):
     """Nothing: it tells a partitioner to cut several arrays in the same way."""
 
     def obstacle(self, call: Call) -> str | None:
@@ -75,7 +75,7 @@ class ShardingGroup(Target):
 
 
 @target(*BOUNDARIES)
-class Boundary(Target):
+class Boundary(CustomCallTarget):
     """The border of a manual region where it can't be: those of the entry computation are gone by now."""
 
     def obstacle(self, call: Call) -> str | None:

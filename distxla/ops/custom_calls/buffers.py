@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from distxla.ops.custom_calls.annotation import Annotation
-from distxla.ops.custom_calls.target import Call, Target, target
+from distxla.ops.custom_calls.target import Call, CustomCallTarget, target
 from distxla.ops.support.emit import Buffer, KernelEmitter
 from distxla.ops.support.evaluation import Evaluation
 
@@ -34,7 +34,7 @@ class Pinning(Annotation):
 
 
 @target(CREATE, ALLOCATE)
-class Creation(Target):
+class Creation(CustomCallTarget):
     """A buffer, or an array, of zeros: XLA leaves its content open, and no memory is read that was never written.
 
     Source: StableHLO's RFC on buffers; XLA's GPU backend, which emits nothing for both.

@@ -8,7 +8,7 @@ import numpy as np
 
 from distxla.ir.element_type import S32
 from distxla.ir.shape import Shape
-from distxla.ops.custom_calls.target import Call, Target, target
+from distxla.ops.custom_calls.target import Call, CustomCallTarget, target
 from distxla.ops.support.emit import Buffer, KernelEmitter
 from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.support.run_time_sizes import cut, widened
@@ -18,7 +18,7 @@ SLICE_TO_DYNAMIC: Final = "SliceToDynamic"
 
 
 @target(PAD_TO_STATIC)
-class PadToStatic(Target):
+class PadToStatic(CustomCallTarget):
     """An array padded to its bounds, zeros behind its elements, and its dimension sizes: T[<=n, ..] -> (T[n, ..],
     s32[], ..).
 
@@ -47,7 +47,7 @@ class PadToStatic(Target):
 
 
 @target(SLICE_TO_DYNAMIC)
-class SliceToDynamic(Target):
+class SliceToDynamic(CustomCallTarget):
     """The first elements of a padded array, as many as the sizes say: (T[n, ..], s32[], ..) -> T[<=n, ..].
 
     Source: XLA, dynamic_padder.cc.

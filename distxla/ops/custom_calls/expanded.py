@@ -14,7 +14,7 @@ from distxla.ir.op import Op, RuleViolation
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.custom_calls.config import ConfigError
 from distxla.ops.custom_calls.registry import call_obstacle
-from distxla.ops.custom_calls.target import Call, Target
+from distxla.ops.custom_calls.target import Call, CustomCallTarget
 from distxla.ops.expanding.composed_build import ComposedBuild
 from distxla.ops.parameter import Parameter
 from distxla.ops.registry import op_class
@@ -24,7 +24,7 @@ from distxla.ops.support.expansion import Build
 Names = Callable[[str], str]  # from the wanted name to one that is unused
 
 
-class ExpandedTarget(Target):
+class ExpandedTarget(CustomCallTarget):
     """Says by which instructions its calls are computed; both executors run those.
 
     The instructions are checked as they are written down: shapes and attributes that don't fit each other are an

@@ -5,14 +5,14 @@ from __future__ import annotations
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ops.call import Call as CallOp
-from distxla.ops.custom_calls.target import Call, Target, target
+from distxla.ops.custom_calls.target import Call, CustomCallTarget, target
 from distxla.ops.support.rewriter import Rewriter, replaced
 
 HOST_EXECUTE = "HostExecute"
 
 
 @target(HOST_EXECUTE)
-class HostExecute(Target):
+class HostExecute(CustomCallTarget):
     """The computation that the custom-call names, on its operands: here a device computes it itself.
 
     `with_host_calls` has made a call of each that can be executed; the remaining ones name no computation.

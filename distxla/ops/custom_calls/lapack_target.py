@@ -16,7 +16,7 @@ import numpy as np
 
 from distxla.ir.element_type import F32, F64, PRED, S32, ElementType, element_type
 from distxla.ir.shape import Shape
-from distxla.ops.custom_calls.target import Call, Target
+from distxla.ops.custom_calls.target import Call, CustomCallTarget
 from distxla.ops.support.emit import Buffer, Index, KernelEmitter, Value
 from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.support.lapack import LARGEST, LETTERS, call_lapack, part
@@ -40,7 +40,7 @@ def fit(condition: object, message: str) -> None:
         raise Unfit(message)
 
 
-class LapackTarget(Target):
+class LapackTarget(CustomCallTarget):
     """A routine that works on one matrix of a batch at a time.
 
     operand_ranks: of each operand, without the batch.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from distxla.errors import UnsupportedOpError
 from distxla.ops.custom_calls.config import ConfigError
-from distxla.ops.custom_calls.target import Call, Target, built_in_targets
+from distxla.ops.custom_calls.target import Call, CustomCallTarget, built_in_targets
 from distxla.ops.custom_calls.user import user_target
 
 
-def find_target(name: str) -> Target | None:
+def find_target(name: str) -> CustomCallTarget | None:
     """The target of that name: built in, or registered by the user; None if there is none."""
     return built_in_targets().get(name) or user_target(name)
 
@@ -30,7 +30,7 @@ def call_obstacle(call: Call) -> str | None:
         return f'custom-call of "{call.name}": {error}'
 
 
-def require_target(call: Call) -> Target:
+def require_target(call: Call) -> CustomCallTarget:
     """The call's target; UnsupportedOpError where there is none or the call is not as it wants it."""
     why = call_obstacle(call)
     found = find_target(call.name)

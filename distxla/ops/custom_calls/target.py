@@ -26,7 +26,7 @@ from distxla.ops.custom_calls.config import BackendConfig, read_config
 from distxla.ops.support.emit import Buffer, KernelEmitter
 from distxla.ops.support.evaluation import Evaluation
 
-T = TypeVar("T", bound="type[Target]")
+T = TypeVar("T", bound="type[CustomCallTarget]")
 
 
 class CustomCallAttributes(Protocol):
@@ -82,7 +82,7 @@ class Call:
         return read_config(self.instruction.backend_config)
 
 
-class Target:
+class CustomCallTarget:
     """Executes the custom-calls of one name, or of a family of names. Instances have no state that changes."""
 
     # arrays may have dynamic dimensions: compiler/passes/pad_dynamic_dimensions.py pads them
@@ -108,7 +108,7 @@ class Target:
         return UnsupportedOpError(f'this version cannot execute custom-call of "{call.name}"')
 
 
-_targets: dict[str, Target] = {}
+_targets: dict[str, CustomCallTarget] = {}
 _loaded = False
 
 
@@ -126,7 +126,7 @@ def target(*names: str) -> Callable[[T], T]:
     return enter
 
 
-def built_in_targets() -> dict[str, Target]:
+def built_in_targets() -> dict[str, CustomCallTarget]:
     """The targets that come with distxla, by name."""
     global _loaded
     if not _loaded:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from distxla.ir.shape import ProgramShape
-from distxla.ops.custom_calls.target import Call, Target, target
+from distxla.ops.custom_calls.target import Call, CustomCallTarget, target
 from distxla.ops.sort import TopK
 from distxla.ops.support.emit import Buffer, KernelEmitter
 from distxla.ops.support.evaluation import Evaluation
 
 
 @target("TopK", "__gpu$TopK")
-class TopKTarget(Target):
+class TopKTarget(CustomCallTarget):
     """The largest elements of the last dimension and their indices; k is the result's last size.
 
     Source: the custom-call that XLA makes of `topk`, as its backends name it.

@@ -15,7 +15,7 @@ from distxla.ops.concatenate import Concatenate
 from distxla.ops.custom_calls.annotation import Annotation
 from distxla.ops.custom_calls.config import ConfigError
 from distxla.ops.custom_calls.expanded import ExpandedTarget
-from distxla.ops.custom_calls.target import Call, Target, target
+from distxla.ops.custom_calls.target import Call, CustomCallTarget, target
 from distxla.ops.support.emit import Buffer, KernelEmitter
 from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.support.expansion import Build
@@ -47,7 +47,7 @@ class ConcatBitcast(ExpandedTarget):
 
 
 @target("PrepareAsyncCallStart")
-class PrepareAsyncCallStart(Target):
+class PrepareAsyncCallStart(CustomCallTarget):
     """Zero: a handle of the preparation, which nothing but its done reads.
 
     Shapes:  () -> s32[].
@@ -67,7 +67,7 @@ class PrepareAsyncCallStart(Target):
 
 
 @target("PrepareAsyncCallDone")
-class PrepareAsyncCallDone(Target):
+class PrepareAsyncCallDone(CustomCallTarget):
     """A token, behind which an asynchronous call may begin: another core of the chip is ready to run it.
 
     Shapes:  s32[] -> token[].
@@ -85,7 +85,7 @@ class PrepareAsyncCallDone(Target):
 
 
 @target("AsyncCollectiveStart", "AsyncCollectiveDone")
-class SpreadCollective(Target):
+class SpreadCollective(CustomCallTarget):
     """Where a collective that is spread over several fusions begins, and ends: joined before anything is executed."""
 
     def obstacle(self, call: Call) -> str | None:

@@ -21,7 +21,7 @@ from distxla.errors import ArgumentError, DistxlaError, ExecutionError
 from distxla.ir.element_type import held_number
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
-from distxla.ops.custom_calls.target import Call, Target, built_in_targets
+from distxla.ops.custom_calls.target import Call, CustomCallTarget, built_in_targets
 from distxla.ops.support.emit import Buffer, KernelEmitter
 from distxla.ops.support.evaluation import Evaluation
 
@@ -29,7 +29,7 @@ ORIGINAL = "API_VERSION_ORIGINAL"
 
 
 @dataclass(frozen=True)
-class UserTarget(Target):
+class UserTarget(CustomCallTarget):
     """A target that the user has registered under `name`."""
 
     name: str

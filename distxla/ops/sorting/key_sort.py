@@ -23,7 +23,7 @@ RADIX_BITS = ((1 << 13, 11), (0, 8))  # elements of a line from which on digits 
 
 
 @dataclass(frozen=True)
-class Word:
+class KeyWord:
     """Up to 32 bits of a key. of: its value (u32, smaller ones first) for the element at an index of the operands."""
 
     bits: int
@@ -32,7 +32,7 @@ class Word:
 
 def key_words(
     emit: KernelEmitter, key: Callable[[Index], Value], element: ElementType, comparison: str, descending: bool
-) -> list[Word]:
+) -> list[KeyWord]:
     """The words of a key of type `element`, most significant first. comparison: how `compare` orders such keys.
 
     -0 and 0 are one key where FLOAT compares them, and NaNs come last in either direction.
@@ -46,13 +46,13 @@ def key_words(
     if bits <= 32:
         # The complement of a narrow number must not reach beyond its bits.
         mask = emit.constant((1 << bits) - 1, U32)
-        return [Word(bits, lambda index: emit.binary("and", emit.convert(ordered(index), U32), mask))]
+        return [KeyWord(bits, lambda index: emit.binary("and", emit.convert(ordered(index), U32), mask))]
     half = emit.constant(32, U64)
 
     def high(index: Index) -> Value:
         return emit.convert(emit.binary("shift-right-logical", ordered(index), half), U32)
 
-    return [Word(32, high), Word(32, lambda index: emit.convert(ordered(index), U32))]
+    return [KeyWord(32, high), KeyWord(32, lambda index: emit.convert(ordered(index), U32))]
 
 
 def _ordered_bits(emit: KernelEmitter, value: Value, comparison: str, descending: bool) -> Value:
@@ -86,7 +86,7 @@ def emit_key_sort(
     emit: KernelEmitter,
     dims: Sequence[int],
     axis: int,
-    words: Sequence[Word],
+    words: Sequence[KeyWord],
     store: Callable[[Index, Index], None],
     kept: int | None = None,
 ) -> None:
@@ -130,7 +130,7 @@ class _Lines:
 
 
 def _emit_networks(
-    emit: KernelEmitter, lines: _Lines, words: Sequence[Word], store: Callable[[Index, Index], None], kept: int
+    emit: KernelEmitter, lines: _Lines, words: Sequence[KeyWord], store: Callable[[Index, Index], None], kept: int
 ) -> None:
     """Lines side by side go through a sorting network: the same comparisons for all of them.
 
@@ -209,7 +209,7 @@ def _network(rows: int) -> Iterator[tuple[int, int, int, int]]:
 
 
 def _emit_radix_sorts(
-    emit: KernelEmitter, lines: _Lines, words: Sequence[Word], store: Callable[[Index, Index], None], kept: int
+    emit: KernelEmitter, lines: _Lines, words: Sequence[KeyWord], store: Callable[[Index, Index], None], kept: int
 ) -> None:
     """One line after the other, digit by digit from the lowest; the places travel with the words."""
     size = lines.dims[lines.axis]

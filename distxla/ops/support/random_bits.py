@@ -63,12 +63,12 @@ def philox(key: tuple[Any, Any], counter: tuple[Any, Any, Any, Any]) -> tuple[An
 
 def widen(word: Any) -> Any:
     """A 32-bit word as a 64-bit one."""
-    return word.converted(U64) if isinstance(word, Word) else word.astype(np.uint64)
+    return word.converted(U64) if isinstance(word, UnsignedExpr) else word.astype(np.uint64)
 
 
 def halves(word: Any) -> tuple[Any, Any]:
     """The lower and the upper 32 bits of a 64-bit word."""
-    if isinstance(word, Word):
+    if isinstance(word, UnsignedExpr):
         return word.converted(U32), (word >> 32).converted(U32)
     return word.astype(np.uint32), (word >> np.uint64(32)).astype(np.uint32)
 
@@ -78,37 +78,37 @@ def joined(low: Any, high: Any) -> Any:
     return widen(low) | widen(high) << 32
 
 
-class Word:
+class UnsignedExpr:
     """An unsigned integer of generated code with the operators that the rounds need; ints mix in."""
 
     def __init__(self, emit: KernelEmitter, value: Value) -> None:
         self.emit = emit
         self.value = value
 
-    def converted(self, element_type: ElementType) -> Word:
+    def converted(self, element_type: ElementType) -> UnsignedExpr:
         """The lowest bits, or zeros above."""
-        return Word(self.emit, self.emit.convert(self.value, element_type))
+        return UnsignedExpr(self.emit, self.emit.convert(self.value, element_type))
 
-    def _binary(self, opcode: str, other: Word | int) -> Word:
+    def _binary(self, opcode: str, other: UnsignedExpr | int) -> UnsignedExpr:
         right = self.emit.constant(other, self.value.element_type) if isinstance(other, int) else other.value
-        return Word(self.emit, self.emit.binary(opcode, self.value, right))
+        return UnsignedExpr(self.emit, self.emit.binary(opcode, self.value, right))
 
-    def __add__(self, other: Word | int) -> Word:
+    def __add__(self, other: UnsignedExpr | int) -> UnsignedExpr:
         return self._binary("add", other)
 
-    def __mul__(self, other: Word | int) -> Word:
+    def __mul__(self, other: UnsignedExpr | int) -> UnsignedExpr:
         return self._binary("multiply", other)
 
-    def __xor__(self, other: Word | int) -> Word:
+    def __xor__(self, other: UnsignedExpr | int) -> UnsignedExpr:
         return self._binary("xor", other)
 
-    def __or__(self, other: Word | int) -> Word:
+    def __or__(self, other: UnsignedExpr | int) -> UnsignedExpr:
         return self._binary("or", other)
 
-    def __lshift__(self, other: Word | int) -> Word:
+    def __lshift__(self, other: UnsignedExpr | int) -> UnsignedExpr:
         return self._binary("shift-left", other)
 
-    def __rshift__(self, other: Word | int) -> Word:
+    def __rshift__(self, other: UnsignedExpr | int) -> UnsignedExpr:
         return self._binary("shift-right-logical", other)
 
 
@@ -167,11 +167,11 @@ def _advanced(word: Any, blocks: int) -> Any:
 
 def emit_threefry(emit: KernelEmitter, following: Buffer | None, bits: Buffer, state: Buffer) -> None:
     """Fill `bits`, and `following` with the next state."""
-    key, start = (Word(emit, state.load((i,))) for i in range(2))
+    key, start = (UnsignedExpr(emit, state.load((i,))) for i in range(2))
     shape = bits.shape
 
     def block(number: IndexLike) -> tuple[Any, Any]:
-        return threefry(halves(key), halves(start + Word(emit, emit.value_of(number, U64))))
+        return threefry(halves(key), halves(start + UnsignedExpr(emit, emit.value_of(number, U64))))
 
     if shape.dtype.bits == 64:
         blocks = shape.size
@@ -200,17 +200,17 @@ def emit_philox(emit: KernelEmitter, following: Buffer | None, bits: Buffer, sta
     """Fill `bits`, and `following` with the next state."""
     shape = bits.shape
     words = state.shape.dims[0]
-    key, start = (Word(emit, state.load((i,))) for i in range(2))
-    upper = Word(emit, state.load((2,))) if words == 3 else key
+    key, start = (UnsignedExpr(emit, state.load((i,))) for i in range(2))
+    upper = UnsignedExpr(emit, state.load((2,))) if words == 3 else key
     flat = emit.reshaped(bits, Shape(shape.dtype, (shape.size,)))
 
-    def counted_on(blocks: Word | int) -> tuple[Word, Word]:
+    def counted_on(blocks: UnsignedExpr | int) -> tuple[UnsignedExpr, UnsignedExpr]:
         low = start + blocks
         wrapped = emit.convert(emit.compare("LT", "UNSIGNED", low.value, start.value), U64)
-        return low, upper + Word(emit, wrapped)
+        return low, upper + UnsignedExpr(emit, wrapped)
 
     def block(number: IndexLike) -> Sequence[Any]:
-        low, high = counted_on(Word(emit, emit.value_of(number, U64)))
+        low, high = counted_on(UnsignedExpr(emit, emit.value_of(number, U64)))
         found = philox(halves(key), (*halves(low), *halves(high)))
         return (joined(*found[:2]), joined(*found[2:])) if shape.dtype.bits == 64 else found
 
@@ -228,7 +228,7 @@ def emit_philox(emit: KernelEmitter, following: Buffer | None, bits: Buffer, sta
             following.store((place,), part.value)
 
 
-def _store(emit: KernelEmitter, buffer: Buffer, index: Index, word: Word) -> None:
+def _store(emit: KernelEmitter, buffer: Buffer, index: Index, word: UnsignedExpr) -> None:
     element_type = buffer.shape.dtype
     if not element_type.is_float:
         buffer.store(index, emit.convert(word.value, element_type))

@@ -14,7 +14,7 @@ from distxla.compiler.artifact import CompiledProgram, ImportedKernel
 from distxla.errors import InternalError
 from distxla.ir.shape import Shape
 from distxla.ops.support.executable import executable
-from distxla.reference.evaluation import Device, InstructionEvaluation, World
+from distxla.reference.evaluation import Device, InstructionEvaluation, Peers
 from distxla.reference.value_leaves import checked
 from distxla.targets.target import Report
 
@@ -66,7 +66,7 @@ class Kernels:
         instruction, places = kernel.instruction, iter(pointers)
         operands = [_view(shape, places, writable=False) for shape in kernel.operands]
         target = _view(instruction.shape, places, writable=True)
-        run = InstructionEvaluation(cast(World, _Alone()), self._of(context), instruction, kernel.operands)
+        run = InstructionEvaluation(cast(Peers, _Alone()), self._of(context), instruction, kernel.operands)
         value = checked(executable(instruction.op).evaluate(run, *operands), instruction.shape, instruction)
         # a result may be where an operand is: all of them are known before the first is written
         for place, array in zip(_leaves(target), [leaf.copy() for leaf in _leaves(value)], strict=True):

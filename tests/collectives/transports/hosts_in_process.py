@@ -262,7 +262,7 @@ class Hosts:
     def release(self) -> None:
         """Release the devices that wait."""
         for host in self.hosts:
-            if any(host.record(d, control_block.R_STATE) == control_block.DeviceState.WAITING for d in host.devices):
+            if any(host.record(d, control_block.R_STATE) == control_block.ReplicaState.WAITING for d in host.devices):
                 abort(host.control)
                 release_waits(host.control)
 

@@ -275,4 +275,4 @@ def test_ends_close_twice(placement):
 
 
 def is_waiting(hosts: Hosts, device: int) -> bool:
-    return hosts.home[device].record(device, control_block.R_STATE) == control_block.DeviceState.WAITING
+    return hosts.home[device].record(device, control_block.R_STATE) == control_block.ReplicaState.WAITING
