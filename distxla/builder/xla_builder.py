@@ -29,7 +29,6 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.literal import Literal
 from distxla.ir.public_names import PublicNames
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.support.conversion import integer_range
 
 
 class XlaBuilder(PublicNames, Numerics, Contractions, Reductions, Collectives, ControlFlow, Transfers):
@@ -127,16 +126,9 @@ def _braced(index: Sequence[int], argument: str) -> str:
 
 
 def _extreme(element_type: ElementType, sign: int) -> Literal:
-    if element_type.is_integer:
-        value: Any = integer_range(element_type)[sign > 0]
-    elif element_type.kind == "pred":
-        value = sign > 0
-    elif element_type.is_float:
-        infinite = np.array(sign * np.inf).astype(element_type.dtype)
-        import ml_dtypes
-
-        format_: Any = ml_dtypes.finfo(element_type.dtype)  # type: ignore[no-untyped-call]
-        value = infinite if np.isinf(infinite) else (format_.max if sign > 0 else format_.min)
-    else:
-        raise broken_rule(f"constant: {element_type} has no lowest and no highest value", "element_type")
+    try:
+        value = element_type.highest if sign > 0 else element_type.lowest
+    except TypeError:
+        message = f"constant: {element_type} has no lowest and no highest value"
+        raise broken_rule(message, "element_type") from None
     return Literal(Shape(element_type), np.array(value, element_type.dtype))

@@ -74,6 +74,28 @@ class ElementType:
             return np.dtype(f"uint{8 * self.byte_size}")
         return self.dtype
 
+    @cached_property
+    def lowest(self) -> Any:
+        """The smallest value, -inf where the type has it: a NumPy scalar. TypeError for types without an order."""
+        return self._limit("min", -np.inf)
+
+    @cached_property
+    def highest(self) -> Any:
+        """The largest value, inf where the type has it: a NumPy scalar. TypeError for types without an order."""
+        return self._limit("max", np.inf)
+
+    def _limit(self, which: Literal["min", "max"], infinity: float) -> Any:
+        if self.kind == "pred":
+            return np.bool_(infinity > 0)
+        if self.is_integer:
+            return self.dtype.type(getattr(ml_dtypes.iinfo(self.dtype), which))  # type: ignore[no-untyped-call]
+        if not self.is_float:
+            raise TypeError(f"{self.name} has no order")
+        limit = np.array(infinity).astype(self.dtype)
+        if not np.isinf(limit):
+            limit = np.array(getattr(ml_dtypes.finfo(self.dtype), which)).astype(self.dtype)  # type: ignore[no-untyped-call]
+        return limit[()]
+
     @property
     def real_part(self) -> ElementType:
         """f32 for c64, f64 for c128, itself otherwise."""

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, Final
 
-import ml_dtypes
 import numpy as np
+
+from distxla.ir.element_type import element_type_of
 
 Array = np.ndarray[Any, Any]
 
@@ -106,15 +107,8 @@ class Layout:
 def _padding(value: str, dtype: np.dtype[Any]) -> Any:
     if value in ("zero", "one", "unknown"):
         return dtype.type(value == "one")
-    if dtype.kind == "b":
-        return value == "highest"
-    if dtype.kind == "c":
-        raise ValueError(f"complex numbers have no {value} one")
+    element_type = element_type_of(dtype)
     try:
-        limits: Any = ml_dtypes.iinfo(dtype)  # type: ignore[no-untyped-call]
-    except ValueError:
-        limits = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
-        infinity = np.array(np.inf if value == "highest" else -np.inf).astype(dtype)
-        if np.isinf(infinity):
-            return infinity[()]
-    return np.array(limits.min if value == "lowest" else limits.max).astype(dtype)[()]
+        return element_type.lowest if value == "lowest" else element_type.highest
+    except TypeError:
+        raise ValueError(f"complex numbers have no {value} one") from None

@@ -13,6 +13,7 @@ from distxla.ir.element_type import (
     C128,
     COMPLEXES,
     DATA_TYPES,
+    F8E8M0FNU,
     F32,
     F64,
     FLOATS,
@@ -217,8 +218,8 @@ def _no_neutral(element_type: ElementType) -> None:
 
 
 def _zero(element_type: ElementType) -> Any:
-    """-0.0 of floats: 0.0 would make 0.0 of -0.0."""
-    if element_type is PRED:
+    """-0.0 of floats: 0.0 would make 0.0 of -0.0. f8e8m0fnu has no zero."""
+    if element_type in (PRED, F8E8M0FNU):
         return None
     return -0.0 if element_type.is_float else 0
 
@@ -228,17 +229,11 @@ def _one(element_type: ElementType) -> Any:
 
 
 def _lowest(element_type: ElementType) -> Any:
-    if element_type.is_float:
-        return -np.inf
-    if not element_type.is_integer:
-        return None
-    return -(2 ** (element_type.bits - 1)) if element_type.is_signed else 0
+    return element_type.lowest if element_type.is_float or element_type.is_integer else None
 
 
 def _highest(element_type: ElementType) -> Any:
-    if element_type.is_float:
-        return np.inf
-    return 2 ** (element_type.bits - element_type.is_signed) - 1 if element_type.is_integer else None
+    return element_type.highest if element_type.is_float or element_type.is_integer else None
 
 
 # --- the table -----------------------------------------------------------------------------------------------------

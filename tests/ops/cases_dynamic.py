@@ -30,6 +30,16 @@ at_least {
   y = f32[] parameter(1)
   ROOT r = pred[] compare(x, y), direction=GE
 }
+differs_f8 {
+  x = f8e4m3fn[] parameter(0)
+  y = f8e4m3fn[] parameter(1)
+  ROOT r = pred[] compare(x, y), direction=NE
+}
+larger_f8 {
+  x = f8e4m3fn[] parameter(0)
+  y = f8e4m3fn[] parameter(1)
+  ROOT r = f8e4m3fn[] maximum(x, y)
+}
 square {
   x = f32[] parameter(0)
   ROOT r = f32[] multiply(x, x)
@@ -157,6 +167,15 @@ CASES: dict[str, dict[str, tuple[str, ...]]] = {
         "select_and_scatter": (
             "o = f32[<=5] reduce-window(d, zero), window={size=2}, to_apply=sum",
             "f32[<=6] select-and-scatter(d, NAME.o, zero), window={size=2}, select=at_least, scatter=sum",
+        ),
+        "select_and_scatter_no_infinity": (
+            "x = f8e4m3fn[<=6] convert(d)",
+            "w = f32[<=5] reduce-window(d, zero), window={size=2}, to_apply=sum",
+            "o = f8e4m3fn[<=5] convert(NAME.w)",
+            "c = f8e4m3fn[] constant(-448)",
+            "s = f8e4m3fn[<=6] select-and-scatter(NAME.x, NAME.o, NAME.c), window={size=2}, select=differs_f8, "
+            "scatter=larger_f8",
+            "f32[<=6] convert(NAME.s)",
         ),
     },
     "contraction": {

@@ -10,16 +10,17 @@ import numpy as np
 import pytest
 
 import distxla
-from distxla.ir.element_type import BF16, C64, F16, F32, F64, S8, S32, U8, U64, ElementType
+from distxla.ir.element_type import DATA_TYPES, F32, ElementType
 from distxla.ops.elementwise_binary import ROWS, Row
 from distxla.ops.registry import op_class, op_classes
 from distxla.ops.support.conversion import converted, widened
 
-TYPES = (S8, S32, U8, U64, BF16, F16, F32, F64, C64)
-NEUTRAL = [(row, t) for row in ROWS for t in TYPES if row.neutral(t) is not None]
+NEUTRAL = [(row, t) for row in ROWS for t in DATA_TYPES if row.neutral(t) is not None]
 
 
 def _values(element_type: ElementType) -> Any:
+    if element_type.bits <= 8:
+        return np.arange(2**element_type.bits, dtype=np.uint8).view(element_type.dtype)
     numbers = [1.0, 0.0, 3.0, 127.0]
     if element_type.is_float:  # those that a careless neutral value changes
         numbers += [-0.0, -1.0, np.inf, -np.inf, np.nan]

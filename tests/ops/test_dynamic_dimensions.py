@@ -34,6 +34,7 @@ NOT_AS_XLA = {
     "dynamic", "ones", "one_of_two", "other_of_two", "merge_into_static_text", "window", "window_padded",
     "window_base_dilated", "prefixes", "suffixes", "convolution", "convolution_strided", "convolution_batch",
     "gather_rows", "scatter_unsigned", "barrier", "bitcast_convert_split", "select_and_scatter",
+    "select_and_scatter_no_infinity",
     "bitcast", "bitcast_split", "bitcast_to_static", "pad_to_static", "sizes", "slice_to_dynamic", "fft", "solve",
     "top_k",
 }  # fmt: skip
