@@ -297,7 +297,9 @@ class _World:
             end, what = have[0].end, "recv" if have is sends else "send"
             reason = f"has no {what} for it" if other in running else "runs no program"
             way = f"from device {source} to device {target} on {_channel(end)}"
-            raise _error(f"channel.{what}", end, f"{end} transfers {way}, but device {other} {reason}: it never ends")
+            raise _error(
+                f"channel.{what}", end, f"{end} transfers {way}, but device {other} {reason}: the transfer never ends"
+            )
         _check_agreement([route.end for route in sends], [route.end for route in recvs])
         if {route.bounds for route in sends} != {route.bounds for route in recvs}:
             message = f"{sends[0].end} and {recvs[0].end} disagree in {VALIDATION} for devices {source} and {target}"

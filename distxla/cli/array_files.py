@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from distxla.cli.npz import Archive, shown
+from distxla.cli.npz import Archive, no_key
 from distxla.cli.output_files import written_whole
 from distxla.errors import ArgumentError
 from distxla.ir.element_type import ElementType
@@ -57,7 +57,7 @@ def _owners(path: str, prefix: str, key: str, shapes: Mapping[int, Sequence[Shap
     """(leaf, its devices, whether one array is for all of them) that a key names."""
     match = KEY.fullmatch(key)
     if match is None or match[1] != prefix:
-        raise ArgumentError(f"{path}: {shown(key)} is no key; keys are {prefix}0@0, or {prefix}0 for all devices")
+        raise no_key(path, key, prefix, f"{prefix}0")
     leaf, device = int(match[2]), match[3]
     if device is not None and int(device) not in shapes:
         raise ArgumentError(f"{path} holds {key}, but no program runs on device {device}")

@@ -40,4 +40,5 @@ def command(clear: bool, as_json: bool) -> None:
     elif refusal is not None:
         terminal.write(f"{folder.path}: not used: {refusal}")
     else:
-        terminal.write(f"{folder.path}: {held} of {amount(folder.max_bytes)}")
+        limit = f" of {amount(folder.max_bytes)}" if folder.max_bytes else "; DISTXLA_CACHE_SIZE=0: no cache is used"
+        terminal.write(f"{folder.path}: {held}{limit}")

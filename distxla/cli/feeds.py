@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from distxla.cli.array_files import NUMBER, from_file, require_fit, to_file, write_arrays
-from distxla.cli.npz import Archive, Member, shown
+from distxla.cli.npz import Archive, Member, no_key
 from distxla.cli.programs import RunPrograms
 from distxla.errors import ArgumentError, DistxlaError, TimeLimitError
 from distxla.ir.element_type import element_type_of
@@ -125,8 +125,7 @@ def _keys(path: str, members: Sequence[Member], takers: Sequence[int]) -> Keys:
     for member in members:
         match = KEY.fullmatch(member.key)
         if match is None:
-            key = shown(member.key)
-            raise ArgumentError(f"{path}: {key} is no key; keys are infeed0.0@0, or infeed0.0 for all devices")
+            raise no_key(path, member.key, "infeed", "infeed0.0")
         device = None if match[3] is None else int(match[3])
         if device is not None and device not in takers:
             raise ArgumentError(f"{path} holds {member.key}, but no program with an infeed runs on device {device}")

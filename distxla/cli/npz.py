@@ -25,6 +25,7 @@ import numpy as np
 
 from distxla.errors import ArgumentError, OutOfMemoryError
 from distxla.machine.byte_counts import amount
+from distxla.similar_words import did_you_mean, nearest
 from distxla.text.missing_files import unreadable
 
 Array = np.ndarray[Any, Any]
@@ -162,6 +163,15 @@ def shown(key: str) -> str:
     return repr(key if len(key) <= _SHOWN else f"{key[:_SHOWN]}...")
 
 
+def no_key(path: str, key: str, prefix: str, first: str) -> ArgumentError:
+    """The error for a key of another form. first: a key that is right, of the first leaf."""
+    error = ArgumentError(f"{path}: {shown(key)} is no key; keys are {first}@0, or {first} for all devices")
+    word = key.rstrip("0123456789.@")
+    if word != prefix and len(word) < 2 * len(prefix) and nearest(word, [prefix]) is not None:
+        error.add_note(did_you_mean(prefix + key[len(word) :]))
+    return error
+
+
 def _header(data: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any], int]:
     """Dimension sizes, dtype, and number of bytes before the data."""
     magic = data.read(np.lib.format.MAGIC_LEN)
@@ -184,4 +194,4 @@ def _header(data: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any], int]:
     return sizes, dtype, len(magic) + width + length
 
 
-__all__ = ["Archive", "Member", "shown"]
+__all__ = ["Archive", "Member", "no_key", "shown"]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distxla.cli.terminal import counted
-from distxla.collectives.channels import DeviceProgram as Ends
+from distxla.collectives.channels import ProgramTransfers
 from distxla.collectives.channels import joined_keys, module_transfers, read_ends
 from distxla.collectives.implied_counts import implied_counts
 from distxla.collectives.joined_channels import notes
@@ -157,7 +157,7 @@ class RunPrograms:
 
     def channel_notes(self) -> list[str]:
         """Which channels were joined though their ids differ; of a world that has been verified."""
-        ends = [Ends(p.devices, read_ends(p.module)) for p in self.programs]
+        ends = [ProgramTransfers(p.devices, read_ends(p.module)) for p in self.programs]
         return list(notes(self._transfers)) if joined_keys(ends, self.replicas, self.partitions) else []
 
     @cached_property

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,6 +11,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from distxla.errors import UsageError
+from distxla.similar_words import did_you_mean, nearest
 
 
 class Choice(click.Choice[str]):
@@ -38,15 +38,6 @@ def usage_error(error: click.ClickException) -> UsageError:
     for note in notes:
         found.add_note(note)
     return found
-
-
-def nearest(word: str, candidates: Iterable[str]) -> str | None:
-    """The candidate that is most like a word, None where none is."""
-    return next(iter(difflib.get_close_matches(word, [*candidates], 1)), None)
-
-
-def did_you_mean(word: str) -> str:
-    return f"hint: did you mean {word}?"
 
 
 def files(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:

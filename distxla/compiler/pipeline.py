@@ -9,7 +9,6 @@ A step is named as its class says, a parameter as the step's field; those that a
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import os
 import re
 from collections.abc import Callable, Iterable
@@ -43,6 +42,7 @@ from distxla.compiler.verify.verifier import verify_module
 from distxla.errors import ArgumentError, UnsupportedOpError
 from distxla.ir.module import Module
 from distxla.location import Location
+from distxla.similar_words import did_you_mean, nearest
 from distxla.time_limit import at
 
 VERIFY = "DISTXLA_VERIFY_PASSES"  # environment: not 0, and the module is verified after each step that changed it
@@ -210,8 +210,8 @@ class _Parser:
 
 
 def _hinted(error: ArgumentError, word: str, words: Iterable[str]) -> ArgumentError:
-    near = difflib.get_close_matches(word, [*words], 1)
-    error.add_note(f"hint: did you mean {near[0]}?" if near else "hint: `distxla compile --list-passes` names all")
+    near = nearest(word, words)
+    error.add_note("hint: `distxla compile --list-passes` names all" if near is None else did_you_mean(near))
     return error
 
 

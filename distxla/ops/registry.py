@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import pkgutil
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from typing import TypeVar, dataclass_transform
 
 from distxla.ir.attribute import attribute
 from distxla.ops.support.executable import ExecutableOp
+from distxla.similar_words import did_you_mean, nearest
 
 _Error = TypeVar("_Error", bound=Exception)
 
@@ -60,6 +60,6 @@ def op_class(opcode: str) -> type[ExecutableOp]:
 
 def with_similar_opcode(error: _Error, opcode: str) -> _Error:
     """The error about an opcode that HLO lacks, with a note that proposes the nearest one, if any is near."""
-    for near in difflib.get_close_matches(opcode, op_classes(), 1):
-        error.add_note(f"hint: did you mean {near}?")
+    if (near := nearest(opcode, op_classes())) is not None:
+        error.add_note(did_you_mean(near))
     return error

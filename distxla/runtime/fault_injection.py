@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,6 +19,7 @@ from distxla.runtime.host import Records
 from distxla.runtime.injection.drawing import draw, draw_between_hosts
 from distxla.runtime.injection.faults import BETWEEN_HOSTS, IN_A_PROGRAM, Fault, Kind
 from distxla.runtime.injection.grammar import MOST_FAULTS, parse_faults, refuse
+from distxla.similar_words import nearest
 
 if TYPE_CHECKING:
     from distxla.collectives.transports.network_fault import NetworkFault
@@ -77,8 +77,9 @@ class Injection:
                     wanted[fault.at] = None
             elif fault.at and fault.at not in self._places and fault.device >= 0:
                 near = [name for name, i in instructions.items() if i.op.lowering is Lowering.COMMUNICATION]
-                close = difflib.get_close_matches(fault.at, near, 1) or instructions
-                refuse(fault, "at", f"{module.name} has no instruction {fault.at}", close)
+                close = nearest(fault.at, near)
+                words = instructions if close is None else [close]
+                refuse(fault, "at", f"{module.name} has no instruction {fault.at}", words)
             elif not fault.at and fault.kind in IN_A_PROGRAM:
                 wanted[ANY_POINT] = None
         if self._undrawn or self._drawn():

@@ -142,6 +142,13 @@ def test_damaged_members_are_named(content: bytes, tmp_path: Path) -> None:
         read_leaves(str(path), "arg", {0: [F32_2]})
 
 
+@pytest.mark.parametrize(("key", "hints"), [("agr0", ["hint: did you mean arg0?"]), ("arg0@", []), ("x0", [])])
+def test_a_misspelt_key_gets_a_proposal(key: str, hints: list[str], tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match="is no key") as caught:
+        read_leaves(save(tmp_path / "a.npz", **{key: np.zeros(2, np.float32)}), "arg", {0: [F32_2]})
+    assert getattr(caught.value, "__notes__", []) == hints
+
+
 @pytest.mark.parametrize("key", ["arg" + "9" * 5000, "arg0@" + "9" * 5000, "arg\u0661", "arg\x1b[31m"])
 def test_odd_keys_are_escaped(key: str, tmp_path: Path) -> None:
     content = io.BytesIO()

@@ -271,7 +271,7 @@ stands: it never ends
         ["m.hlo"],
         {"m.hlo": transfers(send="{{0,1}}", recv="{{0,2}}")},
         """m.hlo:5:3: deadlock: s (m.hlo:5:3) transfers from device 0 to device 1 on channel 1, but \
-device 1 has no recv for it: it never ends
+device 1 has no recv for it: the transfer never ends
       s = (f32[4], u32[], token[]) send(x, t), channel_id=1, frontend_attributes={<pairs>="{{0,1}}"}
       ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
 """,

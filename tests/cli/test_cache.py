@@ -38,6 +38,13 @@ def test_it_shows_and_clears(folder: CacheFolder, capsys: pytest.CaptureFixture[
     assert folder.read(KEY) is None
 
 
+def test_a_size_of_zero_is_called_no_cache(
+    folder: CacheFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("DISTXLA_CACHE_SIZE", "0")
+    assert call(capsys) == (0, f"{folder.path}: 0 programs, 0 B; DISTXLA_CACHE_SIZE=0: no cache is used\n", "")
+
+
 def test_it_shows_and_clears_as_json(folder: CacheFolder, capsys: pytest.CaptureFixture[str]) -> None:
     folder.write(KEY, bytes(974))
     common = {"folder": str(folder.path), "limit_bytes": 2 << 20, "refused": None}

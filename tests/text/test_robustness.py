@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distxla.errors import HloSyntaxError, VerificationError
+from distxla.text.files import load_module
 from distxla.text.parser import parse_module
 from distxla.text.printer import print_module
 from tests.text.snippets import ALL
@@ -131,3 +132,8 @@ def test_parsing_loads_neither_llvm_nor_ray() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_a_file_without_end_is_no_module() -> None:
+    with pytest.raises(HloSyntaxError, match="/dev/zero:1:1"):
+        load_module("/dev/zero")

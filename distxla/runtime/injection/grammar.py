@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,6 +14,7 @@ from typing import Any, NoReturn
 from distxla.errors import ArgumentError
 from distxla.location import Location
 from distxla.runtime.injection.faults import BETWEEN_HOSTS, IN_A_PROGRAM, Fault, Kind, When
+from distxla.similar_words import did_you_mean, nearest
 
 LONGEST_MS = 3_600_000
 MOST_FAULTS = 64  # of one device (the bits of R_INJECTED), and of one random fault
@@ -170,10 +170,11 @@ def _error(
     message: str, place: Location | None, word: str = "", candidates: Iterable[str] = (), hint: str = ""
 ) -> ArgumentError:
     error = ArgumentError(message, place)
-    near = difflib.get_close_matches(word, [*candidates], 1) if word else []
-    for text in (f"did you mean {near[0]}?" if near else "", hint):
-        if text:
-            error.add_note(f"hint: {text}")
+    near = nearest(word, candidates) if word else None
+    if near is not None:
+        error.add_note(did_you_mean(near))
+    if hint:
+        error.add_note(f"hint: {hint}")
     return error
 
 

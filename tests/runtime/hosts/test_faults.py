@@ -69,9 +69,16 @@ def agent_pid(cluster: Cluster, index: int) -> int:
     return owned[0]
 
 
+def _runs(process: int) -> bool:
+    try:
+        return psutil.Process(process).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
 def ended_within(processes: list[int], seconds: float) -> bool:
     watch = Stopwatch()
-    while any(psutil.pid_exists(p) and psutil.Process(p).status() != psutil.STATUS_ZOMBIE for p in processes):
+    while any(_runs(p) for p in processes):
         if watch.seconds > seconds:
             return False
         time.sleep(0.02)
