@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distxla.cli.terminal import counted
-from distxla.collectives.channels import ProgramTransfers
-from distxla.collectives.channels import joined_keys, module_transfers, read_ends
+from distxla.collectives.channels import ProgramTransfers, joined_keys, module_transfers, read_ends
 from distxla.collectives.implied_counts import implied_counts
 from distxla.collectives.joined_channels import notes
 from distxla.collectives.protocols.control_block import MOST_DEVICES

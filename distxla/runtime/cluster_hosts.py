@@ -26,7 +26,7 @@ from distxla.runtime.hosts.local import LocalHost, is_stopped
 from distxla.runtime.hosts.nodes import Facts, Node, alive_nodes, distribute, require_alike
 from distxla.runtime.hosts.remote import RemoteHost, RemoteMemory, RemotePages
 from distxla.runtime.ray import access
-from distxla.runtime.ray.session import RayHere, Session
+from distxla.runtime.ray.session import RayHere, Session, SharedValue
 from distxla.runtime.replica import Identity, Replica
 from distxla.runtime.serve import support_program
 from distxla.runtime.shared_image import ImageSource, SharedImage, without_image
@@ -169,9 +169,9 @@ class Hosts:
             self.budget.settle_here(self.device_count, self._free_here)
         local = self._make_local(socket.gethostname())
         support = support_program()
-        attachment, reference = local.attachment(*self._counts), self.session.put(without_image(support))
-        with self.shared_image(support) as images:
-            pending = [replica.attach.remote(attachment, reference, images[0]) for replica in self.replicas]
+        attachment = local.attachment(*self._counts)
+        with SharedValue(self.session, without_image(support)) as light, self.shared_image(support) as images:
+            pending = [replica.attach.remote(attachment, light.reference, images[0]) for replica in self.replicas]
             self.identities = self.ask(pending, ATTACH_LIMIT_S)
         local.begin(support, self.identities)
 
@@ -188,34 +188,35 @@ class Hosts:
         self.budget.settle(list(zip(names, self.devices, rooms, free)))
         local = self._make_local(names[0])
         secret, support = new_secret(), support_program()
-        reference = self.session.put(support)
-        made: list[Made] = self.ask(
-            [
-                agent.make.remote(
-                    RunShape(
-                        index,
-                        names[index],
-                        facts[index].address,
-                        tuple(self.devices),
-                        *self._counts,
-                        self.budget.segment_bytes,
-                        secret,
-                        local.attachment(*self._counts) if index == 0 else None,
-                        faults,
-                    ),
-                    reference,
-                )
-                for index, agent in enumerate(self.agent_actors)
-            ],
-            ATTACH_LIMIT_S,
-            names,
-        )
-        pending, light = [], self.session.put(without_image(support))
-        with self.shared_image(support, reference) as images:
-            for devices, one, image in zip(self.devices, made, images):
-                attachment = one.attachment or local.attachment(*self._counts)
-                pending += [self.replicas[device].attach.remote(attachment, light, image) for device in devices]
-            self.identities = self.ask(pending, ATTACH_LIMIT_S)
+        with SharedValue(self.session, support) as whole, SharedValue(self.session, without_image(support)) as light:
+            made: list[Made] = self.ask(
+                [
+                    agent.make.remote(
+                        RunShape(
+                            index,
+                            names[index],
+                            facts[index].address,
+                            tuple(self.devices),
+                            *self._counts,
+                            self.budget.segment_bytes,
+                            secret,
+                            local.attachment(*self._counts) if index == 0 else None,
+                            faults,
+                        ),
+                        whole.reference,
+                    )
+                    for index, agent in enumerate(self.agent_actors)
+                ],
+                ATTACH_LIMIT_S,
+                names,
+            )
+            pending = []
+            with self.shared_image(support, whole) as images:
+                for devices, one, image in zip(self.devices, made, images):
+                    attachment = one.attachment or local.attachment(*self._counts)
+                    replicas = [self.replicas[device] for device in devices]
+                    pending += [replica.attach.remote(attachment, light.reference, image) for replica in replicas]
+                self.identities = self.ask(pending, ATTACH_LIMIT_S)
         by_host = [[self.identities[device] for device in devices] for devices in self.devices]
         addresses = [one.proxy_address for one in made]
         local.begin(support, by_host[0], self._on_local_loss)
@@ -230,15 +231,15 @@ class Hosts:
             remote.clock_ahead()
 
     @contextmanager
-    def shared_image(self, program: CompiledProgram, reference: Any = None) -> Iterator[list[ImageSource]]:
+    def shared_image(self, program: CompiledProgram, whole: SharedValue | None = None) -> Iterator[list[ImageSource]]:
         """Every host holds the program's image in a file for its replicas during the with-body; locations by host.
 
-        reference: Ray's, to the program; needed where there are agents. Blocks until all have it. Raises as `ask`.
+        whole: the program in Ray's store; needed where there are agents. Blocks until all have it. Raises as `ask`.
         """
         agents = self.agent_actors[1:]
         with SharedImage(program) as shared:
             try:
-                held = [agent.hold.remote(reference) for agent in agents]
+                held = [agent.hold.remote(whole.reference) for agent in agents] if whole is not None else []
                 yield [shared.source, *self.ask(held, ATTACH_LIMIT_S, self._names[1:])]
             finally:
                 for agent in agents:

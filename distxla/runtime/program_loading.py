@@ -22,6 +22,7 @@ from distxla.runtime.cluster_hosts import ATTACH_LIMIT_S, Hosts
 from distxla.runtime.communicators import Communicators
 from distxla.runtime.dispatch import Dispatcher
 from distxla.runtime.hosts.stream_memory import RemoteStreamMemory
+from distxla.runtime.ray.session import SharedValue
 from distxla.runtime.replica import Placement
 from distxla.runtime.shared_image import without_image
 from distxla.runtime.stream_ends import LocalStreamMemory, StreamMemory
@@ -107,17 +108,13 @@ class ProgramLoader:
 
     def _load(self, executable: Executable, number: int, area: int) -> None:
         """area: where the offsets of arguments and results are in the control block."""
-        put = self._hosts.session.put
         program, block = executable.program, self._hosts.local.control
         count = len(executable.parameters) + len(executable.results)
         if self._arena is None or self._arena.size < program.arena_bytes:
             # programs never run at once on one device
             self._arena = self._heap.allocate(program.arena_bytes, executable.devices)
-        light = put(without_image(program))
-        whole = put(dataclasses.replace(program, steps=())) if self._hosts.agent_actors else None
-        routines = None
-        if executable.targets:
-            routines = put(pack(executable.targets))
+        packed = pack(executable.targets) if executable.targets else None
+        for_agents = dataclasses.replace(program, steps=()) if self._hosts.agent_actors else None
         self.streams.load(number, program, executable.devices)
         self._tell_hosts(number, program)
         shared = [self._shared_arena(number, arena, executable) for number, arena in enumerate(program.shared)]
@@ -132,17 +129,25 @@ class ProgramLoader:
             )
             for row, device in enumerate(executable.devices)
         }
-        with self._hosts.shared_image(program, whole) as images:
+        session = self._hosts.session
+        with (
+            SharedValue(session, without_image(program)) as light,
+            SharedValue(session, for_agents) as whole,
+            SharedValue(session, packed) as routines,
+            self._hosts.shared_image(program, whole) as images,
+        ):
             pending = []
             for image, devices in zip(images, self._hosts.devices):
                 pending += [
-                    self._hosts.replicas[device].load.remote(light, image, placements[device], routines)
+                    self._hosts.replicas[device].load.remote(
+                        light.reference, image, placements[device], routines.reference
+                    )
                     for device in devices
                     if device in placements
                 ]
             for agent, devices in zip(self._hosts.agent_actors, self._hosts.devices):
                 if places := {d: placements[d].communicators for d in devices if d in placements}:
-                    pending.append(agent.load.remote(number, whole, places))
+                    pending.append(agent.load.remote(number, whole.reference, places))
             self._hosts.ask(pending, ATTACH_LIMIT_S)
         words = np.frombuffer(block.segment.bytes, np.uint64)
         executable.call_area = words[area // 8 : area // 8 + count * len(executable.devices)].reshape(

@@ -19,7 +19,7 @@ class Session(Protocol):
         """An actor on the node for each of the arguments. Does not wait for them."""
 
     def put(self, value: Any) -> Any:
-        """A reference to a value, for arguments of actors' methods."""
+        """A reference to a value; see `SharedValue`."""
 
     def answers(self, pending: Sequence[Any], names: Sequence[str]) -> tuple[int, list[Any] | None]:
         """How many of these references have values; all values, once they have. Blocks for 0.2 s at most.
@@ -29,6 +29,23 @@ class Session(Protocol):
 
     def kill(self, actors: Sequence[Any]) -> None:
         """End the actors' processes."""
+
+
+class SharedValue:
+    """A value in Ray's store, for arguments of actors' methods. `reference` is None after the with-body, and for None.
+
+    Ids of values begin anew with every Ray that a process joins. So a reference that outlived its Ray, in a frame that
+    an error's traceback keeps, would release another value when it goes. A frame that keeps this object keeps none.
+    """
+
+    def __init__(self, session: Session, value: Any) -> None:
+        self.reference: Any = None if value is None else session.put(value)
+
+    def __enter__(self) -> SharedValue:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.reference = None
 
 
 class RayHere:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
+from typing import Any, NoReturn
 
+import numpy as np
 import pytest
 
 import distxla as dx
 from distxla.errors import ClusterError
+from distxla.runtime.cluster_hosts import Hosts
+from distxla.runtime.ray.session import RayHere
+from tests.runtime import hand_made
 
 pytestmark = pytest.mark.cluster
 BESIDE = """
@@ -38,3 +44,41 @@ def test_entering_raises_what_went_wrong() -> None:
     with pytest.raises(ClusterError, match=r"nothing answers at 127\.0\.0\.1:1"):
         cluster.__enter__()
     assert repr(cluster).endswith("closed")
+
+
+def _failing(*_: Any) -> NoReturn:
+    raise ClusterError("planned")
+
+
+@pytest.mark.parametrize("at", ["start", "load"])
+def test_an_error_that_outlives_its_ray_takes_nothing_from_the_next_one(
+    at: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error's frames die after the next cluster has put the value of the same id into Ray's store."""
+    kept: list[BaseException] = []
+    put, ask = RayHere.put, Hosts.ask
+
+    def put_and_forget(session: RayHere, value: Any) -> Any:
+        found = put(session, value)
+        kept.clear()
+        gc.collect()
+        return found
+
+    def first() -> None:
+        with dx.Cluster(1) as cluster:
+            cluster.wait_started()
+            monkeypatch.setattr(Hosts, "ask", _failing)
+            cluster._loader.load(cluster.adopt(hand_made.add_one(1)))
+
+    if at == "start":
+        monkeypatch.setattr(Hosts, "ask", _failing)
+    try:
+        first()
+    except ClusterError as error:
+        kept.append(error)
+    assert ["planned" in str(error) for error in kept] == [True]
+    monkeypatch.setattr(Hosts, "ask", ask)
+    monkeypatch.setattr(RayHere, "put", put_and_forget)
+    with dx.Cluster(1) as cluster:
+        ((result,),) = cluster.adopt(hand_made.add_one(1))([np.zeros(4, np.float32)])
+        assert np.asarray(result).tolist() == [1, 1, 1, 1]
