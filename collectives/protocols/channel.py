@@ -35,7 +35,7 @@ ALWAYS = 0xFFFFFFFF
 MOST_PAIRS = 1 << 16
 DIRECTORY_BYTES = 8 * MOST_PAIRS
 DIRECTORY = Area("directory of channels", "one a host", DIRECTORY_BYTES)
-DIRECTORY.u64(0, "pairs", _DRIVER, Order.PLAIN, "offsets of the pairs' states by number", count=MOST_PAIRS)
+D_PAIRS = DIRECTORY.u64(0, "pairs", _DRIVER, Order.PLAIN, "offsets of the pairs' states by number", count=MOST_PAIRS)
 DIRECTORY_KEY = "channels"
 
 RING = 8  # transfers that may be in flight in a pair before a send waits

@@ -110,6 +110,17 @@ class Word(int):
         yield from found
 
 
+def u32_words(values: Mapping[Word, int]) -> tuple[int, ...]:
+    """The values of words that lie one behind the other as u32 words, from the first word's offset on."""
+    found: list[int] = []
+    begin = min(values)
+    for word, value in values.items():
+        if word != begin + 4 * len(found):
+            raise InternalError(f"{word.area.name}: {word.name} is not behind the word before it")
+        found += [value >> shift & 0xFFFFFFFF for shift in range(0, word.bits, 32)]
+    return tuple(found)
+
+
 @dataclass(frozen=True)
 class Part:
     """Another area within an area: where, and how often (0: as often as the instance has)."""

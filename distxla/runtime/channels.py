@@ -11,6 +11,7 @@ from distxla.collectives.channel_end import End
 from distxla.collectives.channels import ProgramTransfers, pair_up
 from distxla.collectives.protocols import channel as state
 from distxla.collectives.protocols.control_block import H_ABORT
+from distxla.collectives.protocols.layout import u32_words
 from distxla.collectives.transfer import Route, Transfer
 from distxla.collectives.transports.shared_words import CopiedWords, SharedWords
 from distxla.compiler.artifact import CommunicatorSpec, CompiledProgram
@@ -125,9 +126,15 @@ class ClusterChannels:
         assert place is not None
         first, last = (0, state.ALWAYS) if bounds is None else (max(0, bounds[0]), bounds[1])
         if pair is None or last < first:
-            self._communicators.configure(place, 0, 0, 0)
+            words = {state.E_PAIR: 0, state.E_NUMBER: 0}
         else:
-            self._communicators.configure(place, *_halves(pair.offset), pair.number, first, last)
+            words = {
+                state.E_PAIR: pair.offset,
+                state.E_NUMBER: pair.number,
+                state.E_FIRST: first,
+                state.E_LAST: last,
+            }
+        self._communicators.configure(place + state.E_PAIR, *u32_words(words))
 
     def _pair(self, transfer: Transfer) -> Pair:
         """The state in which a transfer's devices meet, large enough for all its sends and recvs."""
@@ -161,20 +168,25 @@ class ClusterChannels:
 
     def _configure_pair(self, pair: Pair) -> None:
         place = pair.bounce_buffers.offset if pair.bounce_buffers is not None else 0
-        words = (
-            pair.source,
-            pair.target,
-            *_halves(pair.slot_bytes),
-            *_halves(place),
-            *_halves(pair.bounce_buffer_bytes),
-        )
-        self._communicators.configure(pair.offset, *words)
+        words = {
+            state.C_SOURCE: pair.source,
+            state.C_TARGET: pair.target,
+            state.C_SLOT_BYTES: pair.slot_bytes,
+            state.C_BOUNCE_BUFFERS: place,
+            state.C_BOUNCE_BUFFER_BYTES: pair.bounce_buffer_bytes,
+        }
+        self._communicators.configure(pair.offset + state.C_SOURCE, *u32_words(words))
         for host in range(len(self._hosts)):
             device = pair.target if host == pair.hosts[1] != pair.hosts[0] else pair.source
             self._communicators.configure_host(host, pair.offset + state.C_BOUNCE_BUFFER_DEVICE, device)
+        self._enter(pair, pair.offset)
+
+    def _enter(self, pair: Pair, offset: int) -> None:
+        """Write where a pair's state is into the directory; 0: nowhere."""
         directory = self._communicators.place(self._directory, pair.source, None)
         assert directory is not None
-        self._communicators.configure(directory + 8 * pair.number, *_halves(pair.offset))
+        entry = directory + state.D_PAIRS + 8 * pair.number
+        self._communicators.configure(entry, *u32_words({state.D_PAIRS: offset}))
 
     def forget(self, number: int) -> None:
         """Free the pairs that only this unloaded program used, while no device runs."""
@@ -187,9 +199,7 @@ class ClusterChannels:
             users.discard(number)
             if not users:
                 self._await_last(pair, end)
-                directory = self._communicators.place(self._directory, pair.source, None)
-                assert directory is not None
-                self._communicators.configure(directory + 8 * pair.number, 0, 0)
+                self._enter(pair, 0)
                 self._communicators.release(("channel pair", *key))
                 self._users.pop(pair.number, None)
                 del self._pairs[key]
@@ -235,8 +245,3 @@ class ClusterChannels:
             words.load(state.W_TAKEN, pair.offset + state.slot_of(transfer, pair.slot_bytes)) == transfer + 1
             for transfer in range(max(0, sends - state.RING), sends)
         )
-
-
-def _halves(value: int) -> tuple[int, int]:
-    """A u64 as its u32 words."""
-    return value & 0xFFFFFFFF, value >> 32

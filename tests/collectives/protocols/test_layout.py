@@ -9,7 +9,7 @@ from llvmlite import ir
 
 from distxla.collectives.protocols import control_block, event, group, stream
 from distxla.collectives.protocols.documentation import MODULES, declared
-from distxla.collectives.protocols.layout import Area, Order, Word, packed
+from distxla.collectives.protocols.layout import Area, Order, Word, packed, u32_words
 from distxla.collectives.transports.shared_memory.atomics_builder import (
     I32,
     I64,
@@ -124,3 +124,17 @@ def test_every_word_of_a_module_is_in_one_area() -> None:
 def test_the_documentation_is_the_generated_one() -> None:
     text = PROTOCOLS.read_text()
     assert text == updated_protocols(text), "run `make ops-table`"
+
+
+def test_values_as_u32_words() -> None:
+    area = Area("an area", "")
+    first, wide, far = (
+        area.u32(8, "first", "driver", Order.PLAIN, ""),
+        area.u64(16, "wide", "driver", Order.PLAIN, ""),
+        area.u32(24, "far", "driver", Order.PLAIN, ""),
+    )
+    assert u32_words({wide: 5 | 7 << 32, far: 9}) == (5, 7, 9)
+    with pytest.raises(InternalError, match="an area: wide is not behind the word before it"):
+        u32_words({first: 1, wide: 2})
+    with pytest.raises(InternalError, match="an area: far is not behind"):
+        u32_words({far: 1, wide: 2})
