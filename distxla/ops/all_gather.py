@@ -1,4 +1,4 @@
-"""HLO `all-gather` and its asynchronous pair: everything the project knows about them."""
+"""HLO `all-gather` and its asynchronous pair: concatenate the members' operands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HLO `all-reduce` and its asynchronous pair: everything the project knows about them."""
+"""HLO `all-reduce` and its asynchronous pair: combine the members' operands element by element."""
 
 from __future__ import annotations
 

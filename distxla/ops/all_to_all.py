@@ -1,4 +1,4 @@
-"""HLO `all-to-all`: everything the project knows about the op."""
+"""HLO `all-to-all`: the i-th member's j-th part becomes the j-th member's i-th part."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HLO `collective-broadcast`: everything the project knows about the op."""
+"""HLO `collective-broadcast`: every member gets the operand of its group's first member."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HLO `collective-permute` and its asynchronous pair: everything the project knows about them."""
+"""HLO `collective-permute` and its asynchronous pair: every source sends its operands to its target."""
 
 from __future__ import annotations
 

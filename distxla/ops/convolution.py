@@ -1,4 +1,4 @@
-"""HLO `convolution`: everything the project knows about the op but its code (ops/support/convolution_kernel.py)."""
+"""HLO `convolution`: sums of products under a window; ops/support/convolution_kernel.py has its code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HLO `dot`: everything the project knows about the op."""
+"""HLO `dot`: sums of products over the contracting dimensions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HLO `map`: everything the project knows about the op."""
+"""HLO `map`: apply a computation of scalars to the elements of arrays."""
 
 from __future__ import annotations
 

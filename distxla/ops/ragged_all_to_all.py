@@ -1,4 +1,4 @@
-"""HLO `ragged-all-to-all`: everything the project knows about the op."""
+"""HLO `ragged-all-to-all`: send rows to the members; operands say which rows and where they go."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HLO `reduce`: everything the project knows about the op."""
+"""HLO `reduce`: combine the elements along dimensions by a computation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HLO `reduce-scatter`: everything the project knows about the op."""
+"""HLO `reduce-scatter`: reduce the members' operands, and give each member its part of the result."""
 
 from __future__ import annotations
 

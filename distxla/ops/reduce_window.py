@@ -1,4 +1,4 @@
-"""HLO `reduce-window`: everything the project knows about the op."""
+"""HLO `reduce-window`: combine the elements under every placement of a window."""
 
 from __future__ import annotations
 

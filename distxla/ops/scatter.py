@@ -1,4 +1,4 @@
-"""HLO `scatter`: everything the project knows about the op."""
+"""HLO `scatter`: combine updates into windows of arrays."""
 
 from __future__ import annotations
 

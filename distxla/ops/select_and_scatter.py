@@ -1,4 +1,4 @@
-"""HLO `select-and-scatter`: everything the project knows about the op."""
+"""HLO `select-and-scatter`: combine every source element into the element that its window selects."""
 
 from __future__ import annotations
 
