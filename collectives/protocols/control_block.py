@@ -2,7 +2,7 @@
 
     header            4 KiB
     device records    RECORD_BYTES each, by flattened id; room for MOST_DEVICES
-    flight recorders  RECORDER_BYTES each, by flattened id (recorder.py)
+    flight recorders  RECORDER_BYTES each, by flattened id (collectives/recorder.py)
     communicators     carved out by the driver when a program is loaded, zeroed, 64-byte aligned
 
 Little-endian; every field is written by one side only, except the futex words. Words that a device sleeps on have a

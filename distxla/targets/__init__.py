@@ -1,1 +1,1 @@
-"""Processors that programs run on; one folder a processor."""
+"""Targets that programs run on: one folder each (see target.py)."""
