@@ -24,7 +24,7 @@ from distxla.ops.channel import ChannelOp
 
 MOST_HINTS = 4
 MOST_PAIRS = 64  # of a cycle that are looked at, and of waits for those that have ended
-SAME_NUMBER = "all that meet in it must run the same number"
+SAME_NUMBER = "all devices that communicate in it must run the same number of iterations"
 
 
 @dataclass(frozen=True)
@@ -100,9 +100,9 @@ class Hints:
             moves.setdefault(f"move {order.after} before {order.before}", []).append(order.device)
         if len(tied) == len(cycle):
             first = tied[0]
-            needs = f" {first.after} needs what {first.before} gives, and so on round the cycle: "
-            needs += "one device must begin with another value"
-            return [_Hint(("no other order helps: on ", needs), ((first.device,),))]
+            needs = f" uses the result of {first.before}, likewise on the other devices of the cycle: "
+            needs += "one device must start from a value that it does not receive"
+            return [_Hint((f"no other order helps: {first.after} on ", needs), ((first.device,),))]
         if not moves:
             return [_Hint((text,)) for text in dict.fromkeys(others)]
         (text, on), *more = [*moves.items()][:2]
@@ -119,7 +119,7 @@ class Hints:
                 one = self._at(waiter) or wanted
                 ends = sorted(((waiter, one), (device, here)), key=lambda end: end[0])
                 return [_same_branch(ends, around.by)]
-            return [f"{wanted} is in a branch of {around.by} that {named([device])} has not reached"]
+            return [f"let {named([device])} run {wanted}, which is in a branch of {around.by}, before {here}"]
         if around is not None:
             return [
                 f"{wanted} is in loop {around.by}, which {named([device])} has left or has not reached: "
@@ -127,7 +127,7 @@ class Hints:
             ]
         if mine is not None and mine.is_loop:
             return [
-                f"{named([device])} is still in loop {mine.by}, behind which {wanted} stands: "
+                f"{wanted} comes after loop {mine.by}, which {named([device])} has not left: "
                 f"{SAME_NUMBER}{decided_by(mine.by)}"
             ]
         return []
@@ -147,7 +147,7 @@ class Hints:
             names = [] if is_met else _differing(mine, theirs)
             if names and names != ["opcode"]:
                 return [_made_same(mine, theirs, names)]
-            return [f"the program of device {other} has nothing that {mine} on device {one} could meet"]
+            return [f"the program of device {other} has no instruction that matches {mine} on device {one}"]
         if wanted.computation is not theirs.computation:
             return self._elsewhere(one, other, wanted, theirs)
         if back is not None and is_same(back, start_of(theirs)) and back.computation is mine.computation:
@@ -155,8 +155,11 @@ class Hints:
             if first.after.position > mine.position and wanted.position > theirs.position:
                 return [str(_swap(first, second))]
         if wanted.position > theirs.position:
-            return [f"move {wanted}, which device {one} has come to, before {theirs} on device {other}"]
-        return [f"device {other} has run {wanted} already, which device {one} reaches only now"]
+            return [f"move {wanted}, which device {one} has reached, before {theirs} on device {other}"]
+        return [
+            f"device {other} has already run {wanted}, which device {one} reaches only now: both must run the "
+            "collectives of their group equally often and in the same order"
+        ]
 
     # --- instructions that a device has left out
 
@@ -167,7 +170,8 @@ class Hints:
             return None
         wanted = self._counterpart(waiter, ended)
         if wanted is None:
-            return _Hint(("the program of ", f" has nothing that {waiting} on ", " could meet"), ((ended,), (waiter,)))
+            text = f" has no instruction that matches {waiting} on "
+            return _Hint(("the program of ", text, ""), ((ended,), (waiter,)))
         around = _around(wanted)
         if around is None:
             return _Hint(("", f" ran {wanted} less often than ", ""), ((ended,), (waiter,)))
@@ -175,11 +179,10 @@ class Hints:
             return _Hint(("", _skips(wanted, around)), ((ended,),))
         theirs = _around(waiting)
         if theirs is None or not theirs.is_loop:  # then it is not for a loop that something is lacking
-            return _Hint(
-                ("the program of ", f" has nothing left that {waiting} on ", " could meet"), ((ended,), (waiter,))
-            )
+            text = f" has no instruction left that matches {waiting} on "
+            return _Hint(("the program of ", text, ""), ((ended,), (waiter,)))
         than = "" if theirs.is_same(around) else f" of loop {theirs.by}"
-        text = f" runs fewer iterations of loop {around.by}, in which {wanted} stands, than "
+        text = f" runs fewer iterations of loop {around.by}, which contains {wanted}, than "
         return _Hint(("", text, f"{than}: {SAME_NUMBER}{decided_by(around.by)}"), ((ended,), (waiter,)))
 
     def _skipped(self, divergence: Divergence) -> dict[int, str]:
@@ -240,15 +243,15 @@ def _left_out(wanted: Located, around: Enclosing) -> str:
     """Behind the name of a device that did not execute this, but others did."""
     if around.is_loop:
         by = around.by
-        return f" runs fewer iterations of loop {by}, in which {wanted} stands: {SAME_NUMBER}{decided_by(by)}"
+        return f" runs fewer iterations of loop {by}, which contains {wanted}: {SAME_NUMBER}{decided_by(by)}"
     return _skips(wanted, around)
 
 
 def _skips(wanted: Located, around: Enclosing) -> str:
-    return (
-        f" skipped {wanted}, which is in a branch of {around.by}: either all members of its group must take that "
-        f"branch or none{decided_by(around.by)}"
-    )
+    is_transfer = isinstance(wanted.instruction.op, ChannelOp)
+    both = "both ends of its transfer must run" if is_transfer else "all members of its group must take that branch"
+    neither = "neither" if is_transfer else "none"
+    return f" skipped {wanted}, which is in a branch of {around.by}: either {both} or {neither}{decided_by(around.by)}"
 
 
 def _same_branch(ends: Sequence[tuple[int, Located]], by: Located) -> str:

@@ -51,7 +51,7 @@ def mismatch_of(what: str, one: tuple[int, str], other: tuple[int, str], differi
 
     one, other: device and the place of its instruction.  differing: signature.differences of them, in this order.
     """
-    text = f"{what}: device {one[0]} comes with {one[1]}, device {other[0]} with {other[1]}"
+    text = f"{what}: device {one[0]} enters with {one[1]}, device {other[0]} with {other[1]}"
     return text + (f"; they differ in {differing}" if differing else "")
 
 

@@ -105,8 +105,8 @@ ENTRY main {{ x = f32[4] parameter(0)
         ("x", "hint: move u2 (a.hlo:12:8) before rd (a.hlo:10:3) on device 0"),
         (
             "g",
-            "hint: no other order helps: on device 1 s (b.hlo:10:3) needs what v2 (b.hlo:9:3) gives, and so on round "
-            "the cycle: one device must begin with another value",
+            "hint: no other order helps: s (b.hlo:10:3) on device 1 uses the result of v2 (b.hlo:9:3), likewise on the "
+            "other devices of the cycle: one device must start from a value that it does not receive",
         ),
     ],
 )
@@ -139,7 +139,7 @@ BROADCAST = "collective-broadcast(x), replica_groups={{0,1}}"
             MEETS.replace(
                 "all-reduce(x), replica_groups={}, to_apply=sum", "collective-broadcast(x), replica_groups={{0,1}}"
             ),
-            "the program of device 1 has nothing that u (a.hlo:7:8) on device 0 could meet",
+            "the program of device 1 has no instruction that matches u (a.hlo:7:8) on device 0",
         ),
         (
             MEETS.replace("to_apply", "channel_id=7, to_apply").replace("add", "maximum"),
@@ -153,6 +153,38 @@ def test_two_programs_that_meet_with_what_nothing_else_could_meet(other: str, hi
     with pytest.raises(CollectiveMismatchError) as caught:
         run_programs(programs, args, replicas=2, partitions=1)
     assert str(caught.value).splitlines()[-1] == f"  hint: {hint}"
+
+
+BRANCH_AND_TRANSFER = """HloModule m, is_scheduled=true
+
+sum { a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT s = f32[] add(a, b) }
+one { y = f32[4] parameter(0)
+  ROOT u = f32[4] all-reduce(y), replica_groups={}, to_apply=sum }
+other { z = f32[4] parameter(0)
+  ROOT v = f32[4] negate(z) }
+ENTRY main { x = f32[4] parameter(0)
+  t = token[] after-all()
+  p = pred[] constant(true)
+"""
+BRANCH = "  q = f32[4] conditional(p, x, x), true_computation=one, false_computation=other\n"
+
+
+def test_a_branch_that_a_device_should_take_before_it_waits() -> None:
+    """Device 0 runs the all-reduce before it sends, device 1 behind its recv."""
+    channel = 'channel_id=1, frontend_attributes={_xla_send_recv_source_target_pairs="{{0,1}}"}'
+    sends = f"  s = (f32[4], u32[], token[]) send(x, t), {channel}\n  ROOT sd = token[] send-done(s), channel_id=1 }}\n"
+    gets = f"  c = (f32[4], u32[], token[]) recv(t), {channel}\n  cd = (f32[4], token[]) recv-done(c), channel_id=1\n"
+    root = "  ROOT r = f32[4] copy(q) }\n"
+    texts = (f"{BRANCH_AND_TRANSFER}{BRANCH}{sends}", f"{BRANCH_AND_TRANSFER}{gets}{BRANCH}{root}")
+    programs = {device: dx.parse(text, f"{'ab'[device]}.hlo") for device, text in enumerate(texts)}
+    args = {device: [np.zeros(4, np.float32)] for device in programs}
+    with pytest.raises(dx.DeadlockError) as caught:
+        run_programs(programs, args, replicas=2, partitions=1)
+    assert str(caught.value).splitlines()[-1] == (
+        "  hint: let device 1 run u (b.hlo:7:8), which is in a branch of q (b.hlo:15:3), before cd (b.hlo:14:3)"
+    )
 
 
 CROSSED = """HloModule crossed, is_scheduled=true

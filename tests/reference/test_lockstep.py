@@ -109,7 +109,7 @@ ENTRY main {
 }
 """)
     with pytest.raises(
-        CollectiveMismatchError, match=r"a round of devices 0, 1: device 0 comes with y .*, device 1 with y"
+        CollectiveMismatchError, match=r"a round of devices 0, 1: device 0 enters with y .*, device 1 with y"
     ):
         run_programs(
             {0: parse_module(all_reduce("{{0,1}}")), 1: gather}, dict(enumerate(arguments(2))), replicas=2, partitions=1

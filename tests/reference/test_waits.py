@@ -71,7 +71,7 @@ def test_the_instruction_that_waits_is_named(halves: None) -> None:
 
 def test_the_last_to_come_finds_the_mismatch(halves: None) -> None:
     gather = program("g = f32[1] reshape(x)", "ROOT y = f32[2] all-gather(g), replica_groups={{0,1}}, dimensions={0}")
-    with pytest.raises(CollectiveMismatchError, match=r"device 0 comes with s .*, device 1 with y"):
+    with pytest.raises(CollectiveMismatchError, match=r"device 0 enters with s .*, device 1 with y"):
         run(program(start("s", "x"), "ROOT " + done("d", "s")), gather)
 
 

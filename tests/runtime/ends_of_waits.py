@@ -40,7 +40,7 @@ def deadly(x: Any) -> Any:
 
 CAUSES: dict[str, tuple[str, type[DistxlaError]]] = {
     "its program ends": ("ROOT c = f32[4] negate(p)", DeadlockError),
-    "it comes with something else": (
+    "it enters with something else": (
         "ROOT c = f32[4] all-to-all(p), replica_groups={}, dimensions={0}",
         CollectiveMismatchError,
     ),

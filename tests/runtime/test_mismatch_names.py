@@ -36,10 +36,10 @@ def waits(device: int, name: str, round_: int = 1) -> DeviceState:
 @pytest.mark.parametrize(
     ("first", "named"),
     [
-        (waits(0, "add"), "device 0 comes with add, device 1 with maximum; they differ in to_apply: add and maximum"),
-        (waits(0, "add", 2), "device 1 comes with maximum, device 2 with add"),
-        (DeviceState(0, Doing.COMPUTES, "m", "add"), "device 1 comes with maximum, device 2 with add"),
-        (DeviceState(0, Doing.NOT_BEGUN, "m"), "device 1 comes with maximum, device 2 with add"),
+        (waits(0, "add"), "device 0 enters with add, device 1 with maximum; they differ in to_apply: add and maximum"),
+        (waits(0, "add", 2), "device 1 enters with maximum, device 2 with add"),
+        (DeviceState(0, Doing.COMPUTES, "m", "add"), "device 1 enters with maximum, device 2 with add"),
+        (DeviceState(0, Doing.NOT_BEGUN, "m"), "device 1 enters with maximum, device 2 with add"),
     ],
 )
 def test_the_first_of_each_side_are_named(first: DeviceState, named: str) -> None:

@@ -211,7 +211,7 @@ def test_what_depends_on_the_executor_is_unknown() -> None:
     assert found.summary == "whether all devices go on depends on how rounds and transfers are carried out"
     assert found.diagnosis is not None
     assert found.diagnosis.undecided[0].why.startswith(
-        "a round of devices 0, 1: device 0 comes with q (a.hlo:9:3), device 1 with a (a.hlo:14:3); they differ in "
+        "a round of devices 0, 1: device 0 enters with q (a.hlo:9:3), device 1 with a (a.hlo:14:3); they differ in "
         "opcode: collective-permute and all-reduce"
     )
 
@@ -323,8 +323,9 @@ def test_how_often_two_programs_do_what_both_have_to() -> None:
         "enters 5, last in u (b.hlo:15:3) in loop w (b.hlo:31:3)",
     )
     assert found.diagnosis.hints == (
-        "device 0 runs fewer iterations of loop w (a.hlo:31:3), in which u (a.hlo:15:3) stands, than device 1 of loop "
-        "w (b.hlo:31:3): all that meet in it must run the same number; constant count (a.hlo:28:3) decides it",
+        "device 0 runs fewer iterations of loop w (a.hlo:31:3), which contains u (a.hlo:15:3), than device 1 of loop "
+        "w (b.hlo:31:3): all devices that communicate in it must run the same number of iterations; "
+        "constant count (a.hlo:28:3) decides it",
     )
     far = [decided(f"count = s32[] constant({turns})") for turns in (100_000, 100_000)]
     head, _, rest = far[1].rpartition("ROOT r")
@@ -333,5 +334,5 @@ def test_how_often_two_programs_do_what_both_have_to() -> None:
     assert found.diagnosis is not None
     assert found.diagnosis.notes == ()
     assert found.diagnosis.hints == (
-        "the program of device 0 has nothing left that r (b.hlo:34:8) on device 1 could meet",
+        "the program of device 0 has no instruction left that matches r (b.hlo:34:8) on device 1",
     )

@@ -126,7 +126,7 @@ def _device_line(devices: list[DeviceState]) -> str:
 
 def _whom(device: DeviceState) -> str:
     if not device.waits_for:
-        return "the rest of its round" if device.group else "its turn"
+        return "the rest of its round" if device.group else "another device"
     return named(device.waits_for)
 
 

@@ -160,7 +160,7 @@ ENTRY main {
 def test_members_with_different_instructions_are_both_named(eight: Cluster, border: int) -> None:
     step = eight.compile(dx.parse(DIFFERENT.replace("BORDER", str(border)), "different.hlo"))
     watch = Stopwatch()
-    with pytest.raises(dx.CollectiveMismatchError, match=r"device \d comes with .*, device \d with ") as caught:
+    with pytest.raises(dx.CollectiveMismatchError, match=r"device \d enters with .*, device \d with ") as caught:
         step([X], time_limit=20)
     assert watch.seconds < 10
     assert "sum (different.hlo:9:8)" in str(caught.value)
