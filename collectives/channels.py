@@ -31,6 +31,7 @@ from operator import itemgetter
 from distxla.collectives.channel_end import End, Pairs
 from distxla.collectives.joined_channels import Ends, Key, joined, near_misses, one_sided
 from distxla.collectives.transfer import Route, Transfer
+from distxla.diagnosis.sentences import named
 from distxla.errors import CollectiveMismatchError, DeadlockError, DistxlaError, VerificationError
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
@@ -178,13 +179,23 @@ def _without_counterpart(lonely: Sequence[End], *, apart: bool) -> DistxlaError:
     """The error of the first end that has no counterpart; its notes name the most similar ends."""
     some = min(lonely, key=lambda end: end.key)
     missing = "recv" if some.sends else "send"
-    message = f"no program of the run has a {missing} on {_channel(some)}, where {some} stands: it never ends"
+    message = f"no program of the run has a {missing} on {_channel(some)} for {some}: the transfer never ends"
+    message += f"; the {missing} belongs {_other_side(some, apart=apart)}"
     error = _error(f"channel.{missing}", some, message)
     if isinstance(error, DeadlockError):
         error.near_misses = tuple(islice(near_misses(some, lonely, apart=apart), MOST_NEAR))
         for note in error.near_misses:
             error.add_note(note)
     return error
+
+
+def _other_side(end: End, *, apart: bool) -> str:
+    """Where the counterpart of an end should be. apart: ids in pairs may be replicas or partitions."""
+    if end.pairs is None:
+        return "in another program"
+    if apart or not end.pairs:
+        return f"on the {'targets' if end.sends else 'sources'} of its pairs"
+    return f"on {named(pair[1 if end.sends else 0] for pair in end.pairs)}"
 
 
 @dataclass(frozen=True)

@@ -208,8 +208,8 @@ collective of that group
     "a send without recv": (
         ["m.hlo"],
         {"m.hlo": transfers(recv=None)},
-        """m.hlo:5:3: deadlock: no program of the run has a recv on channel 1, where s (m.hlo:5:3) \
-stands: it never ends
+        """m.hlo:5:3: deadlock: no program of the run has a recv on channel 1 for s (m.hlo:5:3): \
+the transfer never ends; the recv belongs on device 1
       s = (f32[4], u32[], token[]) send(x, t), channel_id=1, frontend_attributes={<pairs>="{{0,1}}"}
       ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
 """,
@@ -217,8 +217,8 @@ stands: it never ends
     "a recv without send": (
         ["m.hlo"],
         {"m.hlo": transfers(send=None)},
-        """m.hlo:5:3: deadlock: no program of the run has a send on channel 1, where r (m.hlo:5:3) \
-stands: it never ends
+        """m.hlo:5:3: deadlock: no program of the run has a send on channel 1 for r (m.hlo:5:3): \
+the transfer never ends; the send belongs on device 0
       r = (f32[4], u32[], token[]) recv(v), channel_id=1, frontend_attributes={<pairs>="{{0,1}}"}
       ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
 """,
@@ -229,8 +229,8 @@ stands: it never ends
             "a.hlo": transfers("a", send="", recv=None, header=""),
             "b.hlo": module("b", "  ROOT n = f32[4] negate(x)", ""),
         },
-        """a.hlo:5:3: deadlock: no program of the run has a recv on channel 1, where s (a.hlo:5:3) \
-stands: it never ends
+        """a.hlo:5:3: deadlock: no program of the run has a recv on channel 1 for s (a.hlo:5:3): \
+the transfer never ends; the recv belongs in another program
       s = (f32[4], u32[], token[]) send(x, t), channel_id=1
       ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
 """,

@@ -174,6 +174,21 @@ def test_what_comes_near_to_a_counterpart_is_told(replicas: int, ends: list[str]
 
 
 @pytest.mark.parametrize(
+    ("replicas", "alone", "place"),
+    [
+        (1, end("send", 1), "the recv belongs in another program"),
+        (1, end("send", 1, "{{0,1}}"), "the recv belongs on device 1"),
+        (1, end("recv", 1, "{{0,1},{1,0}}"), "the send belongs on devices 0, 1"),
+        (1, end("recv", 1, "{}"), "the send belongs on the sources of its pairs"),
+        (2, end("send", 1, "{{0,1}}"), "the recv belongs on the targets of its pairs"),
+    ],
+)
+def test_an_end_without_a_counterpart_names_the_place_of_the_other_end(replicas: int, alone: str, place: str) -> None:
+    with pytest.raises(DeadlockError, match=f"on channel 1 for .*: the transfer never ends; {place}\n"):
+        module_transfers([(range(2 * replicas), program(alone))], replicas, 2)
+
+
+@pytest.mark.parametrize(
     ("ends", "error", "message"),
     [
         ([end("send", 1, "{{0,1}}"), end("recv", 2, "{{0,1}}", "f32[3]")], CollectiveMismatchError,
@@ -197,8 +212,8 @@ def kind_of(message: str) -> type[DistxlaError]:
 @pytest.mark.parametrize(
     ("programs", "message"),
     [
-        ([[end("send")], [end("send")]], r"deadlock: no program of the run has a recv on channel 1, where s.\d"),
-        ([[end("recv")], []], r"deadlock: no program of the run has a send on channel 1, where r"),
+        ([[end("send")], [end("send")]], r"deadlock: no program of the run has a recv on channel 1 for s.\d"),
+        ([[end("recv")], []], r"deadlock: no program of the run has a send on channel 1 for r"),
         ([[end("send"), end("send")], [end("recv")]], r"channel.sends: s.* and s.* on channel 1: without .* one send"),
         ([[end("send")], [end("recv"), end("recv")]], r"channel.recvs: r.* and r.* on channel 1: .* it has one recv"),
         ([[end("send"), end("recv")], []], r"channel.pairs: device 0 would receive in r.* what it sends in s"),

@@ -100,7 +100,7 @@ ENTRY main {{
   ROOT z = f32[2] conditional(i, x, x), branch_computations={{first, second}}
 }}"""
     wanted = (
-        r"a transfer from device 0 to device 1 on channel \d: device 0 comes with a \(mixed.*, device 1 with bd "
+        r"a transfer from device 0 to device 1 on channel \d: device 0 enters with a \(mixed.*, device 1 with bd "
         r"\(mixed.hlo:16:.*; they differ in value: f32\[2\] and f32\[1\]"
     )
     with pytest.raises(CollectiveMismatchError, match=wanted):
@@ -109,5 +109,5 @@ ENTRY main {{
 
 def test_programs_that_cannot_be_paired_do_not_begin() -> None:
     module = parse_module(two_sided(SEND, SENT), "half.hlo")
-    with pytest.raises(DeadlockError, match=r"no program of the run has a recv on channel 0, where s"):
+    with pytest.raises(DeadlockError, match=r"no program of the run has a recv on channel 0 for s"):
         run_both(module)

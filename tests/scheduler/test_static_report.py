@@ -96,4 +96,4 @@ def test_a_refusal_and_its_page_say_everything_once(
     near = "recv r (s.hlo:7:3) on channel 2 lacks its send, too, but it has the pairs {{1,0}}, s has {{0,1}}"
     said, text = capsys.readouterr().err, html.unescape(Path("page.html").read_text())
     assert (said.count(near), text.count(near)) == (1, 1)
-    assert "where s (s.hlo:5:3) stands: it never ends</p>" in text
+    assert "for s (s.hlo:5:3): the transfer never ends; the recv belongs on device 1</p>" in text
