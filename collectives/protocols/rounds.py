@@ -5,7 +5,7 @@ Words that are written by different sides have cache lines of their own.
 
 from __future__ import annotations
 
-from distxla.collectives.protocols.layout import Area, Order
+from distxla.collectives.protocols.layout import Area, Order, packed
 
 LINE = 64
 COUNTED = 8  # from a counter of rounds or transfers to these two
@@ -21,6 +21,7 @@ _MEMBER = "its device"
 S_SIGNATURE = POST.u64(0, "signature", _MEMBER, Order.PLAIN, "digest of the instruction; equal for all of a round")
 S_SITE = POST.u32(8, "site", _MEMBER, Order.PLAIN, "the instruction's site, of the device's program")
 S_DEVICE = POST.u32(12, "device", _MEMBER, Order.PLAIN, "the device")
+HEAD = packed(S_SIGNATURE, S_SITE, S_DEVICE)  # of a post and of messages, as proxies send it
 S_SHARES = POST.u64(
     16,
     "shares",

@@ -10,6 +10,7 @@ from struct import Struct
 from distxla.collectives.protocols.layout import Order, Word
 from distxla.errors import InternalError
 from distxla.targets.registry import atomics
+from distxla.wire.checksums import Buffer
 
 
 class SharedWords:
@@ -74,6 +75,21 @@ class SharedWords:
         """A function that writes adjacent words plainly, as `reset` does. row: `layout.packed` of the words, of which
         `first` is the first."""
         return partial(row.pack_into, self.view, at + first)
+
+    def copy(self, row: Struct, first: Word, at: int = 0) -> bytes:
+        """A copy of adjacent plain words. row, first: as in `row`."""
+        begin = at + first
+        return bytes(self.view[begin : begin + row.size])
+
+    def paste(self, row: Struct, first: Word, copied: Buffer, at: int = 0) -> None:
+        """Write adjacent words plainly, as `reset` does, from what `copy` returned, here or on another host."""
+        begin = at + first
+        self.view[begin : begin + row.size] = copied
+
+    def payload(self, array: Word, size: int, at: int = 0) -> memoryview:
+        """The first `size` bytes of an array of plain words, to be sent or received into."""
+        begin = at + array
+        return self.view[begin : begin + size]
 
     def configure(self, place: int, value: int) -> None:
         """Write the u32 at an offset, whatever stands there, plainly: while no device runs."""

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
 from distxla.collectives.protocols import group as group_words
 from distxla.collectives.protocols import rounds as round_words
 from distxla.collectives.transports.control_block import ControlBlock
 from distxla.targets.registry import wake_all
-
-HEAD_BYTES = 16  # of a member's slot: signature, site, device
 
 
 class Area:
@@ -22,10 +18,6 @@ class Area:
         self.group, self.index = group, index
         self.offset = group.offset + group_words.area_of(index, size)
         self._block = block
-        slots = self.offset + group_words.E_SLOTS
-        self.heads: np.ndarray[tuple[int, ...], np.dtype[np.uint64]] = np.ndarray(
-            (size, 2), np.uint64, block.segment.bytes.data, slots, (round_words.SLOT_BYTES, 8)
-        )
 
     @property
     def number(self) -> int:
@@ -36,6 +28,18 @@ class Area:
         """(signature, site, device) of a member."""
         load, slot = self._block.load, self._slot(position)
         return load(round_words.S_SIGNATURE, slot), load(round_words.S_SITE, slot), load(round_words.S_DEVICE, slot)
+
+    def copy_heads(self, positions: Sequence[int]) -> bytes:
+        """The heads of members, one behind the other, for another host."""
+        copy = self._block.copy
+        return b"".join(copy(round_words.HEAD, round_words.S_SIGNATURE, self._slot(p)) for p in positions)
+
+    def paste_heads(self, positions: Sequence[int], heads: memoryview) -> None:
+        """Post the heads of members on another host, which has copied them."""
+        size = round_words.HEAD.size
+        for k, p in enumerate(positions):
+            head = heads[k * size : (k + 1) * size]
+            self._block.paste(round_words.HEAD, round_words.S_SIGNATURE, head, self._slot(p))
 
     def has_come(self, positions: Sequence[int]) -> None:
         """Note that members on another host have begun the round that is in flight here."""

@@ -11,7 +11,6 @@ is. Values of channels go from message to message, or from bounce buffer to boun
 
 from __future__ import annotations
 
-import ctypes
 import struct
 import threading
 import time
@@ -23,8 +22,9 @@ from distxla.collectives.protocols import channel as channel
 from distxla.collectives.protocols import control_block as control
 from distxla.collectives.protocols import permute as permute_words
 from distxla.collectives.protocols import rounds as round_words
-from distxla.collectives.protocols.layout import Word, packed
+from distxla.collectives.protocols.layout import Word
 from distxla.collectives.protocols.proxy_queue import ProxyEvent
+from distxla.collectives.protocols.rounds import HEAD
 from distxla.collectives.transports.control_block import ControlBlock
 from distxla.collectives.transports.tcp.frames import (
     Ask,
@@ -46,8 +46,6 @@ from distxla.targets.registry import wake_all
 from distxla.wire.checksums import Buffer
 from distxla.wire.frame import Frame
 
-HEAD_BYTES = 16  # signature, site, device
-_HEAD = packed(round_words.S_SIGNATURE, round_words.S_SITE, round_words.S_DEVICE)
 SETTLE_S = 2.0  # for the last frames to cross from host to host
 PATIENCE_S = 1.0  # until a target that waits, but asks for no large message, is taken to run another instruction
 
@@ -170,10 +168,10 @@ class Pairs:
 
     def _send_message(self, place: int, message: MessageSlot, use: int) -> None:
         host, leaves = self._home[message.target], self._block.load(permute_words.M_LEAVES, place)
-        head = ctypes.string_at(self._base + place, HEAD_BYTES)
+        head = self._block.copy(HEAD, permute_words.M_SIGNATURE, place)
         if not leaves:
             size = self._block.load(permute_words.M_BYTES, place)
-            payload = view(self._base + place + permute_words.M_PAYLOAD, size)
+            payload = self._block.payload(permute_words.M_PAYLOAD, size, place)
             self._send(host, Message(self._proxy.epoch, place, use), [head, payload])
             return
         places = tuple(self._block.load(permute_words.M_PAYLOAD, place + 8 * k) for k in range(leaves))
@@ -209,7 +207,7 @@ class Pairs:
         """Post a message to a target that runs another instruction: it will detect that."""
         with self._lock:
             coming, (use, signature) = self._incoming.get(place), self._ready.get(place, (0, 0))
-            if coming is None or coming.use != use or int.from_bytes(coming.head[:8], "little") == signature:
+            if coming is None or coming.use != use or round_words.S_SIGNATURE.read(coming.head) == signature:
                 return
             del self._incoming[place]
         self._post(place, coming)
@@ -233,7 +231,7 @@ class Pairs:
 
     def _post(self, place: int, coming: Incoming, *, whole: bool = False) -> None:
         """Post a large message as its source would. whole: all of it is in the target's results."""
-        self._store_head(permute_words.M_SIGNATURE, place, coming.head)
+        self._block.paste(HEAD, permute_words.M_SIGNATURE, coming.head, place)
         if whole:
             self._set(permute_words.M_TAKEN, place, coming.use)
         self._set(permute_words.M_POSTED, place, coming.use)
@@ -245,7 +243,7 @@ class Pairs:
         for at in range(0, size, PIECE_BYTES):
             piece = view(place + at, min(PIECE_BYTES, size - at))
             self._send(host, ValuePart(self._proxy.epoch, pair, mark, kind, at), [piece], urgent=False)
-        head = ctypes.string_at(self._base + slot + channel.M_SIGNATURE, HEAD_BYTES)
+        head = self._block.copy(HEAD, channel.M_SIGNATURE, slot)
         self._send(host, Value(self._proxy.epoch, pair, mark, kind), [head], urgent=False)
 
     def _value(self, pair: int, mark: int, end: Word, kind: int | None = None) -> tuple[int, int, int]:
@@ -285,11 +283,11 @@ class Pairs:
                 self._ready[place] = (frame.use, frame.signature)
             self._send_parts(place)
         elif isinstance(frame, Message):
-            if not HEAD_BYTES <= length <= HEAD_BYTES + permute_words.MAILBOX_BYTES:
+            if not HEAD.size <= length <= HEAD.size + permute_words.MAILBOX_BYTES:
                 raise ClusterError(f"host {link.host} sent a message of {length} bytes")
             head = self._take_head(link)
-            link.connection.receive_into(view(self._base + place + permute_words.M_PAYLOAD, length - HEAD_BYTES))
-            self._store_head(permute_words.M_SIGNATURE, place, head)
+            link.connection.receive_into(self._block.payload(permute_words.M_PAYLOAD, length - HEAD.size, place))
+            self._block.paste(HEAD, permute_words.M_SIGNATURE, head, place)
             self._set(permute_words.M_POSTED, place, frame.use)
         elif isinstance(frame, Large):
             self._expect(link, frame)
@@ -313,12 +311,12 @@ class Pairs:
     def _expect(self, link: Link, frame: Large) -> None:
         """A large message is there, at its source's host."""
         place, length = frame.message, link.connection.length
-        if not HEAD_BYTES < length <= HEAD_BYTES + 8 * round_words.OFFSETS or (length - HEAD_BYTES) % 8:
+        if not HEAD.size < length <= HEAD.size + 8 * round_words.OFFSETS or (length - HEAD.size) % 8:
             raise ClusterError(f"host {link.host} sent {length} bytes to say that a message is there")
         payload = bytes(link.connection.receive_bytes())
-        sizes = struct.unpack(f"<{(len(payload) - HEAD_BYTES) // 8}Q", payload[HEAD_BYTES:])
+        sizes = struct.unpack(f"<{(len(payload) - HEAD.size) // 8}Q", payload[HEAD.size :])
         with self._lock:
-            self._incoming[place] = Incoming(frame.use, payload[:HEAD_BYTES], sizes, sum(sizes), time.monotonic())
+            self._incoming[place] = Incoming(frame.use, payload[: HEAD.size], sizes, sum(sizes), time.monotonic())
         self._compare(place)
 
     def _receive_part(self, link: Link, frame: Part, message: MessageSlot) -> None:
@@ -371,9 +369,9 @@ class Pairs:
                 raise ClusterError(f"host {link.host} sent a value for a place that does not exist")
             link.connection.receive_into(view(place + frame.offset, length))
         else:
-            if length != HEAD_BYTES or kind not in (channel.EAGER, channel.BOUNCE_BUFFER):
+            if length != HEAD.size or kind not in (channel.EAGER, channel.BOUNCE_BUFFER):
                 raise ClusterError(f"host {link.host} sent {length} bytes to end a value")
-            self._store_head(channel.M_SIGNATURE, slot, self._take_head(link))
+            self._block.paste(HEAD, channel.M_SIGNATURE, self._take_head(link), slot)
             self._block.store(channel.M_KIND, kind, slot)
             self._block.store(channel.C_SENDS, mark, pair)
             self._set(channel.W_SENT, slot, mark)
@@ -385,13 +383,9 @@ class Pairs:
         self._block.store(word, value & 0xFFFFFFFF, at)
         wake_all(self._base + at + word)
 
-    def _store_head(self, first: Word, at: int, head: bytes) -> None:
-        """Store a head that another word publishes. first: its first word."""
-        self._block.row(_HEAD, first, at)(*_HEAD.unpack(head))
-
     @staticmethod
     def _take_head(link: Link) -> bytes:
-        head = bytearray(HEAD_BYTES)
+        head = bytearray(HEAD.size)
         link.connection.receive_into(memoryview(head))
         return bytes(head)
 

@@ -18,10 +18,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-import numpy as np
-
 from distxla.collectives.protocols import control_block as control
 from distxla.collectives.protocols.proxy_queue import ProxyEvent
+from distxla.collectives.protocols.rounds import HEAD
 from distxla.collectives.transports.abort import abort
 from distxla.collectives.transports.control_block import ControlBlock
 from distxla.collectives.transports.network_fault import FaultKind, NetworkFault
@@ -38,7 +37,7 @@ from distxla.collectives.transports.tcp.frames import (
     RoundFrame,
 )
 from distxla.collectives.transports.tcp.group_round import ProxyRound
-from distxla.collectives.transports.tcp.group_state import HEAD_BYTES, Area, Group
+from distxla.collectives.transports.tcp.group_state import Area, Group
 from distxla.collectives.transports.tcp.injected_faults import FrameFaults, Leaving
 from distxla.collectives.transports.tcp.link import Done, Link
 from distxla.collectives.transports.tcp.loaded_programs import LoadedPrograms
@@ -319,7 +318,7 @@ class Proxy(Transport):
         signature, site, device = area.head(group.local[0])
         agree = all(area.head(p)[0] == signature for p in group.local)
         round_ = ProxyRound(self, area, number, self._loaded.plan(area, signature, site, device) if agree else None)
-        heads = area.heads[list(group.local)].tobytes()
+        heads = area.copy_heads(group.local)
         # before others can find the round: at its end operands may be overwritten by results
         payloads: dict[int, list[Buffer]] = {
             host: [heads, *round_.eager(host)] if agree else [heads] for host in group.others
@@ -384,7 +383,7 @@ class Proxy(Transport):
     def _take_ready(self, link: Link, frame: Ready) -> None:
         """Another host is ready for a round, which may not have begun here, or be of a program that never runs here."""
         key, size = (frame.group, frame.round), link.connection.length
-        if size > HEAD_BYTES * control.MOST_DEVICES + EAGER_BYTES:
+        if size > HEAD.size * control.MOST_DEVICES + EAGER_BYTES:
             raise ClusterError(f"host {link.host} sent {size} bytes to say that it is ready")
         group = self._loaded.groups.get(frame.group)
         if group is not None:
@@ -399,7 +398,7 @@ class Proxy(Transport):
 
     @staticmethod
     def _check_ready(group: Group, host: int, length: int) -> None:
-        least = HEAD_BYTES * len(group.positions.get(host, ()))
+        least = HEAD.size * len(group.positions.get(host, ()))
         if not 0 < least <= length <= least + EAGER_BYTES:
             raise ClusterError(f"host {host} is ready for a group that it has no such part in")
 
@@ -408,9 +407,9 @@ class Proxy(Transport):
         group, area = round_.group, round_.area
         self._check_ready(group, host, len(payload))
         positions = group.positions[host]
-        heads = HEAD_BYTES * len(positions)
+        heads = HEAD.size * len(positions)
         area.has_come(positions)
-        area.heads[list(positions)] = np.frombuffer(payload, np.uint64, heads // 8).reshape(-1, 2)
+        area.paste_heads(positions, payload[:heads])
         mine = area.head(group.local[0])[0]
         if round_.plan is not None and all(area.head(p)[0] == mine for p in positions):
             round_.take_eager(host, payload[heads:])

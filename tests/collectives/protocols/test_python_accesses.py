@@ -23,6 +23,8 @@ WORDS = {
     if isinstance(value, Word)
 }
 VIEWS = ("words", "longs", "_words", "_longs")  # of the memory as u32 and u64
+BY_ADDRESS = {"string_at", "memmove", "from_address", "from_buffer", "frombuffer", "view", "rows_at"}
+BLOCK = "_base"  # the address of a control block
 
 
 def files() -> list[Path]:
@@ -37,8 +39,17 @@ def names(node: ast.AST) -> set[str]:
     return {part.attr if isinstance(part, ast.Attribute) else getattr(part, "id", "") for part in ast.walk(node)}
 
 
+def is_by_address(call: ast.Call) -> bool:
+    """Whether a call reads or views memory at a word's offset or in a control block, or as an array over a buffer."""
+    called = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    arguments = [*call.args, *(keyword.value for keyword in call.keywords)]
+    if called == "ndarray":
+        return len(call.args) > 2 or any(keyword.arg == "buffer" for keyword in call.keywords)
+    return called in BY_ADDRESS and bool(set().union(*map(names, arguments)) & (WORDS | {BLOCK}))
+
+
 def raw_accesses(text: str) -> list[int]:
-    """The lines of a file that index memory by a word's offset, or by the words of a control block."""
+    """The lines of a file that reach memory by a word's offset, or by the words of a control block."""
     found = []
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Subscript):
@@ -48,6 +59,8 @@ def raw_accesses(text: str) -> list[int]:
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "cast":
             kinds = [getattr(argument, "value", "") for argument in node.args]
             found += [node.lineno] * (kinds in (["I"], ["Q"]))
+        elif isinstance(node, ast.Call) and is_by_address(node):
+            found.append(node.lineno)
     return found
 
 
@@ -61,6 +74,15 @@ def raw_accesses(text: str) -> list[int]:
         ("block.load(control.H_ABORT)", False),
         ("rows[device]", False),
         ("memory.cast('B')", False),
+        ("ctypes.string_at(self._base + place, 16)", True),
+        ("ctypes.string_at(address + M_SITE, 4)", True),
+        ("view(base + permute_words.M_PAYLOAD, size)", True),
+        ("np.frombuffer(memory, np.uint64, 2, at + S_SIGNATURE)", True),
+        ("np.ndarray((2, 2), np.uint64, memory, at)", True),
+        ("np.ndarray((2, 2), buffer=memory)", True),
+        ("np.ndarray((2, 2), np.uint64)", False),
+        ("view(address + offset, size)", False),
+        ("block.payload(permute_words.M_PAYLOAD, size)", False),
     ],
 )
 def test_raw_accesses_are_found(line: str, is_raw: bool) -> None:

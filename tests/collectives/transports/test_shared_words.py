@@ -85,6 +85,23 @@ def test_a_row_of_words_is_written_at_once(words: SharedWords, called: list[str]
     assert words.load_at(AT + NEXT) == words.load_own(NEXT, AT) == 6
 
 
+def test_a_row_is_copied_and_pasted(words: SharedWords, called: list[str]) -> None:
+    row = packed(RELEASE, NEXT)
+    words.row(row, RELEASE, AT)(5, 6)
+    copied = words.copy(row, RELEASE, AT)
+    assert row.unpack(copied) == (5, 6)
+    words.paste(row, RELEASE, copied, 2 * AT)
+    assert called == []
+    assert (words.load(RELEASE, 2 * AT), words.load(NEXT, 2 * AT)) == (5, 6)
+    with pytest.raises(ValueError, match="different"):
+        words.paste(row, RELEASE, copied[1:], AT)
+
+
+def test_a_payload_is_written_in_place(words: SharedWords) -> None:
+    words.payload(NEXT, 3, AT)[:] = b"abc"
+    assert words.load(NEXT, AT) == int.from_bytes(b"abc\0", "little")
+
+
 @pytest.mark.parametrize("word", [MONOTONIC, RELEASE_LONG, FENCED, UPDATED], ids=lambda word: word.name)
 def test_a_word_that_publishes_is_not_written_plainly(word: Word, words: SharedWords) -> None:
     with pytest.raises(InternalError, match=rf"{word.name} is written with {word.order.value} order, not plainly"):
