@@ -7,7 +7,7 @@ Otherwise the order is chosen in two steps, computation by computation, called o
 1. The least memory. Of the text's order and a few others (program_order/orders.py) the one with the lowest peak
    (program_order/memory.py) is taken; another one than the text's only where that saves a share SAVED, since the text's
    has the better locality and is the one that the reader knows.
-2. The most overlap. Where the computation has asynchronous pairs, they are drawn apart (program_order/overlap.py), with
+2. The most overlap. Where the computation has asynchronous pairs, they are moved apart (program_order/overlap.py), with
    as many rounds in flight as memory allows: the peak may grow by a share PAID, or by PAID_BYTES. Where even one round
    would cost more, the order stays.
 
@@ -50,7 +50,7 @@ def schedule(module: Module, *, max_bytes: int = PAID_BYTES) -> Module:
 
 
 def overlapped(module: Module, *, max_bytes: int = PAID_BYTES) -> Module:
-    """The module with asynchronous pairs drawn apart, so that passes which join instructions leave something between.
+    """The module with asynchronous pairs moved apart, so that passes which join instructions leave something between.
 
     A scheduled module is returned as it is.  max_bytes: as for `schedule`.
     """
@@ -140,7 +140,7 @@ def with_overlap(
     work: Mapping[str, int],
     max_bytes: int,
 ) -> Order:
-    """The order with pairs drawn apart as far as its memory allows."""
+    """The order with pairs moved apart as far as its memory allows."""
     peak = memory.peak(order)
     allowed = peak + max(max_bytes, int(peak * PAID))
     for most in MOST_IN_FLIGHT:

@@ -1,2 +1,2 @@
-"""The order of one program: candidates, their memory, asynchronous pairs drawn apart. Entry:
+"""The order of one program: candidates, their memory, asynchronous pairs moved apart. Entry:
 scheduler/computation_order.py."""
