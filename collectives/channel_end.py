@@ -15,7 +15,8 @@ class End:
     """One send or recv of a program.
 
     pairs: (source, target) as written; None where none are.  bounds: one for each pair; None where every execution
-    transfers.  kept: its value stays where it is until the transfer is over (compiler/passes/keep_transfers.py).
+    transfers.  zero_copy: the operand or receive buffer stays allocated until the transfer is over
+    (compiler/passes/zero_copy_transfers.py).
     location: of the instruction; attributes: of its frontend attributes, where they are known.
     """
 

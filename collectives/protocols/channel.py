@@ -48,9 +48,7 @@ W_TAKEN = SLOT.u32(
     64, "taken", _TARGET, Order.RELEASE, "the value has arrived and the slot may be used again", futex=True
 )
 W_TAKEN_SLEEPERS = SLOT.u32(68, "taken sleepers", _SOURCE, Order.UPDATED, "about to sleep on `taken`")
-W_MOVED = SLOT.u32(
-    128, "moved", _MOVER, Order.RELEASE, "a message that was posted in place has been copied from there", futex=True
-)
+W_MOVED = SLOT.u32(128, "moved", _MOVER, Order.RELEASE, "a rendezvous message was copied", futex=True)
 W_MOVED_SLEEPERS = SLOT.u32(132, "moved sleepers", "the other side", Order.UPDATED, "about to sleep on `moved`")
 W_CLAIM = SLOT.u32(192, "claim", "source and target", Order.UPDATED, "exchanged; the finder of an older one copies")
 M_SIGNATURE = SLOT.u64(256, "signature", _SOURCE, Order.PLAIN, "of the value's type")

@@ -28,7 +28,6 @@ from distxla.compiler.passes.fuse_rows import FuseRows
 from distxla.compiler.passes.inline_async import InlineAsync
 from distxla.compiler.passes.inline_calls import InlineCalls
 from distxla.compiler.passes.join_spread_collectives import JoinSpreadCollectives
-from distxla.compiler.passes.keep_transfers import KeepTransfers
 from distxla.compiler.passes.one_thread import OneThread
 from distxla.compiler.passes.overlap import Overlap
 from distxla.compiler.passes.pad_dynamic_dimensions import PadDynamicDimensions
@@ -36,6 +35,7 @@ from distxla.compiler.passes.resolve_layouts import ResolveLayouts
 from distxla.compiler.passes.schedule import Schedule
 from distxla.compiler.passes.simplify import Simplify
 from distxla.compiler.passes.sorts_as_written import SortsAsWritten
+from distxla.compiler.passes.zero_copy_transfers import ZeroCopyTransfers
 from distxla.compiler.plan_memory import PlanMemory
 from distxla.compiler.step import Compilation, Step
 from distxla.compiler.verify.verifier import verify_module
@@ -71,7 +71,7 @@ STEPS: tuple[Step, ...] = (
     Fuse(),
     FuseRows(),
     DeadCode(),
-    KeepTransfers(),
+    ZeroCopyTransfers(),
     Schedule(),
     PlanMemory(),
 )

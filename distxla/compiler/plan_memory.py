@@ -18,7 +18,7 @@ from distxla.ops.support.run_time_sizes import has_dynamic_dimensions
 class PlanMemory(Step):
     """Plan the memory of a device and the steps of the program.
 
-    Requires: a scheduled module without calls, but those that are kept, and without dynamic dimensions.
+    Requires: a scheduled module without calls, but outlined ones, and without dynamic dimensions.
     """
 
     name: ClassVar[str] = "plan"

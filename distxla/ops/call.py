@@ -49,7 +49,7 @@ class Call(ExecutableOp):
         return run.call(self.to_apply, *operands)
 
 
-class KeptCall(Call):
+class OutlinedCall(Call):
     """A call whose computation is compiled once, as a function, since copies of it in the place of all its calls would
     be too much code (compiler/passes/inlining_budget.py)."""
 

@@ -53,7 +53,7 @@ def test_the_text_of_a_pipeline_says_all_of_it(drawn: list[Step]) -> None:
 
 
 def test_the_standard_text_has_no_parameters() -> None:
-    assert str(Pipeline()).endswith("overlap,fuse,fuse-rows,dead-code,keep-transfers,schedule,plan")
+    assert str(Pipeline()).endswith("overlap,fuse,fuse-rows,dead-code,zero-copy-transfers,schedule,plan")
     assert parse_pipeline(str(Pipeline())).steps == STEPS
 
 

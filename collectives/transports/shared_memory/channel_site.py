@@ -1,11 +1,12 @@
-"""Sends and recvs between devices: values that wait in messages, in place, or in a place of their own.
+"""Sends and recvs between devices: eager messages, rendezvous (zero-copy), bounce buffers.
 
 How a value travels. A value of up to EAGER_BYTES is in the message: the send copies it there, the recv-done from there.
-A larger one that is `zero_copy` (compiler/passes/keep_transfers.py) is posted as a rendezvous: the first of send-done
-and recv-done claims the message by compare-and-swap and copies the value, into the place that a kept recv has posted or
-the recv-done has. Where the recv has none (its context travels, or RING recvs before it are in flight), a send-done
-that is first copies into a bounce buffer of the pair. A send that is not zero-copy copies its value at once: into the
-recv's place if that is posted, otherwise into the bounce buffer.
+A larger one that is `zero_copy` (compiler/passes/zero_copy_transfers.py) is posted as a rendezvous: the first of
+send-done and recv-done claims the message by compare-and-swap and copies the value, into the receive buffer that a
+zero-copy recv has posted or into the result of the recv-done. Where no receive buffer is posted (the recv's context
+travels, or RING recvs before it are in flight), a send-done that is first copies into a bounce buffer of the pair. A
+send that is not zero-copy copies its value at once: into the receive buffer if one is posted, otherwise into the bounce
+buffer.
 
 Between hosts each side has the pair's state, and bounce buffers, on its own host. A value goes into the message or a
 bounce buffer; the proxies carry it, and the words that the other side waits for, across.
@@ -203,7 +204,7 @@ class _Routine(ABC):
         return self.builder.icmp_signed(">=", self.builder.sub(word, mark), i32(0))
 
     def wait(self, base: ir.Value, word: int, mark: ir.Value, peer: ir.Value, sleepers: int) -> None:
-        """Until the word has reached the mark; returns from the function if the wait was released."""
+        """Until the word has reached the mark; returns from the function if the wait was aborted."""
         atomics, builder = self.atomics, self.builder
         with atomics.forever() as over:
             seen = atomics.acquire(base, word)
@@ -297,7 +298,7 @@ class _Send(_Routine):
         if self.zero_copy:
             with builder.if_else(self.is_elsewhere(pair, state.C_TARGET), likely=False) as (apart, together):
                 with apart:
-                    self._stage(pair, slot, transfer)
+                    self._copy_to_bounce_buffer(pair, slot, transfer)
                 with together:
                     atomics.store(i32(state.RENDEZVOUS), slot, state.M_KIND)
                     for leaf in range(len(self.sizes)):
@@ -315,9 +316,9 @@ class _Send(_Routine):
                     there = self.elsewhere(pair, state.C_TARGET, atomics.at(slot, state.L_OFFSETS))
                     self.copy(there, self.own(self.sent))
             with later:
-                self._stage(pair, slot, transfer)
+                self._copy_to_bounce_buffer(pair, slot, transfer)
 
-    def _stage(self, pair: ir.Value, slot: ir.Value, transfer: ir.Value) -> None:
+    def _copy_to_bounce_buffer(self, pair: ir.Value, slot: ir.Value, transfer: ir.Value) -> None:
         self.atomics.store(i32(state.BOUNCE_BUFFER), slot, state.M_KIND)
         self.copy(self.packed(self.bounce_buffer(pair, transfer)), self.own(self.sent))
 
@@ -327,7 +328,7 @@ class _ZeroCopySend(_Send):
 
 
 class _SendDone(_Routine):
-    """Wait for the recv, and see to it that a value in place is copied."""
+    """Wait for the recv, and copy a rendezvous value if the recv side has not."""
 
     def emit(self) -> ir.Function:
         atomics, builder = self.atomics, self.builder

@@ -17,8 +17,9 @@ class InlineCalls(Pass):
     """Replace every instruction whose lowering is CALL by the instructions of its computation.
 
     Ensures: no CALL is left in a computation that is reached from the entry other than by the inlined ones; those that
-    would make too much code are KeptCall; names are unique in each computation; an inlined instruction keeps its name
-    where it is free.  Raises UnsupportedOpError where there would be too much code and calls can't be kept.
+    would make too much code are OutlinedCall; names are unique in each computation; an inlined instruction keeps its
+    name where it is free.
+    Raises UnsupportedOpError where there would be too much code and computations can't be outlined.
     """
 
     name: ClassVar[str] = "inline-calls"

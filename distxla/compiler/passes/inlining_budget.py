@@ -1,8 +1,8 @@
-"""Chooses calls that are not inlined, because the program would become too large.
+"""Chooses the computations that are outlined, compiled once as a function, because the program would become too large.
 
 f1 calls f0 twice, f2 calls f1 twice, … f30: a billion instructions from 3 kB of text. Up to COPIED instructions every
 call is replaced by its computation, which lets it fuse with the instructions around it. Beyond, computations that are
-large and called from several places are compiled once each. The same goes for bodies of loops and branches, which the
+large and called from several places are outlined. The same goes for bodies of loops and branches, which the
 planner copies.
 """
 
@@ -18,20 +18,20 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.names import Names
 from distxla.ir.op import Lowering
-from distxla.ops.call import KeptCall
+from distxla.ops.call import OutlinedCall
 from distxla.ops.parameter import Parameter
 
 COPIED = 100_000  # instructions up to which everything is inlined
 TIMES = 4  # or up to this multiple of the text's instructions, if that is more
 MOST = 4  # a program beyond this multiple of those is refused
-LEAST_KEPT = 16  # computations up to this many instructions are always inlined: a call costs as much
+LEAST_OUTLINED = 16  # computations up to this many instructions are always inlined: a call costs as much
 EXECUTED = (Lowering.CALL, Lowering.CONTROL)  # their computations are executed; those of others are applied to elements
 
 
 def within_budget(module: Module) -> Module:
-    """The module with KeptCall for calls that are not inlined; the same object if all can be inlined.
+    """The module with OutlinedCall for calls that are not inlined; the same object if all can be inlined.
 
-    Raises UnsupportedOpError, with a location, if the module is too large and the calls can't be kept: of computations
+    Raises UnsupportedOpError, with a location, if the module is too large and the computations can't be outlined: those
     that are applied to elements, or hold dynamic dimensions, transfers, or an async start or done.
     """
     copied = max(COPIED, TIMES * sum(len(computation.instructions) for computation in module.computations))
@@ -41,19 +41,19 @@ def within_budget(module: Module) -> Module:
     if sum(sizes[name] for name in {module.entry, *applied}) <= copied:
         return module
     share = _share(reached, copied)
-    kept = _chosen(module, reached, applied, share)
-    sizes = _sizes(module, kept)
-    if sum(sizes[name] for name in {module.entry, *kept, *applied}) > MOST * copied:
-        raise _too_much(module, reached, kept, share, MOST * copied)
-    return _with_kept_calls(module, kept)
+    outlined = _chosen(module, reached, applied, share)
+    sizes = _sizes(module, outlined)
+    if sum(sizes[name] for name in {module.entry, *outlined, *applied}) > MOST * copied:
+        raise _too_much(module, reached, outlined, share, MOST * copied)
+    return _with_outlined_calls(module, outlined)
 
 
-def _sizes(module: Module, kept: frozenset[str]) -> dict[str, int]:
-    """By computation its number of instructions after inlining all callees, except kept ones."""
+def _sizes(module: Module, outlined: frozenset[str]) -> dict[str, int]:
+    """By computation its number of instructions after inlining all callees, except outlined ones."""
     found: dict[str, int] = {}
     for computation in module.computations:  # called ones precede their callers
         found[computation.name] = len(computation.instructions) + sum(
-            found[name] for i in computation for name in i.op.called_computations if name not in kept
+            found[name] for i in computation for name in i.op.called_computations if name not in outlined
         )
     return found
 
@@ -65,7 +65,7 @@ def _applied(reached: Iterable[Computation]) -> set[str]:
 
 def _share(reached: tuple[Computation, ...], copied: int) -> int:
     """The number of instructions that each call may be replaced by."""
-    return max(LEAST_KEPT, copied // (2 * _times(reached).total()))
+    return max(LEAST_OUTLINED, copied // (2 * _times(reached).total()))
 
 
 def _times(reached: Iterable[Computation]) -> Counter[str]:
@@ -78,11 +78,11 @@ def _chosen(module: Module, reached: tuple[Computation, ...], applied: set[str],
     times = _times(reached)
     inside_of_elements = {c.name for c in module.reached(*applied)} if applied else set()
     sizes: dict[str, int] = {}
-    kept: set[str] = set()
+    outlined: set[str] = set()
     for computation in reached:
         name = computation.name
         sizes[name] = len(computation.instructions) + sum(
-            sizes[called] for i in computation for called in i.op.called_computations if called not in kept
+            sizes[called] for i in computation for called in i.op.called_computations if called not in outlined
         )
         if (
             times[name] > 1
@@ -90,12 +90,12 @@ def _chosen(module: Module, reached: tuple[Computation, ...], applied: set[str],
             and name not in inside_of_elements
             and _obstacle(module, name) is None
         ):
-            kept.add(name)
-    return frozenset(kept)
+            outlined.add(name)
+    return frozenset(outlined)
 
 
 def _obstacle(module: Module, name: str) -> str | None:
-    """Why calls of a computation can't be kept; None if they can."""
+    """Why a computation can't be outlined; None if it can."""
     for computation in module.reached(name):
         for instruction in computation:
             op = instruction.op
@@ -109,14 +109,14 @@ def _obstacle(module: Module, name: str) -> str | None:
 
 
 def _too_much(
-    module: Module, reached: tuple[Computation, ...], kept: frozenset[str], share: int, most: int
+    module: Module, reached: tuple[Computation, ...], outlined: frozenset[str], share: int, most: int
 ) -> UnsupportedOpError:
-    """The error, at a call of the smallest computation whose copies are too many and that can't be kept."""
-    sizes, times = _sizes(module, kept), _times(reached)
+    """The error, at a call of the smallest computation whose copies are too many and that can't be outlined."""
+    sizes, times = _sizes(module, outlined), _times(reached)
     for computation in reached:
         for instruction in computation:
             for name in instruction.op.called_computations:
-                if name in kept or times[name] < 2 or sizes[name] <= share:
+                if name in outlined or times[name] < 2 or sizes[name] <= share:
                     continue
                 why = _obstacle(module, name) or "it is applied to elements"
                 total = sizes[module.entry]
@@ -135,15 +135,18 @@ def _about(count: int) -> str:
     return str(count) if count < 10**9 else f"about 10^{len(str(count)) - 1}"
 
 
-def _with_kept_calls(module: Module, kept: frozenset[str]) -> Module:
-    """Calls of these computations kept; a loop or a branch that runs one gets a computation that calls it."""
+def _with_outlined_calls(module: Module, outlined: frozenset[str]) -> Module:
+    """The module with calls of these computations outlined.
+
+    A loop or a branch that runs one gets a computation that calls it.
+    """
     names = Names(module.by_name)
     controls = [i.op for c in module.computations for i in c if i.op.lowering is Lowering.CONTROL]
-    wrapped = {name for op in controls for name in op.called_computations if name in kept}
+    wrapped = {name for op in controls for name in op.called_computations if name in outlined}
     wrappers: dict[str, Computation] = {}
     computations: list[Computation] = []
     for computation in module.computations:
-        changed = tuple(_kept(i, kept, wrappers) for i in computation)
+        changed = tuple(_outlined(i, outlined, wrappers) for i in computation)
         if any(a is not b for a, b in zip(changed, computation.instructions, strict=True)):
             thread, span = computation.execution_thread, computation.span
             computation = Computation(computation.name, changed, computation.root, thread, span)
@@ -153,13 +156,15 @@ def _with_kept_calls(module: Module, kept: frozenset[str]) -> Module:
     return module.replace(computations=tuple(computations))
 
 
-def _kept(instruction: Instruction, kept: frozenset[str], wrappers: dict[str, Computation]) -> Instruction:
+def _outlined(instruction: Instruction, outlined: frozenset[str], wrappers: dict[str, Computation]) -> Instruction:
     op = instruction.op
-    if not any(name in kept for name in op.called_computations):
+    if not any(name in outlined for name in op.called_computations):
         return instruction
     if op.lowering is Lowering.CALL:
-        return instruction.replace(op=KeptCall(to_apply=op.called_computations[0]))
-    return instruction.replace(op=op.rename_computations(lambda name: wrappers[name].name if name in kept else name))
+        return instruction.replace(op=OutlinedCall(to_apply=op.called_computations[0]))
+    return instruction.replace(
+        op=op.rename_computations(lambda name: wrappers[name].name if name in outlined else name)
+    )
 
 
 def _wrapper(computation: Computation, names: Names) -> Computation:
@@ -172,7 +177,7 @@ def _wrapper(computation: Computation, names: Names) -> Computation:
     call = Instruction(
         inside.fresh(f"{computation.name}.call"),
         root.shape,
-        KeptCall(to_apply=computation.name),
+        OutlinedCall(to_apply=computation.name),
         tuple(p.name for p in parameters),
         metadata=root.metadata,
         span=root.span,

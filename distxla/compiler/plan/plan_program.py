@@ -1,9 +1,9 @@
-"""Plans a program: first the computations that several calls share, then the entry, which may call them."""
+"""Plans a program: first the outlined computations, then the entry, which may call them."""
 
 from __future__ import annotations
 
 from distxla.compiler.plan.buffers import MemoryRegion, Plan, place, place_routines, place_shared
-from distxla.compiler.plan.kept_calls import kept_computations, plan_routine
+from distxla.compiler.plan.outlined_calls import outlined_computations, plan_routine
 from distxla.compiler.plan.planner import Planner
 from distxla.ir.module import Module
 
@@ -17,7 +17,7 @@ def plan(module: Module, *, replicas: int = 0, partitions: int = 0) -> Plan:
     value the text leaves out; both name its place.
     """
     planner = Planner(module, replicas, partitions)
-    for name in kept_computations(module):  # called ones first
+    for name in outlined_computations(module):  # called ones first
         planner.program.numbers[name] = len(planner.program.routines)
         planner.program.routines.append(plan_routine(Planner(module, program=planner.program), module[name]))
     steps = planner.entry()

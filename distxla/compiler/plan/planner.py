@@ -27,7 +27,7 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.literal import Literal
 from distxla.ir.module import Module
 from distxla.ir.op import NO_MEMORY, Lowering, RuleViolation
-from distxla.ops.call import KeptCall
+from distxla.ops.call import OutlinedCall
 from distxla.ops.constant import Constant
 from distxla.ops.control_flow import Conditional, While
 from distxla.ops.support.collective import GroupedCollective
@@ -337,7 +337,7 @@ class Planner:
             self.loop(frame, position, instruction, op)
         elif isinstance(op, Conditional):
             self.branch(frame, position, instruction, op)
-        elif isinstance(op, KeptCall):
+        elif isinstance(op, OutlinedCall):
             self.invoke(frame, position, instruction, op)
         elif op.lowering in (Lowering.COMMUNICATION, Lowering.HOST):
             self.communicate(frame, position, instruction, operands)
@@ -430,7 +430,7 @@ class Planner:
         by_predicate = frame.computation[instruction.operands[0]].shape.dtype.kind == "pred"
         frame.steps.append(Branch(instruction, selector[0], by_predicate, tuple(branches)))
 
-    def invoke(self, frame: _Frame, position: int, instruction: Instruction, op: KeptCall) -> None:
+    def invoke(self, frame: _Frame, position: int, instruction: Instruction, op: OutlinedCall) -> None:
         """Copy the arguments to where the routine takes them, and its results to where they are wanted."""
         number = self.program.numbers[op.to_apply]  # those that are called were planned before
         routine = self.program.routines[number]

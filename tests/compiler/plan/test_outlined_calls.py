@@ -1,4 +1,4 @@
-"""Calls that stay calls have the results of inlined ones: in loops, branches, with collectives, tuples."""
+"""Outlined calls have the results of inlined ones: in loops, branches, with collectives, tuples."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from distxla.compiler.plan.plan_program import plan
 from distxla.compiler.stages import emit
 from distxla.compiler.verify.verifier import verify_module
 from distxla.errors import UnsupportedOpError
-from distxla.ops.call import KeptCall
+from distxla.ops.call import OutlinedCall
 from distxla.reference.lockstep import run_reference
 from distxla.text.parser import parse_module
 from tests.compiler.runner import run_devices
@@ -154,20 +154,20 @@ PROGRAMS = {
 
 @pytest.fixture
 def small_budget(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every computation that is called twice stays a call."""
+    """Every computation that is called twice is outlined."""
     monkeypatch.setattr(inlining_budget, "COPIED", 1)
-    monkeypatch.setattr(inlining_budget, "LEAST_KEPT", 1)
+    monkeypatch.setattr(inlining_budget, "LEAST_OUTLINED", 1)
     monkeypatch.setattr(inlining_budget, "TIMES", 0)
     monkeypatch.setattr(inlining_budget, "MOST", 10_000)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_kept_calls_give_the_same(name: str, small_budget: None) -> None:
+def test_outlined_calls_give_the_same(name: str, small_budget: None) -> None:
     text, replicas = PROGRAMS[name]
     module = parse_module(text)
-    kept = within_budget(module)
-    assert any(isinstance(i.op, KeptCall) for c in kept.computations for i in c)
-    verify_module(kept)
+    outlined = within_budget(module)
+    assert any(isinstance(i.op, OutlinedCall) for c in outlined.computations for i in c)
+    verify_module(outlined)
     program = compile_module(module, replicas=replicas, partitions=1)
     random = np.random.default_rng(0)
     rows = [

@@ -1,4 +1,4 @@
-"""Plans each computation that several calls share once: a part of the arena, and steps over it."""
+"""Plans once each computation that is compiled as a function: its part of the arena and its steps."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ from distxla.compiler.plan.buffers import TOKEN, Buffer, Routine, place
 from distxla.compiler.plan.planner import Planner
 from distxla.ir.computation import Computation
 from distxla.ir.module import Module
-from distxla.ops.call import KeptCall
+from distxla.ops.call import OutlinedCall
 
 
-def kept_computations(module: Module) -> list[str]:
-    """The computations of KeptCalls, in the order of the text: callees before callers."""
-    kept = {i.op.to_apply for computation in module.computations for i in computation if isinstance(i.op, KeptCall)}
-    return [computation.name for computation in module.computations if computation.name in kept]
+def outlined_computations(module: Module) -> list[str]:
+    """The computations that OutlinedCalls call, in the order of the text: callees before callers."""
+    outlined = {
+        i.op.to_apply for computation in module.computations for i in computation if isinstance(i.op, OutlinedCall)
+    }
+    return [computation.name for computation in module.computations if computation.name in outlined]
 
 
 def plan_routine(planner: Planner, computation: Computation) -> Routine:
@@ -45,4 +47,4 @@ def plan_routine(planner: Planner, computation: Computation) -> Routine:
     )
 
 
-__all__ = ["kept_computations", "plan_routine"]
+__all__ = ["outlined_computations", "plan_routine"]

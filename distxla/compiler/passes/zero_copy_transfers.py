@@ -1,4 +1,7 @@
-"""Large transfers whose context stays at hand need no copy of their own: both sides keep their memory till the end."""
+"""Makes large sends and recvs zero-copy where their done is in the same computation.
+
+The operand and the receive buffer stay allocated until then.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +18,14 @@ from distxla.ops.channel import Recv, RecvDone, Send, SendDone, ZeroCopyRecv, Ze
 
 
 @dataclass(frozen=True)
-class KeepTransfers(Pass):
+class ZeroCopyTransfers(Pass):
     """Marks sends and recvs whose one user is their done, in the same computation.
 
-    Until then the send's operand and the recv's place are alive, and the side that comes second copies from the one
-    into the other. A context that travels through tuples and loops changes its memory, so its value waits elsewhere.
+    Until the done the send's operand and the receive buffer are live, and the side that arrives second copies from one
+    to the other. A context that travels through tuples and loops does not keep them: its value gets a bounce buffer.
     """
 
-    name: ClassVar[str] = "keep-transfers"
+    name: ClassVar[str] = "zero-copy-transfers"
 
     def run(self, module: Module) -> Module:
         computations = tuple(map(_marked, module.computations))
