@@ -3,7 +3,7 @@
 An event is one execution of a communicating instruction (a site), from its begin to its end, with the wait in between;
 where a trace is taken also one of a step that computes. The device writes it into its record (R_EVENT), and copies it
 from there when the next one begins; so the last one is in the record. One without an end is one that it is still in, or
-was in when its wait was released or the round failed; such a one is never copied.
+was in when its wait was aborted or the round failed; such a one is never copied.
 
 Times are readings of the cycle counter, which all cores of a host have in common. The record has two
 moments in both that counter and CLOCK_MONOTONIC (R_CLOCK), from which reading makes nanoseconds.

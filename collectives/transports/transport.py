@@ -50,10 +50,10 @@ class Transport(Protocol):
         """
 
     def reset(self, restart: Restart) -> None:
-        """Restart, when no device of the host runs. ClusterError where something of the failed call stays."""
+        """Restart, when no device of the host runs. ClusterError if threads of the failed call remain."""
 
     def waits(self) -> list[str]:
-        """A line for each long wait that no record of a device tells."""
+        """One line for each long wait that no device record shows."""
 
     def close(self) -> None:
         """End all threads and connections. Twice is fine."""

@@ -171,7 +171,7 @@ class Reductions(Indexing, Comparisons):
         return self._computation(computation, [*scalars, *scalars], "computation")
 
     def _less_than(self, scalars: Sequence[Shape]) -> Module:
-        """Whether the first of the first two comes before the second, which every type but the complex ones can say."""
+        """Compares parameters 0 and 1 by LT in total order; complex types have none."""
         element: ElementType = scalars[0].dtype
         if element.is_complex:
             raise broken_rule(f"sort.comparator: {element} has no order; a comparator is needed", "operands")

@@ -79,7 +79,7 @@ STEPS: tuple[Step, ...] = (
 order of execution, and to its plan."""
 
 _TOKEN = re.compile(r"\s*([^\s,{}=]+|[,{}=]|$)")
-_LIVE = DeadCode()  # a context that a pass has passed on may still be in a tuple without readers
+_LIVE = DeadCode()  # a rewritten context may still be an operand of a dead tuple
 _by_name = {step.name: type(step) for step in STEPS}
 
 Observer = Callable[[Step, Compilation], None]

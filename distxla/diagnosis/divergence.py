@@ -41,11 +41,11 @@ def divergences(
     found: list[Divergence] = []
     for ones, others in grouped.values():
         (one, *also), (other, *other_also) = ones, others
-        parted = divergence(devices[one], devices[other])
+        first = divergence(devices[one], devices[other])
         if len(found) == MOST_DIVERGENCES:
             break
-        if parted is not None:
-            found.append(replace(parted, also=tuple(also), other_also=tuple(other_also)))
+        if first is not None:
+            found.append(replace(first, also=tuple(also), other_also=tuple(other_also)))
     return tuple(found)
 
 
@@ -55,7 +55,10 @@ def _history(device: DeviceState) -> tuple[object, ...]:
 
 
 def divergence(one: DeviceState, other: DeviceState) -> Divergence | None:
-    """Where the histories of two devices part; None where they have nothing in common to begin with, or are equal."""
+    """Where the histories of two devices first differ.
+
+    None if they are equal, if one is empty, or if they are of different programs and have no event in common.
+    """
     mine, theirs = ([*map(_key, device.events)] for device in (one, other))
     if not mine or not theirs:
         return None

@@ -192,7 +192,7 @@ class Row:
     domain: tuple[ElementType, ...]
     function: Callable[[Array, ElementType], Any]
     result_type: Callable[[ElementType], ElementType] = _same
-    family: type[ElementwiseUnary] = ElementwiseUnary
+    base_class: type[ElementwiseUnary] = ElementwiseUnary
     is_expensive: bool = False
 
 
@@ -200,7 +200,7 @@ def _transcendental(
     opcode: str, summary: str, function: Callable[..., Any], domain: tuple[ElementType, ...] = FLOATS + COMPLEXES
 ) -> Row:
     form = (lambda x, _: function(x)) if isinstance(function, np.ufunc) else function
-    return Row(opcode, summary, domain, form, family=Transcendental, is_expensive=opcode not in ("sqrt", "rsqrt"))
+    return Row(opcode, summary, domain, form, base_class=Transcendental, is_expensive=opcode not in ("sqrt", "rsqrt"))
 
 
 ROWS: tuple[Row, ...] = (
@@ -277,7 +277,7 @@ def _declare(row: Row) -> type[Op]:
         "result_type": staticmethod(row.result_type),
         "function": staticmethod(row.function),
     }
-    return register(type(name, (row.family,), body))
+    return register(type(name, (row.base_class,), body))
 
 
 # Bound to their names in this module, where pickle looks for them.

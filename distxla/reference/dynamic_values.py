@@ -1,5 +1,7 @@
-"""Which dimensions of the arrays at hand are dynamic: where an array fills its bounds, its dimension sizes don't
-tell."""
+"""Remembers which dimensions of the reference's arrays are dynamic.
+
+An array as large as its bounds does not show it.
+"""
 
 from __future__ import annotations
 
@@ -51,10 +53,10 @@ class DynamicValues:
         return array
 
 
-def has_dimension_sizes_of_its_own(value: Any, shape: Shape) -> bool:
+def is_smaller_than_stated(value: Any, shape: Shape) -> bool:
     """Whether an array of the value has fewer elements than its shape states."""
     if isinstance(value, Pending):
         return False
     if shape.elements is not None:
-        return any(has_dimension_sizes_of_its_own(v, s) for v, s in zip(value, shape.elements, strict=True))
+        return any(is_smaller_than_stated(v, s) for v, s in zip(value, shape.elements, strict=True))
     return shape.is_array and value.shape != static_shape(shape).dims

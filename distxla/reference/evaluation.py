@@ -1,6 +1,6 @@
 """One device's evaluation of a computation in NumPy, instruction by instruction: `ops.support.evaluation`.
 
-Transfers between devices, rounds of collectives and the end of a run are asked of a `World`.
+Transfers between devices, rounds of collectives and the end of a run go through `Peers`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from distxla.ops.support.collective_start_done import single_collective
 from distxla.ops.support.executable import CollectiveOp, executable
 from distxla.ops.support.run_time_sizes import fitted, has_dynamic_dimensions, nothing_received
 from distxla.reference.channels import Channels
-from distxla.reference.dynamic_values import DynamicValues, has_dimension_sizes_of_its_own
+from distxla.reference.dynamic_values import DynamicValues, is_smaller_than_stated
 from distxla.reference.streams import ItemWait, Streams
 from distxla.reference.value_leaves import actual_shape, checked
 from distxla.reference.waits import Pending, Settled, Wait
@@ -106,7 +106,7 @@ class InstructionEvaluation:
     def shape(self) -> Shape:
         stated = self.instruction.shape
         pairs = tuple(zip(self.operands, self.operand_shapes))
-        if not any(has_dimension_sizes_of_its_own(value, shape) for value, shape in pairs):
+        if not any(is_smaller_than_stated(value, shape) for value, shape in pairs):
             return static_shape(stated) if stated.is_dynamic else stated
         actual = tuple(actual_shape(value, shape) for value, shape in pairs)
         op = self.instruction.op

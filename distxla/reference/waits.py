@@ -96,12 +96,14 @@ class Settled(Pending):
 
 @dataclass
 class Round:
-    """One execution of a collective by a group. number: from 1.  comers: members that have arrived, and operands.
-    answers: once all have."""
+    """One execution of a collective by a group. number: from 1.
+
+    arrived: by member that has, its instruction and operands.  answers: once all have.
+    """
 
     members: tuple[int, ...]
     number: int = 1
-    comers: dict[int, tuple[Execution, tuple[Any, ...]]] = field(default_factory=dict)
+    arrived: dict[int, tuple[Execution, tuple[Any, ...]]] = field(default_factory=dict)
     answers: dict[int, Any] | None = None
 
     def come(self, run: Execution, operands: tuple[Any, ...]) -> None:
@@ -109,11 +111,11 @@ class Round:
 
         CollectiveMismatchError where its instruction differs from the first one's.
         """
-        self.comers[run.device.id] = (run, operands)
-        check_same(next(iter(self.comers.values()))[0], run, round_called(self.members))
-        if len(self.comers) < len(self.members):
+        self.arrived[run.device.id] = (run, operands)
+        check_same(next(iter(self.arrived.values()))[0], run, round_called(self.members))
+        if len(self.arrived) < len(self.members):
             return
-        ordered = [self.comers[member] for member in self.members]
+        ordered = [self.arrived[member] for member in self.members]
         runs = [run for run, _ in ordered]
         op = cast(CollectiveOp, run.instruction.op)
         found = op.evaluate_group(self.members, [operands for _, operands in ordered], runs[0])
@@ -133,12 +135,12 @@ class PendingRound(Pending):
     @property
     def came(self) -> Execution:
         """The instruction in which the device reached the round."""
-        return self.round.comers[self.device][0]
+        return self.round.arrived[self.device][0]
 
     @property
     def missing(self) -> list[int]:
         """The members that have not arrived."""
-        return [member for member in self.round.members if member not in self.round.comers]
+        return [member for member in self.round.members if member not in self.round.arrived]
 
     @property
     def others(self) -> tuple[int, ...]:
@@ -166,7 +168,7 @@ class Rounds:
         """Raises CollectiveMismatchError where another member reached the round with another instruction; `wanted` is
         then the round that the device has reached."""
         waiting, device = self._open[members], run.device.id
-        found = next((r for r in waiting if device not in r.comers), None)
+        found = next((r for r in waiting if device not in r.arrived), None)
         if found is None:
             self._begun[members] += 1
             found = Round(members, self._begun[members])

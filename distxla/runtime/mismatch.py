@@ -27,7 +27,9 @@ def mismatch(
     modules: Mapping[int, Module],
     found: Mapping[int, DeviceState],
 ) -> CollectiveMismatchError:
-    """The instructions of two members, as one of `devices` found; of members with the same instruction, the first.
+    """The error for two members with different instructions, as the one of `devices` that found it recorded.
+
+    Of several members with equal instructions the lowest is named.
 
     modules: by number, where they are known.  found: the state of all devices when the call failed.
     """
@@ -42,8 +44,8 @@ def mismatch(
         what = _called(records, (device, mine), (other, theirs), programs, modules)
         one, two = sorted(((device, mine), (other, theirs)), key=_device)
         if device in found and found[device].group and mine.facets != theirs.facets:
-            comers = _comers(records, found, found[device], programs) | {device: mine, other: theirs}
-            one, two = sorted((_first(comers, mine), _first(comers, theirs)), key=_device)
+            arrived = _arrived(records, found, found[device], programs) | {device: mine, other: theirs}
+            one, two = sorted((_first(arrived, mine), _first(arrived, theirs)), key=_device)
         known = [(number, site_text(site)) for number, site in (one, two)]
         text = mismatch_of(what, known[0], known[1], differences(one[1].facets, two[1].facets))
         error = CollectiveMismatchError(text, one[1].location)
@@ -52,7 +54,7 @@ def mismatch(
     return CollectiveMismatchError("members reached a round with different instructions")
 
 
-def _comers(
+def _arrived(
     records: Records,
     found: Mapping[int, DeviceState],
     device: DeviceState,
@@ -71,9 +73,9 @@ def _comers(
     return sites
 
 
-def _first(comers: Mapping[int, Site], like: Site) -> _Known:
+def _first(arrived: Mapping[int, Site], like: Site) -> _Known:
     """The first member with the same instruction as this."""
-    return min(((device, site) for device, site in comers.items() if site.facets == like.facets), key=_device)
+    return min(((device, site) for device, site in arrived.items() if site.facets == like.facets), key=_device)
 
 
 def _device(known: _Known) -> int:

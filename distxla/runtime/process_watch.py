@@ -1,4 +1,4 @@
-"""Notices that a replica's process has ended, and says which device waits for which."""
+"""Watches the replicas' processes, and names the step or site in which one has ended."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from distxla.compiler.artifact import CompiledProgram
 from distxla.errors import OutOfMemoryError
 from distxla.machine.segments import open_descriptor
 from distxla.targets.registry import load_image
-from distxla.targets.target import LoadedImage, Report
+from distxla.targets.target import KernelErrorHandler, LoadedImage
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def load_shared(
     program: CompiledProgram,
     source: ImageSource,
     resolve: Callable[[str], int] | None = None,
-    report: Report | None = None,
+    report: KernelErrorHandler | None = None,
 ) -> LoadedImage:
     """Map the image that a process of this host holds; see `load_image`. ClusterError where it can't be opened."""
     descriptor = open_descriptor(source.owner, source.descriptor, source.size)

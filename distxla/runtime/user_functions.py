@@ -1,4 +1,4 @@
-"""The user's own custom-calls on their way to the replicas, and in a replica.
+"""Packs registered custom-call functions for the replicas, and loads and calls them there.
 
 Python callables travel as cloudpickle's bytes in an argument of an actor's method, C functions as a library's path and
 a symbol. A replica imports the modules that a callable needs from where the driver would.

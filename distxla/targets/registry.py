@@ -17,7 +17,7 @@ from distxla.errors import ArgumentError, CompileError
 
 if TYPE_CHECKING:
     from distxla.compiler.artifact import CompiledProgram
-    from distxla.targets.target import Atomics, Host, LoadedImage, Report, Target
+    from distxla.targets.target import Atomics, Host, KernelErrorHandler, LoadedImage, Target
 
 
 @cache
@@ -71,7 +71,7 @@ def load_image(
     program: CompiledProgram,
     resolve: Callable[[str], int] | None = None,
     file: tuple[int, int] | None = None,
-    report: Report | None = None,
+    report: KernelErrorHandler | None = None,
 ) -> LoadedImage:
     """Make a program of any target ready to run in this process; see `targets.target.Loader`."""
     return target_named(program.target).loader.load_image(program, resolve, file, report)

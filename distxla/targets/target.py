@@ -35,7 +35,7 @@ class Target(Protocol):
     def host(self) -> Host: ...
 
 
-Report = Callable[[str, str], None]  # why a kernel failed, and its frames
+KernelErrorHandler = Callable[[str, str], None]  # why a kernel failed, and its frames
 
 
 class LoadedImage(Protocol):
@@ -58,7 +58,7 @@ class Loader(Protocol):
         program: CompiledProgram,
         resolve: Callable[[str], int] | None = None,
         file: tuple[int, int] | None = None,
-        report: Report | None = None,
+        report: KernelErrorHandler | None = None,
     ) -> LoadedImage:
         """Map the program's image and make it ready to run.
 
@@ -119,4 +119,4 @@ class Host(Protocol):
         """The processor features that compiled code may use; a machine that has all of them can run it."""
 
 
-__all__ = ["Atomics", "Host", "LoadedImage", "Loader", "Report", "Target"]
+__all__ = ["Atomics", "Host", "KernelErrorHandler", "LoadedImage", "Loader", "Target"]

@@ -1,4 +1,4 @@
-"""One reader and one writer for every kind of attribute of an op (`distxla.ops.support.attribute.KINDS`)."""
+"""One reader and one writer for every kind of attribute of an op (`distxla.ir.attribute.KINDS`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Declarations of frames: kind, typed fields, payload. As the shared words of collectives/protocols, each once.
+"""Declarations of frames: kind, typed fields, payload. Each once, like the shared words of collectives/protocols.
 
     @frame(2, payload="a piece of an operand")
     class Region(Frame):

@@ -50,8 +50,8 @@ class Reversal:
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of following an order. ways_out: reversals of which a better order has at least one; None if nothing
-    is known of better ones.  cost: events that were followed."""
+    """The result of following an order. reversals: a better order has at least one of them; None if nothing is known of
+    better ones.  cost: events that were followed."""
 
     standing: Standing
     reversals: tuple[Reversal, ...] | None

@@ -183,7 +183,7 @@ class Overlap:
                     pending.append(k)
 
     def _enable(self, number: int) -> bool:
-        """All that must come before is satisfied. Whether the instruction is, too, by that."""
+        """Mark as ready; returns whether that also satisfies its users, as for those in `_late`."""
         self._satisfied[number] = True
         if not self._late[number]:
             heapq.heappush(self._coming, (self._available[number], self._rank[number], number))

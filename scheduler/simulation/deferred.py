@@ -144,9 +144,10 @@ class Element(Deferred):
 
 
 class Cases(Deferred):
-    """A value that devices have from different places; `decision`: which one is known at run time only.
+    """A value that devices have from different places.
 
-    lost: the cause where contexts of transfers can't be followed.
+    cause: the instruction that chooses.  decided: the unknown value that decides; None where the case of every device
+    is known.
     """
 
     def __init__(

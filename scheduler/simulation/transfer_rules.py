@@ -52,8 +52,8 @@ def _notes(module: Module, computation: Computation) -> Iterator[str]:
         elif open_ and instruction.op.is_collective:
             where = module.locate(instruction)
             shown = f"{instruction.name} ({where})" if where else instruction.name
-            half = "recv" if open_[0].sends else "send"
-            yield from note("between", shown, f"it stands between {open_[0]} and its {half}")
+            counterpart = "recv" if open_[0].sends else "send"
+            yield from note("between", shown, f"it stands between {open_[0]} and its {counterpart}")
     if open_:
         yield from note("dangling", open_[0], f"its {'recv' if open_[0].sends else 'send'} is not in this computation")
 

@@ -144,7 +144,7 @@ class World:
         )
 
     def run(self, calls: Sequence[Callable[[], int]], seconds: float = 20) -> list[int | None]:
-        """Run one callable a device, each in its thread; waits that last are released after `seconds` (None: stuck)."""
+        """Run one callable a device, each in its thread; waits that last are aborted after `seconds` (None: stuck)."""
         results: list[int | None] = [None] * len(calls)
 
         def body(i: int) -> None:

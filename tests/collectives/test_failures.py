@@ -1,4 +1,4 @@
-"""Native collectives that can't end well: other instructions in a round, waits that are released, wrong shapes."""
+"""Native collectives that can't end well: other instructions in a round, waits that are aborted, wrong shapes."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def send(p: Process, r: int, value: Value) -> None:
             p.data("payload", "operand")
     elif value.zero_copy:
         with p.when("target is elsewhere", "!=", 0):
-            _stage(p)
+            _copy_to_bounce_buffer(p)
         with p.otherwise():
             p.store(words.M_KIND, words.RENDEZVOUS)
             p.store(words.M_OFFSETS, r + 1)
@@ -84,10 +84,10 @@ def _copy_at_once(p: Process, r: int) -> None:
             p.read("operand", "operand")
             p.data("result", "operand")
     with p.otherwise():
-        _stage(p)
+        _copy_to_bounce_buffer(p)
 
 
-def _stage(p: Process) -> None:
+def _copy_to_bounce_buffer(p: Process) -> None:
     p.store(words.M_KIND, words.BOUNCE_BUFFER)
     with p.routine("copy"):
         p.read("operand", "operand")

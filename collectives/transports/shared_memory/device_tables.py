@@ -31,7 +31,7 @@ def constant(llvm_module: ir.Module, name: str, kind: ir.IntType, values: Sequen
 
 
 def ticket(atomics: AtomicsBuilder, context: ir.Value, table: ir.Value, result: Shape) -> ir.Value:
-    """The place behind those of `result` in a table of buffers: where the halves of a round keep its number."""
+    """The place behind those of `result` in a table of buffers: where an async start stores its round number."""
     memory = atomics.device_memory(context, atomics.context_field(context, "device"))
     return atomics.at(memory, atomics.load(I64, table, 8 * sum(1 for _ in result.leaves())))
 

@@ -1,11 +1,10 @@
 """Rounds of a group: members post their buffers, the last one to arrive starts the work, and each waits for its end.
 
-Operands are read and results written in place; nothing is copied into shared memory. A round has two halves: to begin
-it (post, arrive) never waits for others, to end it does. A synchronous collective is both, a start is the first, its
-done the second. Members count the rounds that they begin; round r of all of them is one round, in area r % ROUNDS of
-the state, so up to ROUNDS rounds may be in flight, and be ended in any order. A member that begins one more ends its
-own oldest first, whose done then finds it over: an area is posted to again only when all members have left the round
-that used it before.
+Operands are read and results written where they are; nothing is copied into shared memory. A round has an async start
+and a done: the start (post, arrive) never waits for others, the done does. A synchronous collective is both.
+Members count the rounds that they begin; round r of all of them is one round, in area r % ROUNDS of the state, so up
+to ROUNDS rounds may be in flight, and be ended in any order. A member that begins one more ends its own oldest first,
+whose done then finds it over: an area is posted to again only when all members have left the round that used it before.
 
 The phase word of an area holds the state of its g-th round. 2g: it gathers. The last arriver (whose increment
 completes `arrived`) is alone between its arrival and its store of the next phase, since no member can arrive again

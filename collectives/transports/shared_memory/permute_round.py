@@ -1,9 +1,9 @@
 """Rounds of a permute: every device sends to one device and waits only for the one that sends to it.
 
 A pair has a ring of messages. The source may be RING messages ahead of its target and waits only when the ring is full.
-A round has two halves. To begin it the device sends, and posts where it wants to receive; to end it, it waits for the
-message, and until its own operand may be overwritten. A synchronous permute is both, a start is the first, its done the
-second. A device counts the rounds that it begins; round r is message r of both its pairs, in slot r % RING, so rounds
+A round has an async start and a done. The start sends, and posts where the device wants to receive; the done waits for
+the message, and until the device's own operand may be overwritten. A synchronous permute is both.
+A device counts the rounds that it begins; round r is message r of both its pairs, in slot r % RING, so rounds
 may be ended in any order. A device that begins one more than RING ends its own oldest first, whose done then finds it
 over.
 

@@ -167,10 +167,10 @@ def _integer_binary(emit: ScalarCode, opcode: str, a: ScalarValue, b: ScalarValu
     }.get(opcode)
     if simple is not None:
         return ScalarValue(kind, simple(a.llvm, b.llvm))
-    family = _INTEGER_BINARY.get(opcode)
-    if family is None:
+    emit_integer = _INTEGER_BINARY.get(opcode)
+    if emit_integer is None:
         raise InternalError(f"no binary {opcode} of {kind}")
-    return ScalarValue(kind, family(kind, x, y).value)
+    return ScalarValue(kind, emit_integer(kind, x, y).value)
 
 
 def _extreme(larger: bool) -> Callable[[ElementType, ScalarExpr, ScalarExpr], ScalarExpr]:

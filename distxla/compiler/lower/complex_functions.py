@@ -247,14 +247,14 @@ def atanh(x: Pair) -> Pair:
     return real, (b.is_nan() & known).select(b, imag)
 
 
-def _turned(function: Callable[[Pair], Pair]) -> Callable[[Pair], Pair]:
-    """f(x) = -i g(i x)."""
+def _times_i(function: Callable[[Pair], Pair]) -> Callable[[Pair], Pair]:
+    """x -> -i f(i x)."""
 
-    def turned(x: Pair) -> Pair:
+    def rotated(x: Pair) -> Pair:
         real, imag = function((-x[1], x[0]))
         return imag, -real
 
-    return turned
+    return rotated
 
 
 UNARY: dict[str, Callable[[Pair], Pair]] = {
@@ -269,12 +269,12 @@ UNARY: dict[str, Callable[[Pair], Pair]] = {
     "sinh": sinh,
     "cosh": cosh,
     "tanh": tanh,
-    "sine": _turned(sinh),
+    "sine": _times_i(sinh),
     "cosine": lambda x: cosh((-x[1], x[0])),
-    "tan": _turned(tanh),
+    "tan": _times_i(tanh),
     "asin": asin,
     "acos": acos,
-    "asinh": _turned(asin),
+    "asinh": _times_i(asin),
     "acosh": acosh,
     "atanh": atanh,
 }

@@ -8,19 +8,19 @@ Pair = tuple[ScalarExpr, ScalarExpr]
 
 
 def two_sum(a: ScalarExpr, b: ScalarExpr) -> Pair:
-    """a + b, whichever is larger."""
+    """a + b and its error, for any order of magnitude (Knuth)."""
     total = a + b
     of_b = total - a
     return total, (a - (total - of_b)) + (b - of_b)
 
 
 def ordered_sum(a: ScalarExpr, b: ScalarExpr) -> Pair:
-    """a + b for |a| >= |b| or a = 0."""
+    """a + b and its error, for |a| >= |b| or a = 0 (Dekker)."""
     total = a + b
     return total, b - (total - a)
 
 
 def two_product(a: ScalarExpr, b: ScalarExpr | float) -> Pair:
-    """a * b."""
+    """a * b and its error."""
     product = a * b
     return product, a.fma(b, -product)

@@ -187,8 +187,10 @@ class _EntryEmitter:
     # --- steps ------------------------------------------------------------------------------------------------------
 
     def steps(self, steps: tuple[Step, ...]) -> None:
-        """Many of them become functions of so many each: LLVM takes more than twice as long for twice as long a
-        function. Not where a step's place is kept in the function itself."""
+        """Emit these steps; long lists as functions of PART_STEPS each, since LLVM's time grows faster than linearly.
+
+        Not where buffers have run-time offsets, which are local to a function.
+        """
         if len(steps) > 2 * PART_STEPS and not any(map(has_runtime_offset, self.plan.buffers)):
             for first in range(0, len(steps), PART_STEPS):
                 part = steps[first : first + PART_STEPS]

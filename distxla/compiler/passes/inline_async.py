@@ -1,4 +1,7 @@
-"""Inline asynchronous computations that communicate: their starts at the start, all that waits at the done."""
+"""Inline asynchronous computations that communicate.
+
+What begins communication goes to the async-start, what waits to the async-done.
+"""
 
 from __future__ import annotations
 

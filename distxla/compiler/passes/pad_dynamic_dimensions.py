@@ -56,7 +56,7 @@ class PadDynamicDimensions(Pass):
 
 
 def padded(module: Module) -> tuple[Module, Shape]:
-    """The static module, and the shape of its results with the dimensions marked whose dimension sizes it gives."""
+    """The static module, and the result's shape: a dimension is dynamic where the module also returns its size."""
     program = _Program(module)
     entry, result = program.entry()
     candidates = {c.name: c for c in (*module.computations, *program.done)}

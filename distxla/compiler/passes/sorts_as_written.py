@@ -1,4 +1,4 @@
-"""Whether the comparators of sorts have keys is decided by the program's text."""
+"""Marks sorts whose comparators, as written, have no keys, before simplification changes them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from distxla.ops.support.rewriter import Rewriter, replaced
 class SortsAsWritten(Pass):
     """Marks sorts whose comparators have no keys.
 
-    Keys put NaNs last, merging leaves them where comparisons have it. The reference evaluates the text, so a comparator
-    whose keys show only when it has been simplified must not be sorted by them. Expects: the computations of the text.
+    Keys put NaNs last, merge sort leaves them where the comparisons put them. The reference evaluates the text, so a
+    comparator whose keys show only when it has been simplified must not be sorted by them.
+    Expects: the computations of the text.
     """
 
     name: ClassVar[str] = "sorts-as-written"

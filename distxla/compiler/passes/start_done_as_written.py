@@ -1,4 +1,4 @@
-"""Halves of rounds as HLO text has them, so that the printed stages of the compiler can be read again."""
+"""Writes async starts and dones as HLO text has them, so that the printed stages of the compiler can be read again."""
 
 from __future__ import annotations
 

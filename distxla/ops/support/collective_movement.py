@@ -9,16 +9,16 @@ from dataclasses import dataclass
 class Movement:
     """`rows` rows of `row` elements that go from operand buffers to result buffers within one group.
 
-    folds: each row is reduced over the operands of all members, in group order; otherwise it comes from one source.
-    by_source: a copy from every member s (otherwise, without folds, from member 0 alone).
+    reduces: each row is reduced over the operands of all members, in group order; otherwise it comes from one source.
+    by_source: a copy from every member s (otherwise, if it does not reduce, from member 0 alone).
     by_target: member t gets rows of its own; otherwise every member gets the same.
     Row k of source s for target t (0 where not by_source, by_target) is found, counted in elements,
 
         in operand leaf  `operand + t * operand_step`  of s  at  t * source_offset + k * source_stride
         in result leaf   `result + s * result_step`    of t  at  s * target_offset + k * target_stride
 
-    Result rows of different k, s and t do not overlap. A folding movement that is not by_target reads and writes the
-    same places, so that operand and result may be one buffer.
+    Result rows of different k, s and t do not overlap. A movement that reduces and is not by_target reads and
+    writes the same places, so that operand and result may be one buffer.
     """
 
     operand: int

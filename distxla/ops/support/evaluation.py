@@ -18,7 +18,7 @@ class Exchange(Protocol):
     """
 
     def begin(self, operands: tuple[Any, ...]) -> Any:
-        """Collectives: reach the round, without waiting for the others. The first half of `join`."""
+        """Collectives: reach the round, without waiting for the others; `finish` waits."""
 
     def start(self, computation: str, *arguments: Any) -> Any:
         """Run a computation of the module beside this device's program; its result by `finish`, as with `begin`."""

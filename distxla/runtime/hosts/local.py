@@ -83,7 +83,7 @@ class LocalHost:
     ) -> None:
         """The replicas serve: watch them, and be ready to issue calls.
 
-        on_loss: gets device and pid of a replica that has ended, in a thread of its own, after all waits were released.
+        on_loss: gets device and pid of a replica that has ended, in a thread of its own, after all waits were aborted.
         """
         self._image = load_image(support)
         self._call = serve.CALL_TYPE(self._image.address_of(call_loops.CALL))

@@ -16,7 +16,7 @@ from distxla.ir.shape import Shape
 from distxla.ops.support.executable import executable
 from distxla.reference.evaluation import Device, InstructionEvaluation, Peers
 from distxla.reference.value_leaves import checked
-from distxla.targets.target import Report
+from distxla.targets.target import KernelErrorHandler
 
 Array = np.ndarray[Any, Any]
 
@@ -40,7 +40,7 @@ class _Alone:
 class Kernels:
     """Those of one loaded program. report: called with a kernel's error, before the program ends."""
 
-    def __init__(self, program: CompiledProgram, report: Report | None) -> None:
+    def __init__(self, program: CompiledProgram, report: KernelErrorHandler | None) -> None:
         if program.module is None:
             raise InternalError(f"{program.name} has no module to interpret")
         self._module = program.module

@@ -9,7 +9,7 @@ from typing import Any
 from distxla.compiler.artifact import CompiledProgram
 from distxla.targets.interpreted.kernels import Kernels
 from distxla.targets.registry import native_target
-from distxla.targets.target import LoadedImage, Report
+from distxla.targets.target import KernelErrorHandler, LoadedImage
 
 
 class InterpretedImage:
@@ -30,7 +30,7 @@ def load_image(
     program: CompiledProgram,
     resolve: Callable[[str], int] | None = None,
     file: tuple[int, int] | None = None,
-    report: Report | None = None,
+    report: KernelErrorHandler | None = None,
 ) -> InterpretedImage:
     """See `targets.target.Loader`. The kernels of one image share a random state, which starts from its initial one."""
     kernels = Kernels(program, report)

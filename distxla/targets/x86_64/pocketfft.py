@@ -1,6 +1,6 @@
 """Fourier transforms of one axis: the inner loops of NumPy's `numpy.fft` functions, called without Python.
 
-They are C functions `void loop(char** arrays, intp* dimension sizes, intp* steps, void* data)` that need no
+They are C functions `void loop(char** arrays, intp* dimensions, intp* steps, void* data)` that need no
 interpreter. NumPy keeps their addresses in its ufunc objects, whose layout is part of its C interface (PyUFuncObject).
 """
 
