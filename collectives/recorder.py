@@ -27,12 +27,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from distxla.collectives.protocols import control_block as block
+from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.protocols.event import EVENT, EVENT_BYTES, EVENTS, STEP
 from distxla.collectives.protocols.layout import packed
 
 _EVENT = packed(*EVENT.words)
-_CLOCK = packed(block.R_CLOCK)
+_CLOCK = packed(control_words.R_CLOCK)
 assert _EVENT.size == EVENT_BYTES
 
 
@@ -98,7 +98,7 @@ class CycleClock:
     @staticmethod
     def of(row: bytes) -> CycleClock:
         """The clock of the device with this record; the counter itself where the record has no moments."""
-        first, first_ns, last, last_ns = _CLOCK.unpack_from(row, block.R_CLOCK)
+        first, first_ns, last, last_ns = _CLOCK.unpack_from(row, control_words.R_CLOCK)
         if last <= first or first == 0:
             return CycleClock(0, 0, 1.0)
         return CycleClock(last, last_ns, (last_ns - first_ns) / (last - first))
@@ -109,14 +109,14 @@ class CycleClock:
 
 def ring_of(row: bytes, device: int) -> tuple[int, int]:
     """Offset and bytes of the ring of a device with this record, in its host's control block."""
-    mask = block.R_RING_MASK.read(row) | (EVENTS - 1)
-    return block.recorder_offset(device) + block.R_RING.read(row), (mask + 1) * EVENT_BYTES
+    mask = control_words.R_RING_MASK.read(row) | (EVENTS - 1)
+    return control_words.recorder_offset(device) + control_words.R_RING.read(row), (mask + 1) * EVENT_BYTES
 
 
 def pieces(row: bytes, device: int, most: int = EVENTS) -> Iterator[tuple[int, int]]:
     """(offset, bytes) in the control block of the last events, up to `most` of them, oldest first."""
     begin, size = ring_of(row, device)
-    count = block.R_EVENTS.read(row)
+    count = control_words.R_EVENTS.read(row)
     kept = min(count, most, size // EVENT_BYTES)
     first, end = (count - kept) * EVENT_BYTES % size, count * EVENT_BYTES % size
     if kept and first >= end:
@@ -136,14 +136,14 @@ def events(records: Recorded, device: int) -> list[RecordedEvent]:
 def decode(data: bytes, row: bytes, device: int) -> Iterator[RecordedEvent]:
     """Events from the memory that `pieces` of the record `row` name, one after the other, and the last one, which is
     still in the record."""
-    clock, count = CycleClock.of(row), block.R_EVENTS.read(row)
-    begun, before, waited, resumed, round_, mark, *others = _EVENT.unpack_from(row, block.R_EVENT)
+    clock, count = CycleClock.of(row), control_words.R_EVENTS.read(row)
+    begun, before, waited, resumed, round_, mark, *others = _EVENT.unpack_from(row, control_words.R_EVENT)
     moments = waited, resumed, round_ - before, mark
     last = number_of(row)
     first = count - len(data) // EVENT_BYTES
     for number, fields in enumerate(_EVENT.iter_unpack(data[: len(data) // EVENT_BYTES * EVENT_BYTES]), first):
         if number == last:
-            yield _event(device, number, (begun, block.R_NOW.read(row), *moments, *others), clock)
+            yield _event(device, number, (begun, control_words.R_NOW.read(row), *moments, *others), clock)
         elif fields[5] == (number + 1) & 0xFFFFFFFF:
             yield _event(device, number, fields, clock)
     if last == count:
@@ -153,7 +153,7 @@ def decode(data: bytes, row: bytes, device: int) -> Iterator[RecordedEvent]:
 def number_of(row: bytes) -> int | None:
     """Of the event in the record: R_EVENTS where it has not ended, or has failed, one less where it has ended but has
     not yet been copied; else None."""
-    count, mark = block.R_EVENTS.read(row), block.R_NUMBER.read(row)
+    count, mark = control_words.R_EVENTS.read(row), control_words.R_NUMBER.read(row)
     found = {(count + 1) & 0xFFFFFFFF: count, count & 0xFFFFFFFF: count - 1}.get(mark)
     return found if found is not None and found >= 0 else None
 
@@ -183,5 +183,5 @@ def iterations(records: Recorded, device: int) -> tuple[int, ...]:
     """Iterations begun of the loops with rounds around the step that the device is in, outermost first, as far as they
     are counted. Those behind the loops that the site has are left over from others."""
     row = records.row(device)
-    first = block.R_ITERATIONS + 4
-    return struct.unpack_from(f"<{block.LOOP_DEPTHS - 1}I", row, first) if row else ()
+    first = control_words.R_ITERATIONS + 4
+    return struct.unpack_from(f"<{control_words.LOOP_DEPTHS - 1}I", row, first) if row else ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distxla.collectives.protocols import control_block as control
+from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.transports.control_block import ControlBlock
 from distxla.compiler.abi import Status
 from distxla.targets.registry import wake_all
@@ -14,6 +14,6 @@ def abort(block: ControlBlock, device: int | None = None) -> None:
     device: one to be marked as gone.
     """
     if device is not None:
-        block.store(control.R_STATE, control.ReplicaState.GONE, control.record_offset(device))
-    block.store(control.H_ABORT, Status.ABORTED)
-    wake_all(block.segment.address + control.H_DONE)
+        block.store(control_words.R_STATE, control_words.ReplicaState.GONE, control_words.record_offset(device))
+    block.store(control_words.H_ABORT, Status.ABORTED)
+    wake_all(block.segment.address + control_words.H_DONE)

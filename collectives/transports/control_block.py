@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from distxla.collectives.protocols import control_block as control
+from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.protocols.layout import Word
 from distxla.collectives.protocols.proxy_queue import RING_BYTES
 from distxla.collectives.transports.shared_words import SharedWords
@@ -22,7 +22,7 @@ class ControlBlock(SharedWords):
         super().__init__(segment.bytes.data)
         self.segment = segment
         self.devices = devices
-        fixed = control.fixed_bytes(devices)
+        fixed = control_words.fixed_bytes(devices)
         # its end is for the queue from devices to the proxy
         self._heap = Heap(segment.size - RING_BYTES - fixed, (), begin=fixed)
         self._kept: list[Block] = []
@@ -31,19 +31,21 @@ class ControlBlock(SharedWords):
     def create(devices: int, here: int | None = None) -> ControlBlock:
         """A new one for a run of `devices`, of which `here` live on this host: all by default."""
         block = ControlBlock(Segment.create("distxla-control", CONTROL_BYTES), devices)
-        block.store(control.H_MAGIC, control.MAGIC)
-        block.store(control.H_VERSION, control.VERSION)
-        block.store(control.H_DEVICES, devices)
-        block.store(control.H_HERE, devices if here is None else here)
-        block.store(control.H_CORES, len(os.sched_getaffinity(0)))
+        block.store(control_words.H_MAGIC, control_words.MAGIC)
+        block.store(control_words.H_VERSION, control_words.VERSION)
+        block.store(control_words.H_DEVICES, devices)
+        block.store(control_words.H_HERE, devices if here is None else here)
+        block.store(control_words.H_CORES, len(os.sched_getaffinity(0)))
         return block
 
     @staticmethod
     def open(pid: int, descriptor: int, devices: int) -> ControlBlock:
         """The driver's control block in a replica; ClusterError where its header is not of this version."""
         block = ControlBlock(Segment.open(pid, descriptor, CONTROL_BYTES), devices)
-        found = tuple(block.load(word) for word in (control.H_MAGIC, control.H_VERSION, control.H_DEVICES))
-        if found != (control.MAGIC, control.VERSION, devices):
+        found = tuple(
+            block.load(word) for word in (control_words.H_MAGIC, control_words.H_VERSION, control_words.H_DEVICES)
+        )
+        if found != (control_words.MAGIC, control_words.VERSION, devices):
             raise ClusterError(f"control block of another version of distxla: header {found}")
         return block
 
@@ -73,7 +75,7 @@ class ControlBlock(SharedWords):
 
     def record(self, device: int, field: Word) -> int:
         """A field of a device's record."""
-        return self.load(field, control.record_offset(device))
+        return self.load(field, control_words.record_offset(device))
 
     def close(self) -> None:
         super().close()

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from distxla.collectives.channel_end import End
 from distxla.collectives.channels import ProgramTransfers, pair_up
-from distxla.collectives.protocols import channel as state
+from distxla.collectives.protocols import channel as channel_words
 from distxla.collectives.protocols.control_block import H_ABORT
 from distxla.collectives.protocols.layout import u32_words
 from distxla.collectives.transfer import Route, Transfer
@@ -59,7 +59,7 @@ class ClusterChannels:
         self._block, self._allocate = block, allocate
         self._counts, self._hosts = (replicas, partitions), hosts
         devices = tuple(range(replicas * partitions))
-        self._directory = CommunicatorSpec(state.DIRECTORY_KEY, (devices,), (state.DIRECTORY_BYTES,))
+        self._directory = CommunicatorSpec(channel_words.DIRECTORY_KEY, (devices,), (channel_words.DIRECTORY_BYTES,))
         self._ends: dict[int, tuple[tuple[int, End], ...]] = {}
         self._pairs: dict[tuple[int, ...], Pair] = {}
         self._numbers = 0  # given to pairs so far
@@ -124,34 +124,34 @@ class ClusterChannels:
     ) -> None:
         place = self._communicators.place(spec, device, number)
         assert place is not None
-        first, last = (0, state.ALWAYS) if bounds is None else (max(0, bounds[0]), bounds[1])
+        first, last = (0, channel_words.ALWAYS) if bounds is None else (max(0, bounds[0]), bounds[1])
         if pair is None or last < first:
-            words = {state.E_PAIR: 0, state.E_NUMBER: 0}
+            words = {channel_words.E_PAIR: 0, channel_words.E_NUMBER: 0}
         else:
             words = {
-                state.E_PAIR: pair.offset,
-                state.E_NUMBER: pair.number,
-                state.E_FIRST: first,
-                state.E_LAST: last,
+                channel_words.E_PAIR: pair.offset,
+                channel_words.E_NUMBER: pair.number,
+                channel_words.E_FIRST: first,
+                channel_words.E_LAST: last,
             }
-        self._communicators.configure(place + state.E_PAIR, *u32_words(words))
+        self._communicators.configure(place + channel_words.E_PAIR, *u32_words(words))
 
     def _pair(self, transfer: Transfer) -> Pair:
         """The state in which a transfer's devices meet, large enough for all its sends and recvs."""
         ends = [route.end for route in (*transfer.sends, *transfer.recvs)]
         source, target = transfer.source, transfer.target
         hosts = self._host(source), self._host(target)
-        slot = max(state.slot_bytes(end.payload) for end in ends)
+        slot = max(channel_words.slot_bytes(end.payload) for end in ends)
         # A zero-copy value needs no bounce buffer, unless the other side can't reach it, or so many recvs may be in
         # flight that one finds the slot where it would post its place still in use.
-        reachable = hosts[0] == hosts[1] and len(transfer.recvs) <= state.RING
-        bounce_bytes = max(0 if end.zero_copy and reachable else state.packed(end.payload)[1] for end in ends)
-        bounce_bytes = bounce_bytes if bounce_bytes > state.EAGER_BYTES else 0
+        reachable = hosts[0] == hosts[1] and len(transfer.recvs) <= channel_words.RING
+        bounce_bytes = max(0 if end.zero_copy and reachable else channel_words.packed(end.payload)[1] for end in ends)
+        bounce_bytes = bounce_bytes if bounce_bytes > channel_words.EAGER_BYTES else 0
         key = (transfer.channel, transfer.stream, source, target, slot, bounce_bytes)
         found = self._pairs.get(key)
         if found is None:
-            offset = self._communicators.shared(("channel pair", *key), state.pair_bytes(slot), None)
-            bounce_buffers = self._allocate(state.RING * bounce_bytes) if bounce_bytes else None
+            offset = self._communicators.shared(("channel pair", *key), channel_words.pair_bytes(slot), None)
+            bounce_buffers = self._allocate(channel_words.RING * bounce_bytes) if bounce_bytes else None
             number = self._take_number()
             found = self._pairs[key] = Pair(number, source, target, offset, slot, hosts, bounce_buffers, bounce_bytes)
         self._configure_pair(found)  # an old one, too: Ctrl-C may have come before it was configured
@@ -161,7 +161,7 @@ class ClusterChannels:
         """A pair's number that no other has."""
         if self._free_numbers:
             return self._free_numbers.pop()
-        if self._numbers + 1 >= state.MOST_PAIRS:
+        if self._numbers + 1 >= channel_words.MOST_PAIRS:
             raise ClusterError(f"too many channels: {self._numbers + 1} pairs of devices and channels")
         self._numbers += 1
         return self._numbers
@@ -169,24 +169,24 @@ class ClusterChannels:
     def _configure_pair(self, pair: Pair) -> None:
         place = pair.bounce_buffers.offset if pair.bounce_buffers is not None else 0
         words = {
-            state.C_SOURCE: pair.source,
-            state.C_TARGET: pair.target,
-            state.C_SLOT_BYTES: pair.slot_bytes,
-            state.C_BOUNCE_BUFFERS: place,
-            state.C_BOUNCE_BUFFER_BYTES: pair.bounce_buffer_bytes,
+            channel_words.C_SOURCE: pair.source,
+            channel_words.C_TARGET: pair.target,
+            channel_words.C_SLOT_BYTES: pair.slot_bytes,
+            channel_words.C_BOUNCE_BUFFERS: place,
+            channel_words.C_BOUNCE_BUFFER_BYTES: pair.bounce_buffer_bytes,
         }
-        self._communicators.configure(pair.offset + state.C_SOURCE, *u32_words(words))
+        self._communicators.configure(pair.offset + channel_words.C_SOURCE, *u32_words(words))
         for host in range(len(self._hosts)):
             device = pair.target if host == pair.hosts[1] != pair.hosts[0] else pair.source
-            self._communicators.configure_host(host, pair.offset + state.C_BOUNCE_BUFFER_DEVICE, device)
+            self._communicators.configure_host(host, pair.offset + channel_words.C_BOUNCE_BUFFER_DEVICE, device)
         self._enter(pair, pair.offset)
 
     def _enter(self, pair: Pair, offset: int) -> None:
         """Write where a pair's state is into the directory; 0: nowhere."""
         directory = self._communicators.place(self._directory, pair.source, None)
         assert directory is not None
-        entry = directory + state.D_PAIRS + 8 * pair.number
-        self._communicators.configure(entry, *u32_words({state.D_PAIRS: offset}))
+        entry = directory + channel_words.D_PAIRS + 8 * pair.number
+        self._communicators.configure(entry, *u32_words({channel_words.D_PAIRS: offset}))
 
     def forget(self, number: int) -> None:
         """Free the pairs that only this unloaded program used, while no device runs."""
@@ -217,7 +217,7 @@ class ClusterChannels:
         end = time.monotonic() + (SETTLE_S if pair.hosts[0] != pair.hosts[1] else 0.0)
         while not self._is_settled(pair):
             if time.monotonic() >= end:
-                self._communicators.clear(pair.offset, state.pair_bytes(pair.slot_bytes))
+                self._communicators.clear(pair.offset, channel_words.pair_bytes(pair.slot_bytes))
                 return
             time.sleep(0.0005)
 
@@ -236,12 +236,13 @@ class ClusterChannels:
         """of_source_s: as the source's host sees it, which is asked for so many seconds at most."""
         words: SharedWords | CopiedWords = self._block
         if 0 not in pair.hosts or (of_source_s is not None and pair.hosts[0] != 0):  # the driver's host doesn't know it
-            size = state.pair_bytes(pair.slot_bytes)
+            size = channel_words.pair_bytes(pair.slot_bytes)
             words = self._communicators.read(pair.hosts[0], pair.offset, size, of_source_s)
-        sends = words.load(state.C_SENDS, pair.offset)
-        if sends != words.load(state.C_RECVS, pair.offset):
+        sends = words.load(channel_words.C_SENDS, pair.offset)
+        if sends != words.load(channel_words.C_RECVS, pair.offset):
             return False
         return all(
-            words.load(state.W_TAKEN, pair.offset + state.slot_of(transfer, pair.slot_bytes)) == transfer + 1
-            for transfer in range(max(0, sends - state.RING), sends)
+            words.load(channel_words.W_TAKEN, pair.offset + channel_words.slot_of(transfer, pair.slot_bytes))
+            == transfer + 1
+            for transfer in range(max(0, sends - channel_words.RING), sends)
         )

@@ -16,7 +16,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from distxla.collectives.protocols import control_block as control
+from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.protocols import group as group_words
 from distxla.collectives.protocols import permute as permute_words
 from distxla.collectives.transports.control_block import ControlBlock
@@ -196,19 +196,22 @@ class Deadlocks:
         view = self._views.get(device)
         if view is None:
             return None
-        record = control.record_offset(device)
-        if view.load(control.R_STATE, record) != control.ReplicaState.WAITING:
+        record = control_words.record_offset(device)
+        if view.load(control_words.R_STATE, record) != control_words.ReplicaState.WAITING:
             return None
-        place, value = view.load(control.R_WAIT_WORD, record), view.load(control.R_WAIT_VALUE, record)
+        place, value = view.load(control_words.R_WAIT_WORD, record), view.load(control_words.R_WAIT_VALUE, record)
         if place == 0 or view.load_at(place) != value:
             return None
-        number, index = view.load(control.R_PROGRAM, record), view.load(control.R_SITE, record)
-        program, round_ = programs.get(number), view.load(control.R_ROUND, record)
+        number, index = view.load(control_words.R_PROGRAM, record), view.load(control_words.R_SITE, record)
+        program, round_ = programs.get(number), view.load(control_words.R_ROUND, record)
         if program is None or index >= len(program.sites):
             return None
-        run, waits_for = view.load(control.R_RUN, record), view.load(control.R_WAITS_FOR, record)
+        run, waits_for = view.load(control_words.R_RUN, record), view.load(control_words.R_WAITS_FOR, record)
         view.fence()
-        if (view.load(control.R_WAIT_WORD, record), view.load(control.R_WAIT_VALUE, record)) != (place, value):
+        if (view.load(control_words.R_WAIT_WORD, record), view.load(control_words.R_WAIT_VALUE, record)) != (
+            place,
+            value,
+        ):
             return None  # of another wait
         if view.load_at(place) != value:
             return None  # words never have an earlier value again: so all of this was read during one wait
@@ -216,7 +219,7 @@ class Deadlocks:
         spec = program.communicators[program.sites[index].communicator]
         if waits_for < self._count:
             return BlockedWait(*where, (waits_for,), certain=self._nothing_is_in_flight(spec, where, waits_for))
-        if waits_for == UNSIGNED + control.WAITS_FOR_GROUP:
+        if waits_for == UNSIGNED + control_words.WAITS_FOR_GROUP:
             return BlockedWait(*where, self._members_missing(spec, device, round_), by_group=True)
         return BlockedWait(*where, (), host=True, certain=False)
 

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from distxla.collectives.protocols import call_loops
-from distxla.collectives.protocols import control_block as control
+from distxla.collectives.protocols import control_block as control_words
 from distxla.compiler.abi import Status
 from distxla.compiler.artifact import CompiledProgram
 from distxla.diagnosis.blocked import DeviceState, Doing
@@ -161,7 +161,10 @@ class Dispatcher:
         here = Records(self._local.records(self._local.devices), self._local.control.devices)
         found = []
         for device in devices:
-            if device in self._local.devices and here.record(device, control.R_COMMAND_KIND) == control.CommandKind.RUN:
+            if (
+                device in self._local.devices
+                and here.record(device, control_words.R_COMMAND_KIND) == control_words.CommandKind.RUN
+            ):
                 name, where = current_step(here, device, self.programs, self.modules) or ("", None)
                 found.append(DeviceState(device, Doing.COMPUTES, instruction=name, location=where))
             elif any(device in agent.devices and not agent.has_ended(number, 0) for agent, number in late):
@@ -308,7 +311,7 @@ class Dispatcher:
         for remote in self._hosts.remotes:
             if not remote.silent_s():
                 rows.update(remote.records(remote.begin_records()))
-        return frozenset(d for d, row in rows.items() if row[control.R_IS_STOPPED])
+        return frozenset(d for d, row in rows.items() if row[control_words.R_IS_STOPPED])
 
     def _post_mortem(self, records: Records, devices: list[int]) -> PostMortemSnapshot:
         lost = self._lost()
@@ -379,19 +382,19 @@ class Dispatcher:
         records = self._records(fresh=False)
         # first those that the report shows as failed: others may have failed since it was made
         failed_first = sorted(devices, key=lambda d: found[d].doing is not Doing.FAILED)
-        statuses = {d: records.record(d, control.R_STATUS) for d in failed_first}
+        statuses = {d: records.record(d, control_words.R_STATUS) for d in failed_first}
         if Status.MISMATCH in statuses.values():
             return mismatch(records, devices, self.programs, self.modules, found)
         for device, status in statuses.items():
             if status == Status.ROUTINE_FAILED:
                 return self._routine_error(device, records)
             if status == Status.OUT_OF_RANGE and (site := current_site(records, device, self.programs)) is not None:
-                why = out_of_range(records.record_long(device, control.R_DETAIL))
+                why = out_of_range(records.record_long(device, control_words.R_DETAIL))
                 return ExecutionError(f"{site.instruction} on device {device}: {why}", site.location)
             if (error := self._streams.failure(device, status, records)) is not None:
                 return error
             if status not in (Status.OK, Status.ABORTED):
-                program = self.programs.get(records.record(device, control.R_PROGRAM))
+                program = self.programs.get(records.record(device, control_words.R_PROGRAM))
                 site = current_site(records, device, self.programs)
                 after = f"; its last communicating instruction was {site_text(site)}" if site else ""
                 name = program.name if program else "a program"
@@ -400,7 +403,7 @@ class Dispatcher:
 
     def _routine_error(self, device: int, records: Records) -> ExecutionError:
         """A Python routine has failed: which one, where it is called, and its traceback as a note."""
-        program = self.programs[records.record(device, control.R_PROGRAM)]
+        program = self.programs[records.record(device, control_words.R_PROGRAM)]
         failure = self._routine_failure(device)
         if failure is None:
             return ExecutionError(f"a custom-call failed on device {device}")
@@ -419,8 +422,8 @@ class Dispatcher:
 
 def _is_over(row: bytes) -> bool:
     """Whether a device with this record has come back from its last command."""
-    return control.R_COMMAND_KIND.read(row) != control.CommandKind.RUN
+    return control_words.R_COMMAND_KIND.read(row) != control_words.CommandKind.RUN
 
 
 def _without_status(row: bytes) -> bytes:
-    return row[: control.R_STATUS] + Status.OK.to_bytes(4, "little") + row[control.R_STATUS.end :]
+    return row[: control_words.R_STATUS] + Status.OK.to_bytes(4, "little") + row[control_words.R_STATUS.end :]

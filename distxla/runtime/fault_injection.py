@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from distxla.collectives.protocols import control_block as control
+from distxla.collectives.protocols import control_block as control_words
 from distxla.compiler.artifact import ANY_POINT, CompiledProgram
 from distxla.diagnosis.blocked import Injected
 from distxla.errors import DistxlaError, ReplicaLostError, StreamEndError
@@ -219,7 +219,7 @@ class Injection:
             known = _position(self._between, fault) in seen.messages
             return True if known else None if fault.source in seen.lost_hosts else False
         carriers = [d for devices in self._hosts for d in devices if self._carries_out(d, fault)]
-        logs = {d: seen.records.record_long(d, control.R_INJECTED) for d in carriers}
+        logs = {d: seen.records.record_long(d, control_words.R_INJECTED) for d in carriers}
         if any(log >> _position(self.of_device(d), fault) & 1 for d, log in logs.items()):
             return True
         index = next(i for i, devices in enumerate(self._hosts) if carriers[0] in devices)

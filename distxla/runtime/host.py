@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from distxla.collectives.protocols import control_block as control
+from distxla.collectives.protocols import control_block as control_words
 
 
 class DeviceMemory(Protocol):
@@ -97,5 +97,5 @@ class Records:
 
 def record_bytes(view: memoryview, device: int) -> bytes:
     """A device's record out of a control block."""
-    begin = control.record_offset(device)
-    return bytes(view[begin : begin + control.RECORD_BYTES])
+    begin = control_words.record_offset(device)
+    return bytes(view[begin : begin + control_words.RECORD_BYTES])

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from distxla.collectives.protocols import control_block as control
+from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.signature import differences
 from distxla.compiler.abi import Status
 from distxla.compiler.artifact import CompiledProgram, Site
@@ -34,11 +34,11 @@ def mismatch(
     modules: by number, where they are known.  found: the state of all devices when the call failed.
     """
     for device in devices:
-        if records.record(device, control.R_STATUS) != Status.MISMATCH:
+        if records.record(device, control_words.R_STATUS) != Status.MISMATCH:
             continue
-        other = records.record(device, control.R_MISMATCH_DEVICE)
-        mine = _site(records, device, records.record(device, control.R_SITE), programs)
-        theirs = _site(records, other, records.record(device, control.R_MISMATCH_SITE), programs)
+        other = records.record(device, control_words.R_MISMATCH_DEVICE)
+        mine = _site(records, device, records.record(device, control_words.R_SITE), programs)
+        theirs = _site(records, other, records.record(device, control_words.R_MISMATCH_SITE), programs)
         if mine is None or theirs is None:
             break
         what = _called(records, (device, mine), (other, theirs), programs, modules)
@@ -66,7 +66,7 @@ def _arrived(
         seen = found.get(member)
         if seen is None or seen.doing not in (Doing.WAITS, Doing.CAME):
             continue
-        site = _site(records, member, records.record(member, control.R_SITE), programs)
+        site = _site(records, member, records.record(member, control_words.R_SITE), programs)
         is_there = (seen.group, seen.round) == (device.group, device.round)
         if is_there and site is not None and site.instruction == seen.instruction:
             sites[member] = site
@@ -91,16 +91,16 @@ def _called(
 ) -> str:
     """The round or transfer of both; joined channels (collectives/joined_channels.py) have the name of the send's."""
     device, site = mine
-    loaded = records.record(device, control.R_PROGRAM)
+    loaded = records.record(device, control_words.R_PROGRAM)
     members = group_of(programs[loaded].communicators[site.communicator], device)
     if members:
         return round_called(members)
     (source, sent), (target, _) = (other, mine) if site.receives else (mine, other)
-    instruction = instruction_of(sent, modules.get(records.record(source, control.R_PROGRAM)))
+    instruction = instruction_of(sent, modules.get(records.record(source, control_words.R_PROGRAM)))
     channel = getattr(instruction.op, "channel_id", None) if instruction is not None else None
     return transfer_called(source, target, channel or 0)
 
 
 def _site(records: Records, device: int, index: int, programs: Mapping[int, CompiledProgram]) -> Site | None:
-    program = programs.get(records.record(device, control.R_PROGRAM)) if device < records.devices else None
+    program = programs.get(records.record(device, control_words.R_PROGRAM)) if device < records.devices else None
     return program.sites[index] if program is not None and index < len(program.sites) else None

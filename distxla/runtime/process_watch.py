@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from distxla.collectives.protocols import control_block as control
+from distxla.collectives.protocols import control_block as control_words
 from distxla.compiler.artifact import CompiledProgram, Site
 from distxla.errors import ClusterError
 from distxla.ir.module import Module
@@ -109,13 +109,13 @@ def site_text(site: Site) -> str:
 
 def has_begun(records: Records, device: int) -> bool:
     """Whether a device has reached its last command; until then its record is of the one before."""
-    return records.record(device, control.R_SERVED) == records.record(device, control.R_COMMAND_SEQUENCE)
+    return records.record(device, control_words.R_SERVED) == records.record(device, control_words.R_COMMAND_SEQUENCE)
 
 
 def current_site(records: Records, device: int, programs: Mapping[int, CompiledProgram]) -> Site | None:
     """The communicating instruction that a device is in or was in last."""
-    program = programs.get(records.record(device, control.R_PROGRAM))
-    index = records.record(device, control.R_SITE)
+    program = programs.get(records.record(device, control_words.R_PROGRAM))
+    index = records.record(device, control_words.R_SITE)
     return program.sites[index] if program is not None and index < len(program.sites) else None
 
 
@@ -126,9 +126,9 @@ def current_step(
     where it has not begun."""
     if not has_begun(records, device):
         return None
-    number = records.record(device, control.R_PROGRAM)
+    number = records.record(device, control_words.R_PROGRAM)
     program, module = programs.get(number), modules.get(number)
-    step = records.record(device, control.R_STEP)
+    step = records.record(device, control_words.R_STEP)
     if program is None or step >= len(program.steps):
         return None
     origin = program.steps[step]
@@ -160,13 +160,13 @@ def ended(
     for device, one in sorted(lost.items()):
         if one.whole:
             continue
-        number = records.record(device, control.R_SIGNAL)
-        running = records.record(device, control.R_COMMAND_KIND) == control.CommandKind.RUN
+        number = records.record(device, control_words.R_SIGNAL)
+        running = records.record(device, control_words.R_COMMAND_KIND) == control_words.CommandKind.RUN
         step = current_step(records, device, programs, modules) if running else None
         text = f"{one.of(device)} ended during a call"
         if number:
             name = signal.Signals(number).name
-            at = records.record_long(device, control.R_FAULT)
+            at = records.record_long(device, control_words.R_FAULT)
             text += f" by {name}" + (f" (at address {at:#x})" if name in ("SIGSEGV", "SIGBUS") else "")
             if name == "SIGBUS":
                 text += ", probably since no page was left for shared memory"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from distxla.collectives.protocols import control_block as control
+from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.protocols.layout import Word
 from distxla.collectives.transports.control_block import ControlBlock
 from distxla.runtime.hosts.remote import RemoteHost
@@ -37,7 +37,7 @@ class Here:
         self.load, self.load_at, self.fence = block.load, block.load_at, block.fence
 
     def has_ended(self, device: int) -> bool:
-        return self._block.record(device, control.R_COMMAND_KIND) != control.CommandKind.RUN
+        return self._block.record(device, control_words.R_COMMAND_KIND) != control_words.CommandKind.RUN
 
 
 class There:
@@ -45,19 +45,19 @@ class There:
 
     def __init__(self, remote: RemoteHost) -> None:
         self.remote = remote
-        self._first = control.record_offset(remote.devices.start)
+        self._first = control_words.record_offset(remote.devices.start)
         self._records = b""
         self._pages: dict[int, bytes] = {}
         self._running: frozenset[int] = frozenset()  # sequence numbers of commands that some device runs
 
     def refresh(self) -> None:
         """Raises as `RemoteHost.fetch`."""
-        size = len(self.remote.devices) * control.RECORD_BYTES
+        size = len(self.remote.devices) * control_words.RECORD_BYTES
         self._records, self._pages = self.remote.control_read(self._first, size, PATIENCE_S), {}
         self._running = frozenset(
-            self._command(device, control.R_COMMAND_SEQUENCE)
+            self._command(device, control_words.R_COMMAND_SEQUENCE)
             for device in self.remote.devices
-            if self._command(device, control.R_COMMAND_KIND) == control.CommandKind.RUN
+            if self._command(device, control_words.R_COMMAND_KIND) == control_words.CommandKind.RUN
         )
 
     def load(self, word: Word, at: int = 0) -> int:
@@ -74,11 +74,11 @@ class There:
         with one that another device of its host still runs."""
         if not self.remote.is_running:
             return True
-        runs = self._command(device, control.R_COMMAND_KIND) == control.CommandKind.RUN
-        return not runs and self._command(device, control.R_COMMAND_SEQUENCE) in self._running
+        runs = self._command(device, control_words.R_COMMAND_KIND) == control_words.CommandKind.RUN
+        return not runs and self._command(device, control_words.R_COMMAND_SEQUENCE) in self._running
 
     def _command(self, device: int, field: Word) -> int:
-        return self.load(field, control.record_offset(device))
+        return self.load(field, control_words.record_offset(device))
 
     def _bytes(self, offset: int, size: int) -> bytes:
         at = offset - self._first

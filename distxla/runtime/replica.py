@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from distxla.collectives.protocols import call_loops
-from distxla.collectives.protocols import control_block as control
+from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.transports.control_block import ControlBlock
 from distxla.compiler.abi import COMMUNICATE_SYMBOL, ENTRY_SYMBOL
 from distxla.compiler.artifact import CompiledProgram
@@ -106,13 +106,13 @@ class Replica:
             None if descriptor is None else Segment.open(owner, descriptor, size, (attachment.common, size))
             for descriptor in attachment.memories
         ]
-        self._record = self._control.segment.address + control.record_offset(self._device)
-        self._control.store(control.R_PID, os.getpid(), control.record_offset(self._device))
+        self._record = self._control.segment.address + control_words.record_offset(self._device)
+        self._control.store(control_words.R_PID, os.getpid(), control_words.record_offset(self._device))
         self._support = load_shared(support, image)
         ctypes.c_void_p.from_address(self._support.address_of(call_loops.FAULT_RECORD)).value = self._record
         serve.note_faults(self._support.address_of(call_loops.FAULT))
         loop = serve.SERVE_TYPE(self._support.address_of(call_loops.SERVE))
-        seen = self._control.load(control.H_COMMAND)
+        seen = self._control.load(control_words.H_COMMAND)
         arguments = (self._control.segment.address, self._record, self._programs_address, seen)
         threading.Thread(target=_serve, args=(loop, arguments), name="serve", daemon=True).start()
         return Identity(self._device, socket.gethostname(), os.getpid(), self.resident_bytes())

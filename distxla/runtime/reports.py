@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from distxla.collectives import recorder
-from distxla.collectives.protocols import control_block as control
+from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.protocols import event as event_words
 from distxla.collectives.protocols.channel import DIRECTORY_KEY
 from distxla.collectives.signature import differences
@@ -58,11 +58,11 @@ class PostMortemSnapshot:
         return {device: self._device(device) for device in sorted({*self.running, *wanted})}
 
     def _modules_of(self) -> dict[int, Module]:
-        numbers = {device: self.records.record(device, control.R_COMMAND_PROGRAM) for device in self.running}
+        numbers = {device: self.records.record(device, control_words.R_COMMAND_PROGRAM) for device in self.running}
         return {device: self.modules[number] for device, number in numbers.items() if number in self.modules}
 
     def _device(self, device: int) -> DeviceState:
-        number = self.records.record(device, control.R_COMMAND_PROGRAM)
+        number = self.records.record(device, control_words.R_COMMAND_PROGRAM)
         program = self.programs.get(number)
         if device not in self.running or program is None:
             return DeviceState(device, Doing.ABSENT)
@@ -88,16 +88,16 @@ class PostMortemSnapshot:
             return Doing.LOST
         if not has_begun(self.records, device):
             return Doing.NOT_BEGUN
-        if self.records.record(device, control.R_IS_STOPPED):
+        if self.records.record(device, control_words.R_IS_STOPPED):
             return Doing.STOPPED
-        status = self.records.record(device, control.R_STATUS)
-        if self.records.record(device, control.R_COMMAND_KIND) != control.CommandKind.RUN:
+        status = self.records.record(device, control_words.R_STATUS)
+        if self.records.record(device, control_words.R_COMMAND_KIND) != control_words.CommandKind.RUN:
             if status == Status.ABORTED:
                 return Doing.WAITS if events and events[-1].ended is None else Doing.COMPUTES
             if status == Status.MISMATCH:
                 return Doing.CAME
             return Doing.ENDED if status == Status.OK else Doing.FAILED
-        if self.records.record(device, control.R_STATE) == control.ReplicaState.WAITING:
+        if self.records.record(device, control_words.R_STATE) == control_words.ReplicaState.WAITING:
             return Doing.WAITS
         is_within = bool(events) and events[-1].ended is None
         return Doing.CAME if is_within and self._is_refused(device) else Doing.COMPUTES
@@ -105,8 +105,8 @@ class PostMortemSnapshot:
     def _is_refused(self, device: int) -> bool:
         """Whether another device has found that this one, which does not sleep yet, has another instruction."""
         return any(
-            self.records.record(other, control.R_STATUS) == Status.MISMATCH
-            and self.records.record(other, control.R_MISMATCH_DEVICE) == device
+            self.records.record(other, control_words.R_STATUS) == Status.MISMATCH
+            and self.records.record(other, control_words.R_MISMATCH_DEVICE) == device
             for other in self.running
             if has_begun(self.records, other)
         )
@@ -115,24 +115,24 @@ class PostMortemSnapshot:
         self, device: int, doing: Doing, program: CompiledProgram, site: Site, events: tuple[Event, ...]
     ) -> DeviceState:
         """A device that waits, or that has reached a round or transfer with another instruction than another device."""
-        waits_for = self.records.record(device, control.R_WAITS_FOR)
-        round_ = self.records.record_long(device, control.R_ROUND)
+        waits_for = self.records.record(device, control_words.R_WAITS_FOR)
+        round_ = self.records.record_long(device, control_words.R_ROUND)
         others: tuple[int, ...] = ()
         host = ""
         if doing is not Doing.WAITS:
             pass
         elif waits_for < self.records.devices:
             others = (waits_for,)
-        elif waits_for == UNSIGNED + control.WAITS_FOR_HOST:
+        elif waits_for == UNSIGNED + control_words.WAITS_FOR_HOST:
             host = HOST
         else:
             others = self.missing(device, program, site.index, round_)
         spec = program.communicators[site.communicator] if site.communicator >= 0 else None
         group = group_of(spec, device)
-        module = self.modules.get(self.records.record(device, control.R_PROGRAM))
+        module = self.modules.get(self.records.record(device, control_words.R_PROGRAM))
         instruction = instruction_of(site, module)
         holder = None if module is None or instruction is None else module.holder_of(instruction)
-        number = round_ - self.records.record_long(device, control.R_BEFORE) + _first(spec)
+        number = round_ - self.records.record_long(device, control_words.R_BEFORE) + _first(spec)
         return DeviceState(
             device,
             doing,
@@ -164,10 +164,10 @@ class PostMortemSnapshot:
     def _events(self, device: int) -> Iterator[Event]:
         """The last communicating instructions of a device, but for those in which it had no part."""
         record = partial(self.records.record, device)
-        program = self.programs.get(record(control.R_COMMAND_PROGRAM))
+        program = self.programs.get(record(control_words.R_COMMAND_PROGRAM))
         if program is None or not has_begun(self.records, device):
             return
-        before, ahead = record(control.R_RUNS_BEFORE), self.ahead.get(device, 0)
+        before, ahead = record(control_words.R_RUNS_BEFORE), self.ahead.get(device, 0)
         kept = []
         for event in self._recorded(device, before):
             if event.site is not None and event.site < len(program.sites) and event.run > before:

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from distxla.collectives.protocols import control_block as control
+from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.protocols import stream as streams
 from distxla.compiler.abi import Status
 from distxla.compiler.artifact import CompiledProgram, Site
@@ -416,16 +416,16 @@ class ClusterStreams:
             return None
         error = self._failure_of(device, status, records)
         for other in sorted(self._running - {device}):
-            if (theirs := records.record(other, control.R_STATUS)) in _FAILURES:
+            if (theirs := records.record(other, control_words.R_STATUS)) in _FAILURES:
                 error.add_note(f"also {self._failure_of(other, theirs, records).message}")
         return error
 
     def _failure_of(self, device: int, status: int, records: Records) -> DistxlaError:
-        program = self._programs[records.record(device, control.R_PROGRAM)]
-        site = program.sites[records.record(device, control.R_SITE)]
+        program = self._programs[records.record(device, control_words.R_PROGRAM)]
+        site = program.sites[records.record(device, control_words.R_SITE)]
         key = program.communicators[site.communicator].stream
         assert key is not None
-        return self._infeeds[device, key].failure(status, site, records.record_long(device, control.R_ROUND))
+        return self._infeeds[device, key].failure(status, site, records.record_long(device, control_words.R_ROUND))
 
     def check(self, device: int, stream: Infeed | Outfeed) -> Check:
         """Called by an operation at a stream of a device while it waits: raises once the wait is pointless."""

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any
 
 from distxla.collectives import recorder
-from distxla.collectives.protocols import control_block as control
+from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.protocols import event as event_words
 from distxla.collectives.recorder import RecordedEvent
 from distxla.compiler.artifact import CommunicatorSpec, CompiledProgram, Site
@@ -107,11 +107,15 @@ class Trace(Handle):
         """Let devices record into rings from that offset on, or into their own ones again; no device runs."""
         for host in self._hosts.all:
             for device in host.devices:
-                own = control.recorder_offset(device)
+                own = control_words.recorder_offset(device)
                 place = 0 if ring is None else ring + device * self._events * event_words.EVENT_BYTES - own
                 mask = 0 if ring is None else self._events - 1
-                host.control_write(control.record_offset(device) + control.R_RING, place.to_bytes(8, "little"))
-                host.control_write(control.record_offset(device) + control.R_RING_MASK, mask.to_bytes(4, "little"))
+                host.control_write(
+                    control_words.record_offset(device) + control_words.R_RING, place.to_bytes(8, "little")
+                )
+                host.control_write(
+                    control_words.record_offset(device) + control_words.R_RING_MASK, mask.to_bytes(4, "little")
+                )
 
     def __repr__(self) -> str:
         count = self._dropped + len(self._calls)
@@ -136,7 +140,7 @@ class Trace(Handle):
         """Note the events since the last call. begin: when this one began, ns of CLOCK_MONOTONIC."""
         end = time.monotonic_ns()
         rows = self._rows()
-        fresh = {device: control.R_EVENTS.read(row) - self._seen.get(device, 0) for device, row in rows.items()}
+        fresh = {device: control_words.R_EVENTS.read(row) - self._seen.get(device, 0) for device, row in rows.items()}
         known = {device: row for device, row in rows.items() if fresh[device] > 0 or self._has_failed(device, row)}
         data = read_rings(self._hosts.all, known, min(self._events, max(fresh.values(), default=0)))
         data = {d: ring[max(0, len(ring) - fresh[d] * event_words.EVENT_BYTES) :] for d, ring in data.items()}
@@ -145,7 +149,7 @@ class Trace(Handle):
         what = "" if error is None else f"{type(error).__name__}: {error}"
         self._calls.append(_Call(begin, end, what, known, data, lost))
         programs, modules = self._loaded
-        for number in {control.R_PROGRAM.read(row) for row in known.values()} & programs.keys():
+        for number in {control_words.R_PROGRAM.read(row) for row in known.values()} & programs.keys():
             self._programs[number] = programs[number]
             if number in modules:
                 self._modules[number] = modules[number]
@@ -155,22 +159,22 @@ class Trace(Handle):
 
     def _has_failed(self, device: int, row: bytes) -> bool:
         """Whether the device has run something since, and not left a site."""
-        return control.R_RUN.read(row) != self._runs.get(device) and recorder.number_of(row) == control.R_EVENTS.read(
+        return control_words.R_RUN.read(row) != self._runs.get(device) and recorder.number_of(
             row
-        )
+        ) == control_words.R_EVENTS.read(row)
 
     def _note_seen(self, rows: Mapping[int, bytes]) -> None:
-        self._seen.update({device: control.R_EVENTS.read(row) for device, row in rows.items()})
-        self._runs.update({device: control.R_RUN.read(row) for device, row in rows.items()})
+        self._seen.update({device: control_words.R_EVENTS.read(row) for device, row in rows.items()})
+        self._runs.update({device: control_words.R_RUN.read(row) for device, row in rows.items()})
 
     def _rows(self) -> dict[int, bytes]:
         """All devices' records, without those of hosts that can't be reached."""
         rows: dict[int, bytes] = {}
-        size = control.RECORD_BYTES
+        size = control_words.RECORD_BYTES
         for host in self._hosts.all:
             if not host.devices:
                 continue
-            first = control.record_offset(host.devices.start)
+            first = control_words.record_offset(host.devices.start)
             with suppress(DistxlaError):  # which the call reports
                 data = host.control_read(first, len(host.devices) * size)
                 rows.update({d: data[k * size : (k + 1) * size] for k, d in enumerate(host.devices)})
@@ -382,6 +386,6 @@ def _category(spec: CommunicatorSpec) -> str:
 
 
 def _whom(waits_for: int | None) -> str:
-    if waits_for == control.WAITS_FOR_HOST:
+    if waits_for == control_words.WAITS_FOR_HOST:
         return "the host"
     return "the group" if waits_for is None or waits_for < 0 else f"device {waits_for}"

@@ -15,7 +15,7 @@ import heapq
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from distxla.collectives.protocols import channel as channel_state
+from distxla.collectives.protocols import channel as channel_words
 from distxla.collectives.protocols import group as group_words
 from distxla.collectives.protocols import permute as permute_words
 from distxla.ir.computation import Computation
@@ -47,7 +47,7 @@ def pairs_of(computation: Computation) -> dict[int, int]:
 def in_flight(instruction: Instruction) -> tuple[str, int]:
     """The kind of a round or a transfer, and how many of it may be in flight."""
     if instruction.op.effects is Effects.CHANNEL:
-        return "transfers", channel_state.RING
+        return "transfers", channel_words.RING
     if instruction.op.has_groups:
         return "rounds of groups", group_words.ROUNDS
     return "permutes", permute_words.RING

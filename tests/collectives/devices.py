@@ -13,7 +13,7 @@ import llvmlite.binding as llvm
 import numpy as np
 from llvmlite import ir
 
-from distxla.collectives.protocols import control_block as block
+from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.transports.shared_memory.atomics_builder import I32, I64, POINTER, AtomicsBuilder, i32, i64
 from distxla.collectives.transports.shared_memory.emitter import SharedMemoryEmitter
 from distxla.collectives.transports.shared_memory.transport import release_waits
@@ -105,13 +105,13 @@ class World:
     def __init__(self, code: Code, replicas: int, partitions: int, memory_bytes: int, cores: int | None = None) -> None:
         self.code, self.devices = code, replicas * partitions
         self.memory = [mmap.mmap(-1, max(4096, memory_bytes)) for _ in range(self.devices)]
-        fixed = block.fixed_bytes(self.devices)
+        fixed = control_words.fixed_bytes(self.devices)
         needed = sum((sum(spec.state_bytes) + 64 * len(spec.groups)) for spec in code.specs)
         self.control = mmap.mmap(-1, fixed + needed + 4096)
         base = _address(self.control)
         words = memoryview(self.control).cast("B").cast("I")
-        words[block.H_DEVICES // 4] = words[block.H_HERE // 4] = self.devices
-        words[block.H_CORES // 4] = cores or len(os.sched_getaffinity(0))
+        words[control_words.H_DEVICES // 4] = words[control_words.H_HERE // 4] = self.devices
+        words[control_words.H_CORES // 4] = cores or len(os.sched_getaffinity(0))
         words.release()
         places: dict[tuple[int, int], int] = {}
         at = fixed
@@ -127,7 +127,7 @@ class World:
                 memories,
                 partitions=partitions,
                 control=base,
-                record=base + block.record_offset(device),
+                record=base + control_words.record_offset(device),
                 communicators=[places[k, device] for k in range(len(code.specs))],
             )
             self.contexts.append(context)
@@ -165,13 +165,13 @@ class World:
         """Set the abort flag, and wake until no device waits."""
         words = SharedWords(memoryview(self.control))
         try:
-            words.store(block.H_ABORT, Status.ABORTED)
+            words.store(control_words.H_ABORT, Status.ABORTED)
             return release_waits(words)
         finally:
             words.close()
 
     def record(self, device: int, field: int) -> int:
-        at = block.record_offset(device) + field
+        at = control_words.record_offset(device) + field
         return int.from_bytes(self.control[at : at + 4], "little")
 
 

@@ -12,7 +12,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from distxla.collectives.protocols import control_block as block
+from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.protocols import group as group_words
 from distxla.compiler.abi import Status
 from distxla.ir.element_type import F32
@@ -268,9 +268,11 @@ def test_a_wait_for_the_end_says_so_and_can_be_aborted(key: tuple[str, int], wai
 
     def watch() -> int:
         end = time.monotonic() + 10
-        while world.record(0, block.R_STATE) != block.ReplicaState.WAITING and time.monotonic() < end:
+        while world.record(0, control_words.R_STATE) != control_words.ReplicaState.WAITING and time.monotonic() < end:
             time.sleep(0.001)
-        found.extend(world.record(0, name) for name in (block.R_SITE, block.R_ROUND, block.R_WAITS_FOR))
+        found.extend(
+            world.record(0, name) for name in (control_words.R_SITE, control_words.R_ROUND, control_words.R_WAITS_FOR)
+        )
         world.release()
         return 0
 
@@ -294,7 +296,7 @@ def test_starts_of_different_instructions_get_mismatch(name: str, other: int) ->
     assert Status.MISMATCH in found
     for device, status in enumerate(found):
         if status == Status.MISMATCH:
-            assert (device == 2) != (devices.world.record(device, block.R_MISMATCH_DEVICE) == 2)
+            assert (device == 2) != (devices.world.record(device, control_words.R_MISMATCH_DEVICE) == 2)
 
 
 @dataclass

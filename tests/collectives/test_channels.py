@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from distxla.collectives.protocols import channel as state
+from distxla.collectives.protocols import channel as channel_words
 from distxla.compiler.artifact import CompiledProgram
 from distxla.compiler.compile import compile_module, optimised
 from distxla.compiler.plan.buffers import Copy
@@ -69,7 +69,7 @@ def test_a_thousand_rounds(size: int) -> None:
 
 def test_more_recvs_than_the_ring_has_places_may_be_in_flight() -> None:
     """The last one's place can't be posted: a send-done that comes first must not copy to where nothing is meant."""
-    size, count = 20_000, state.RING + 1
+    size, count = 20_000, channel_words.RING + 1
     shape, context = f"f32[{size}]", f"(f32[{size}], u32[], token[])"
     pairs = "frontend_attributes={_xla_send_recv_source_target_pairs={{0,1}}}"
     lines = ["x = " + shape + " parameter(0)", "t = token[] after-all()"]
@@ -101,24 +101,24 @@ def test_a_bound_of_transfers_may_be_in_flight() -> None:
         shape, context = f"f32[{size}]", f"(f32[{size}], u32[], token[])"
         pairs = "frontend_attributes={_xla_send_recv_source_target_pairs={{0,1},{1,0}}}"
         lines = ["x = " + shape + " parameter(0)", "t = token[] after-all()"]
-        for k in range(state.RING):
+        for k in range(channel_words.RING):
             lines.append(f"m{k} = f32[] constant({k})")
             lines.append(f"n{k} = {shape} broadcast(m{k}), dimensions={{}}")
             lines.append(f"x{k} = {shape} add(x, n{k})")
             lines.append(f"s{k} = {context} send(x{k}, t), {pairs}")
-        for k in range(state.RING):
+        for k in range(channel_words.RING):
             lines.append(f"r{k} = {context} recv(t), {pairs}")
             lines.append(f"d{k} = ({shape}, token[]) recv-done(r{k})")
             lines.append(f"y{k} = {shape} get-tuple-element(d{k}), index=0")
             lines.append(f"e{k} = token[] send-done(s{k})")
-        names = ", ".join(f"y{k}" for k in range(state.RING))
-        root = f"ROOT r = ({', '.join([shape] * state.RING)}) tuple({names})"
+        names = ", ".join(f"y{k}" for k in range(channel_words.RING))
+        root = f"ROOT r = ({', '.join([shape] * channel_words.RING)}) tuple({names})"
         module = parse_module("ENTRY main {\n  " + "\n  ".join([*lines, root]) + "\n}")
         devices = Devices(compile_module(module, replicas=2, partitions=1))
         for _ in range(2):
             outs = devices([[mine(d, size)] for d in range(2)])
             for d in range(2):
-                for k in range(state.RING):
+                for k in range(channel_words.RING):
                     assert np.array_equal(outs[d][k], mine(1 - d, size) + np.float32(k))
         devices.close()
 
@@ -167,11 +167,11 @@ def test_large_values_are_copied_once_where_contexts_stay() -> None:
 
 
 def test_zero_copy_depends_on_size_and_leaves() -> None:
-    large = Shape.tuple(tuple(parse_leaf("f32[9000]") for _ in range(state.MOST_LEAVES)))
-    assert state.may_be_zero_copy(large)
-    assert not state.may_be_zero_copy(Shape.tuple((*(large.elements or ()), parse_leaf("f32[1]"))))
-    assert not state.may_be_zero_copy(parse_leaf("f32[8192]"))
-    assert state.may_be_zero_copy(parse_leaf("f32[8193]"))
+    large = Shape.tuple(tuple(parse_leaf("f32[9000]") for _ in range(channel_words.MOST_LEAVES)))
+    assert channel_words.may_be_zero_copy(large)
+    assert not channel_words.may_be_zero_copy(Shape.tuple((*(large.elements or ()), parse_leaf("f32[1]"))))
+    assert not channel_words.may_be_zero_copy(parse_leaf("f32[8192]"))
+    assert channel_words.may_be_zero_copy(parse_leaf("f32[8193]"))
 
 
 def parse_leaf(text: str) -> Shape:

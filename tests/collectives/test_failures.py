@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from distxla.collectives.protocols import control_block as block
+from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.protocols import permute as permute_words
 from distxla.compiler.abi import Status
 from distxla.ir.element_type import F32, S32
@@ -35,10 +35,10 @@ def test_members_with_different_instructions_get_mismatch() -> None:
     statuses = world.run([functools.partial(program, d) for d in range(3)])
     assert set(statuses) <= {Status.MISMATCH, Status.ABORTED}
     assert Status.MISMATCH in statuses
-    assert [world.record(d, block.R_SITE) for d in range(3)] == [0, 1, 0]
+    assert [world.record(d, control_words.R_SITE) for d in range(3)] == [0, 1, 0]
     for d in (d for d in range(3) if statuses[d] == Status.MISMATCH):
-        assert world.record(d, block.R_MISMATCH_SITE) == int(d != 1)
-        assert world.record(d, block.R_MISMATCH_DEVICE) in ((0, 2) if d == 1 else (1,))
+        assert world.record(d, control_words.R_MISMATCH_SITE) == int(d != 1)
+        assert world.record(d, control_words.R_MISMATCH_DEVICE) in ((0, 2) if d == 1 else (1,))
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
@@ -52,10 +52,13 @@ def test_a_mismatch_is_seen_when_the_second_member_comes(order: tuple[int, int])
     waiting = threading.Thread(target=lambda: found.append(world.call(first, first, [64], [256])))
     waiting.start()
     end = time.monotonic() + 10
-    while world.record(first, block.R_STATE) != block.ReplicaState.WAITING and time.monotonic() < end:
+    while world.record(first, control_words.R_STATE) != control_words.ReplicaState.WAITING and time.monotonic() < end:
         time.sleep(0.001)
     assert world.call(second, second, [64], [256]) == Status.MISMATCH
-    assert (world.record(second, block.R_MISMATCH_DEVICE), world.record(second, block.R_MISMATCH_SITE)) == (
+    assert (
+        world.record(second, control_words.R_MISMATCH_DEVICE),
+        world.record(second, control_words.R_MISMATCH_SITE),
+    ) == (
         first,
         first,
     )
@@ -79,7 +82,7 @@ def test_permutes_that_differ_get_mismatch(bytes_: int) -> None:
     statuses = world.run([release, target])
     assert statuses[1] == Status.MISMATCH
     assert statuses[0] == (Status.OK if bytes_ == 4 else Status.ABORTED)
-    assert (world.record(1, block.R_MISMATCH_DEVICE), world.record(1, block.R_MISMATCH_SITE)) == (0, 0)
+    assert (world.record(1, control_words.R_MISMATCH_DEVICE), world.record(1, control_words.R_MISMATCH_SITE)) == (0, 0)
 
 
 @pytest.mark.parametrize(
@@ -99,15 +102,15 @@ def test_a_wait_names_its_devices_and_can_be_aborted(op: Any, size: int, waits_f
     thread = threading.Thread(target=lambda: found.append(world.call(0, 0, [64], [128 + size])))
     thread.start()
     end = time.monotonic() + 10
-    while world.record(0, block.R_STATE) != block.ReplicaState.WAITING and time.monotonic() < end:
+    while world.record(0, control_words.R_STATE) != control_words.ReplicaState.WAITING and time.monotonic() < end:
         time.sleep(0.001)
-    assert world.record(0, block.R_WAITS_FOR) == waits_for & 0xFFFFFFFF
-    assert world.record(0, block.R_WAIT_WORD) > 0
-    assert world.record(0, block.R_ROUND) == 1
+    assert world.record(0, control_words.R_WAITS_FOR) == waits_for & 0xFFFFFFFF
+    assert world.record(0, control_words.R_WAIT_WORD) > 0
+    assert world.record(0, control_words.R_ROUND) == 1
     assert world.release() == []
     thread.join(10)
     assert found == [Status.ABORTED]
-    assert world.record(0, block.R_STATE) == block.ReplicaState.RUNNING
+    assert world.record(0, control_words.R_STATE) == control_words.ReplicaState.RUNNING
     assert world.call(0, 0, [64], [128 + size]) == Status.ABORTED
 
 

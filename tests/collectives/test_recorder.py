@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from distxla.collectives import recorder
-from distxla.collectives.protocols import control_block as block
+from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.protocols import event as event_words
 from distxla.collectives.protocols.event import EVENTS
 from distxla.collectives.recorder import RecordedEvent
@@ -63,8 +63,8 @@ class Snapshot:
         self._control = control
 
     def row(self, device: int) -> bytes:
-        begin = block.record_offset(device)
-        return bytes(self._control[begin : begin + block.RECORD_BYTES])
+        begin = control_words.record_offset(device)
+        return bytes(self._control[begin : begin + control_words.RECORD_BYTES])
 
     def ring(self, device: int) -> bytes:
         return b"".join(bytes(self._control[at : at + size]) for at, size in recorder.pieces(self.row(device), device))
@@ -87,12 +87,12 @@ def histories(
 
 def row_of(count: int, clock: Sequence[int] = (0, 0, 0, 0), event: bytes = b"", **fields: int) -> bytes:
     """event: the one in the record."""
-    row = bytearray(block.RECORD_BYTES)
-    row[block.R_EVENT : block.R_EVENT + len(event)] = event
-    struct.pack_into("<Q", row, block.R_EVENTS, count)
-    struct.pack_into("<QQQQ", row, block.R_CLOCK, *clock)
+    row = bytearray(control_words.RECORD_BYTES)
+    row[control_words.R_EVENT : control_words.R_EVENT + len(event)] = event
+    struct.pack_into("<Q", row, control_words.R_EVENTS, count)
+    struct.pack_into("<QQQQ", row, control_words.R_CLOCK, *clock)
     for name, value in fields.items():
-        struct.pack_into("<Q", row, getattr(block, name), value)
+        struct.pack_into("<Q", row, getattr(control_words, name), value)
     return bytes(row)
 
 
@@ -111,11 +111,11 @@ def event_bytes(number: int, **fields: int) -> bytes:
 
 def test_an_event_is_a_cache_line_and_a_ring_what_the_block_has_room_for() -> None:
     assert event_words.EVENT_BYTES == 64
-    assert EVENTS * event_words.EVENT_BYTES == block.RECORDER_BYTES
+    assert EVENTS * event_words.EVENT_BYTES == control_words.RECORDER_BYTES
     assert EVENTS & (EVENTS - 1) == 0
-    assert block.recorder_offset(0) % 64 == 0
-    assert block.recorder_offset(0) >= block.record_offset(block.MOST_DEVICES)
-    assert block.fixed_bytes(3) >= block.recorder_offset(3)
+    assert control_words.recorder_offset(0) % 64 == 0
+    assert control_words.recorder_offset(0) >= control_words.record_offset(control_words.MOST_DEVICES)
+    assert control_words.fixed_bytes(3) >= control_words.recorder_offset(3)
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_an_event_is_a_cache_line_and_a_ring_what_the_block_has_room_for() -> No
     ],
 )
 def test_where_the_last_events_lie(count: int, most: int, places: list[tuple[int, int]]) -> None:
-    begin = block.recorder_offset(2)
+    begin = control_words.recorder_offset(2)
     wanted = [(begin + first * event_words.EVENT_BYTES, size * event_words.EVENT_BYTES) for first, size in places]
     assert list(recorder.pieces(row_of(count), 2, most)) == wanted
 
@@ -139,7 +139,7 @@ def test_where_the_last_events_lie(count: int, most: int, places: list[tuple[int
 def test_a_larger_ring_elsewhere() -> None:
     mask = 4 * EVENTS - 1
     row = row_of(4 * EVENTS + 1, R_RING=1 << 20, R_RING_MASK=mask)
-    begin = block.recorder_offset(1) + (1 << 20)
+    begin = control_words.recorder_offset(1) + (1 << 20)
     assert list(recorder.pieces(row, 1, 2)) == [
         (begin + mask * event_words.EVENT_BYTES, event_words.EVENT_BYTES),
         (begin, event_words.EVENT_BYTES),
@@ -231,7 +231,7 @@ def test_a_loop_with_rounds() -> None:
         assert [event.round for event in events] == [1 + k // 2 for k in range(10)]
         assert [event.iteration for event in events] == [1 + k // 2 for k in range(10)]
         assert {event.run for event in events} == {1}
-        assert {event.waits_for for event in events} <= {None, block.WAITS_FOR_GROUP, 1 - device}
+        assert {event.waits_for for event in events} <= {None, control_words.WAITS_FOR_GROUP, 1 - device}
         check_times(events)
 
 

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
-from distxla.collectives.protocols import channel as state
+from distxla.collectives.protocols import channel as channel_words
 from distxla.collectives.transports.shared_words import SharedWords
 from distxla.compiler.artifact import CommunicatorSpec, CompiledProgram
 from distxla.machine.heap import Block, Heap
@@ -17,14 +17,14 @@ def bounce_buffer_bytes(program: CompiledProgram) -> int:
     """Of each device's memory, at most: a bounce buffer for each send and recv with each device."""
     ends = [spec.channel for spec in program.communicators if spec.channel is not None]
     devices = program.replicas * program.partitions
-    return sum(devices * state.RING * (state.packed(end.payload)[1] + 64) for end in ends)
+    return sum(devices * channel_words.RING * (channel_words.packed(end.payload)[1] + 64) for end in ends)
 
 
 def control_bytes(program: CompiledProgram) -> int:
     """Of the control block, at most: a pair for each send and recv with each device."""
     ends = [spec.channel for spec in program.communicators if spec.channel is not None]
     devices = program.replicas * program.partitions
-    largest = max((state.pair_bytes(state.slot_bytes(end.payload)) + 64 for end in ends), default=0)
+    largest = max((channel_words.pair_bytes(channel_words.slot_bytes(end.payload)) + 64 for end in ends), default=0)
     return len(ends) * devices * largest
 
 

@@ -12,7 +12,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from distxla.collectives.protocols import control_block as control
+from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.transports.control_block import ControlBlock
 from distxla.errors import ClusterError, OutOfMemoryError
 from distxla.ir.element_type import BF16, F32, PRED, S4
@@ -105,7 +105,7 @@ def test_control_block_header_is_checked() -> None:
             ControlBlock.open(os.getpid(), block.segment.descriptor, 5)
         ControlBlock.open(os.getpid(), block.segment.descriptor, 4).close()
         first, second = block.carve(1), block.carve(100)
-        assert first >= control.fixed_bytes(4)
+        assert first >= control_words.fixed_bytes(4)
         assert (first % 64, second - first) == (0, 64)
     finally:
         block.close()

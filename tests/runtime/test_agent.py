@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from distxla.collectives.protocols import control_block as control
+from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.transports.control_block import ControlBlock
 from distxla.runtime.hosts import commands
 from distxla.runtime.hosts.agent import Agent
@@ -26,7 +26,7 @@ def test_a_page_of_the_control_block_stays_what_it_was_when_it_was_sealed() -> N
     agent, connection = Agent(), Recorder()
     block = agent._control = ControlBlock.create(1)
     try:
-        place = control.record_offset(0)
+        place = control_words.record_offset(0)
         agent._handle(connection, commands.ReadControl(7, place, 64))  # type: ignore[arg-type]
         before = bytes(connection.payload[0])
         block.view[place : place + 64] = bytes(range(1, 65))

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from distxla.collectives.protocols import control_block as control
+from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.transports.shared_memory.transport import SharedMemory
 from distxla.errors import DeadlockError
 from distxla.ops.custom_calls import user
@@ -35,37 +35,37 @@ def host() -> Iterator[LocalHost]:
 
 
 def kind(host: LocalHost, device: int) -> int:
-    return host.control.record(device, control.R_COMMAND_KIND)
+    return host.control.record(device, control_words.R_COMMAND_KIND)
 
 
 def test_a_device_that_has_not_counted_itself_yet_is_waited_for(host: LocalHost) -> None:
     block = host.control
     ticket = host.issue(dict.fromkeys(range(DEVICES), 0), 1)
-    block.store(control.H_COMMAND, ticket.sequence)  # as starting it does
+    block.store(control_words.H_COMMAND, ticket.sequence)  # as starting it does
     for device in range(DEVICES):
-        block.store(control.R_COMMAND_KIND, control.CommandKind.NONE, control.record_offset(device))
-    block.configure(control.H_DONE, ticket.target - 1)
+        block.store(control_words.R_COMMAND_KIND, control_words.CommandKind.NONE, control_words.record_offset(device))
+    block.configure(control_words.H_DONE, ticket.target - 1)
 
     def count() -> None:
-        block.configure(control.H_DONE, ticket.target)
+        block.configure(control_words.H_DONE, ticket.target)
 
     late = threading.Timer(0.2, count)
     late.start()
     host.end(range(DEVICES))
-    assert block.load(control.H_DONE) == ticket.target
+    assert block.load(control_words.H_DONE) == ticket.target
     late.join()
 
 
 def test_a_call_that_was_not_started_is_withdrawn(host: LocalHost) -> None:
-    before = host.control.load(control.H_COMMAND)
+    before = host.control.load(control_words.H_COMMAND)
     ticket = host.issue({1: 0}, 1)
     watch = Stopwatch()
     host.end([1])
     assert watch.seconds < 1  # nobody was waited for
-    assert kind(host, 1) == control.CommandKind.NONE
+    assert kind(host, 1) == control_words.CommandKind.NONE
     again = host.issue({0: 0}, 1)
     assert again.sequence == ticket.sequence == before + 1
-    assert host.control.record(1, control.R_COMMAND_SEQUENCE) != again.sequence  # device 1 has no part in it
+    assert host.control.record(1, control_words.R_COMMAND_SEQUENCE) != again.sequence  # device 1 has no part in it
 
 
 def test_a_call_whose_commands_are_half_written_is_withdrawn(host: LocalHost) -> None:
@@ -76,11 +76,11 @@ def test_a_call_whose_commands_are_half_written_is_withdrawn(host: LocalHost) ->
 
     with pytest.raises(KeyboardInterrupt):
         host.issue(Interrupted({1: 0, 0: 0}), 1)
-    assert kind(host, 1) == control.CommandKind.RUN
+    assert kind(host, 1) == control_words.CommandKind.RUN
     watch = Stopwatch()
     host.end(range(DEVICES))
     assert watch.seconds < 1
-    assert [kind(host, device) for device in range(DEVICES)] == [control.CommandKind.NONE] * DEVICES
+    assert [kind(host, device) for device in range(DEVICES)] == [control_words.CommandKind.NONE] * DEVICES
 
 
 @pytest.mark.cluster

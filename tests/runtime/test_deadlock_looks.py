@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from distxla.collectives.protocols import channel as channel_state
-from distxla.collectives.protocols import control_block as control
+from distxla.collectives.protocols import channel as channel_words
+from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.protocols import group as group_words
 from distxla.collectives.protocols import permute as permute_words
 from distxla.collectives.protocols.layout import Word
@@ -21,12 +21,12 @@ from distxla.runtime.record_views import There
 GROUP = (0, 1, 2)
 PAIR, OTHER_PAIR, ROUNDS = 1 << 20, 2 << 20, 3 << 20  # offsets of states
 PERMUTE = 4 << 20
-CHANNEL = CommunicatorSpec(channel_state.DIRECTORY_KEY, (GROUP,), (8,))
+CHANNEL = CommunicatorSpec(channel_words.DIRECTORY_KEY, (GROUP,), (8,))
 EVERYBODY = CommunicatorSpec("everybody", (GROUP,), (1 << 16,))
 PERMUTES = CommunicatorSpec("permute", (GROUP,), (1 << 16,), pairs=((0, 1), (1, 0)))
 SPECS = (CHANNEL, EVERYBODY, PERMUTES)
 PROGRAM: Any = SimpleNamespace(sites=[SimpleNamespace(communicator=k) for k in range(3)], communicators=SPECS)
-WAITS_FOR_GROUP = (1 << 32) + control.WAITS_FOR_GROUP
+WAITS_FOR_GROUP = (1 << 32) + control_words.WAITS_FOR_GROUP
 
 
 class Words:
@@ -36,7 +36,7 @@ class Words:
         self.words: dict[int, int] = {}
         self.ended: set[int] = set()
         self.change: Callable[[int], None] = lambda reads: None
-        self._state = control.record_offset(device) + control.R_STATE
+        self._state = control_words.record_offset(device) + control_words.R_STATE
         self._reads = 0
 
     def load(self, word: Word, at: int = 0) -> int:
@@ -55,14 +55,14 @@ class Words:
         return device in self.ended
 
     def waits(self, device: int, word: int, value: int, waits_for: int, site: int = 0, round_: int = 1) -> None:
-        record = control.record_offset(device)
+        record = control_words.record_offset(device)
         self.words |= {
-            record + control.R_STATE: control.ReplicaState.WAITING,
-            record + control.R_SITE: site,
-            record + control.R_ROUND: round_,
-            record + control.R_WAIT_WORD: word,
-            record + control.R_WAIT_VALUE: value,
-            record + control.R_WAITS_FOR: waits_for,
+            record + control_words.R_STATE: control_words.ReplicaState.WAITING,
+            record + control_words.R_SITE: site,
+            record + control_words.R_ROUND: round_,
+            record + control_words.R_WAIT_WORD: word,
+            record + control_words.R_WAIT_VALUE: value,
+            record + control_words.R_WAITS_FOR: waits_for,
             word: value,
         }
 
@@ -101,15 +101,15 @@ def test_two_that_wait_for_each_other() -> None:
 
 
 def another_round(host: Words) -> None:
-    host.words[control.record_offset(0) + control.R_ROUND] = 2
+    host.words[control_words.record_offset(0) + control_words.R_ROUND] = 2
 
 
 def another_run(host: Words) -> None:
-    host.words[control.record_offset(0) + control.R_RUN] = 1
+    host.words[control_words.record_offset(0) + control_words.R_RUN] = 1
 
 
 def awake(host: Words) -> None:
-    host.words[control.record_offset(0) + control.R_STATE] = control.ReplicaState.RUNNING
+    host.words[control_words.record_offset(0) + control_words.R_STATE] = control_words.ReplicaState.RUNNING
 
 
 def released(host: Words) -> None:
@@ -126,14 +126,14 @@ def test_a_wait_that_is_another_one_in_the_second_look_proves_nothing(change: Ca
 def test_a_wait_that_is_read_while_it_becomes_another_one_proves_nothing() -> None:
     """Between the reading of its word and of for whom it waits, device 0 goes on to wait for device 2, then for 1."""
     host = cycle()
-    record = control.record_offset(0)
+    record = control_words.record_offset(0)
 
     class Torn(Words):
         def load_at(self, place: int) -> int:
             found = host.load_at(place)
-            if place == record + control.R_WAITS_FOR and host.words[record + control.R_WAIT_WORD] == PAIR:
-                host.words[record + control.R_WAIT_WORD] = PAIR + 64
-                host.change = lambda reads: host.words.update({record + control.R_WAIT_WORD: PAIR})
+            if place == record + control_words.R_WAITS_FOR and host.words[record + control_words.R_WAIT_WORD] == PAIR:
+                host.words[record + control_words.R_WAIT_WORD] = PAIR + 64
+                host.change = lambda reads: host.words.update({record + control_words.R_WAIT_WORD: PAIR})
             return found
 
     assert verdict(dict.fromkeys(GROUP, Torn(0))) is None
@@ -173,7 +173,7 @@ def test_a_missing_member_that_computes_may_come() -> None:
 def test_what_the_host_feeds_may_come() -> None:
     host = Words(0)
     host.waits(0, PAIR, 0, 1)
-    host.waits(1, OTHER_PAIR, 0, (1 << 32) + control.WAITS_FOR_HOST)
+    host.waits(1, OTHER_PAIR, 0, (1 << 32) + control_words.WAITS_FOR_HOST)
     assert verdict(dict.fromkeys(GROUP, host)) is None
 
 
@@ -218,7 +218,7 @@ def test_a_large_message_whose_target_has_begun_may_be_in_flight(
 
 def test_pages_of_another_host_are_asked_for_once_a_look() -> None:
     asked: list[tuple[int, int]] = []
-    first = control.record_offset(2)
+    first = control_words.record_offset(2)
 
     def control_read(offset: int, size: int, seconds: float | None = None) -> bytes:
         asked.append((offset, size))
@@ -232,5 +232,5 @@ def test_pages_of_another_host_are_asked_for_once_a_look() -> None:
         for position in range(64):
             place = ROUNDS + group_words.begun_of(position)
             assert view.load_at(place) == place
-        assert view.load(control.R_STATE, first) == first + control.R_STATE
-        assert asked == [(first, 2 * control.RECORD_BYTES), (ROUNDS, 4096), (ROUNDS + 4096, 4096)]
+        assert view.load(control_words.R_STATE, first) == first + control_words.R_STATE
+        assert asked == [(first, 2 * control_words.RECORD_BYTES), (ROUNDS, 4096), (ROUNDS + 4096, 4096)]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from distxla.collectives.protocols import control_block as control
+from distxla.collectives.protocols import control_block as control_words
 from distxla.compiler.abi import Status
 from distxla.diagnosis.blocked import DeviceState, Doing
 from distxla.runtime.host import Records
@@ -22,9 +22,9 @@ def site(index: int, name: str) -> Any:
 
 
 def row(**fields: int) -> bytes:
-    made = bytearray(control.RECORD_BYTES)
+    made = bytearray(control_words.RECORD_BYTES)
     for name, value in fields.items():
-        at = getattr(control, name)
+        at = getattr(control_words, name)
         made[at : at + 4] = value.to_bytes(4, "little")
     return bytes(made)
 

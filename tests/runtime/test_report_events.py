@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from distxla.collectives import recorder
-from distxla.collectives.protocols import control_block as control
+from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.protocols import event as event_words
 from distxla.collectives.protocols.control_block import CommandKind
 from distxla.compiler.abi import Status
@@ -57,14 +57,14 @@ def test_no_more_events_are_read_than_a_report_shows(
 
 @pytest.mark.parametrize(("status", "kind"), [(Status.OK, CommandKind.RUN), (Status.ABORTED, CommandKind.NONE)])
 def test_a_device_that_has_not_begun_is_not_told_of_with_what_it_did_before(status: int, kind: int) -> None:
-    row = bytearray(control.RECORD_BYTES)
+    row = bytearray(control_words.RECORD_BYTES)
     said = {
-        control.R_COMMAND_KIND: kind,
-        control.R_COMMAND_PROGRAM: 2,
-        control.R_COMMAND_SEQUENCE: 8,
-        control.R_SERVED: 7,
-        control.R_PROGRAM: 1,
-        control.R_STATUS: status,
+        control_words.R_COMMAND_KIND: kind,
+        control_words.R_COMMAND_PROGRAM: 2,
+        control_words.R_COMMAND_SEQUENCE: 8,
+        control_words.R_SERVED: 7,
+        control_words.R_PROGRAM: 1,
+        control_words.R_STATUS: status,
     }
     for offset, value in said.items():
         row[offset : offset + 4] = value.to_bytes(4, "little")
@@ -90,8 +90,8 @@ class Silent(RemoteHost):
 
 
 def test_a_host_that_does_not_answer_is_left_out() -> None:
-    row = bytearray(control.RECORD_BYTES)
-    row[control.R_EVENTS] = 1
+    row = bytearray(control_words.RECORD_BYTES)
+    row[control_words.R_EVENTS] = 1
     silent = Silent()
     assert read_rings([silent], {0: bytes(row)}) == {}
     assert silent.limits

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 
-from distxla.collectives.protocols import control_block as control
+from distxla.collectives.protocols import control_block as control_words
 from distxla.diagnosis.blocked import HOST, DeviceState, Doing
 from distxla.location import Location
 from distxla.runtime.hosts.local import LocalHost, is_stopped
@@ -74,12 +74,12 @@ def test_a_stopped_process_shows_in_what_is_read_of_its_record() -> None:
     host = LocalHost(0, "here", range(2), 2, 1 << 21)
     with subprocess.Popen(["sleep", "60"]) as process:
         try:
-            host.control.store(control.R_PID, process.pid, control.record_offset(1))
+            host.control.store(control_words.R_PID, process.pid, control_words.record_offset(1))
             for number, expected in ((signal.SIGSTOP, 1), (signal.SIGCONT, 0)):
                 process.send_signal(number)
                 assert eventually(lambda: is_stopped(process.pid) == bool(expected))  # noqa: B023
                 rows = host.records(range(2))
-                assert [row[control.R_IS_STOPPED] for row in rows.values()] == [0, expected]
+                assert [row[control_words.R_IS_STOPPED] for row in rows.values()] == [0, expected]
         finally:
             process.kill()
     host.close()

@@ -109,8 +109,8 @@ PLANTED = [
     Planted(
         "a channel's slot is written before it was taken",
         "distxla.collectives.transports.shared_memory.channel_site:_Send.emit",
-        "builder.sub(mark, i32(state.RING))",
-        "builder.sub(mark, i32(state.RING + 2))",
+        "builder.sub(mark, i32(channel_words.RING))",
+        "builder.sub(mark, i32(channel_words.RING + 2))",
         ("more sends than may be in flight",),
         (4,),
         emitted=True,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from distxla.collectives.protocols import control_block as control
+from distxla.collectives.protocols import control_block as control_words
 from distxla.compiler.artifact import CompiledProgram
 from distxla.runtime import cluster as clusters
 from tests.simulation import native
@@ -126,13 +126,13 @@ def _let_devices_end(edges: Edges) -> None:
     """Devices that were killed in emitted code, or still wait there: let every wait return, and then the serve loop."""
     for block in edges.blocks:
         words = np.frombuffer(block, np.uint32)
-        words[control.H_ABORT // 4] = 1
-        sequence = (int(words[control.H_COMMAND // 4]) + 1) & 0xFFFFFFFF
-        for device in range(int(words[control.H_DEVICES // 4])):
-            record = control.record_offset(device)
-            words[(record + control.R_COMMAND_KIND) // 4] = control.CommandKind.STOP
-            words[(record + control.R_COMMAND_SEQUENCE) // 4] = sequence
-        words[control.H_COMMAND // 4] = sequence
+        words[control_words.H_ABORT // 4] = 1
+        sequence = (int(words[control_words.H_COMMAND // 4]) + 1) & 0xFFFFFFFF
+        for device in range(int(words[control_words.H_DEVICES // 4])):
+            record = control_words.record_offset(device)
+            words[(record + control_words.R_COMMAND_KIND) // 4] = control_words.CommandKind.STOP
+            words[(record + control_words.R_COMMAND_SEQUENCE) // 4] = sequence
+        words[control_words.H_COMMAND // 4] = sequence
 
 
 def _release(edges: Edges, world: World) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distxla.collectives.protocols import control_block as block
+from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.protocols.control_block import CommandKind, ReplicaState
 from distxla.collectives.protocols.machine import Process
 from distxla.collectives.protocols.models.model import Model
@@ -20,7 +20,7 @@ def calls(devices: int, count: int, *, fails: int = -1) -> Model:
         p.end()
         served.append(p)
     for r in range(count):
-        driver.store(block.H_ABORT, 0)
+        driver.store(control_words.H_ABORT, 0)
         issue(driver, devices, r)
         call(driver, r + 1, (r + 1) * devices)
         with driver.when("aborted", "!=", 0):
@@ -31,7 +31,7 @@ def calls(devices: int, count: int, *, fails: int = -1) -> Model:
                 driver.check("got", r + 1, "the call's result")
     _stop(driver, devices, count)
     driver.end()
-    return Model([driver, *served], [(block.H_COMMAND, 0), (block.H_DONE, 0)])
+    return Model([driver, *served], [(control_words.H_COMMAND, 0), (control_words.H_DONE, 0)])
 
 
 def issue(p: Process, devices: int, r: int) -> None:
@@ -39,30 +39,30 @@ def issue(p: Process, devices: int, r: int) -> None:
     for device in range(devices):
         p.data("arguments", r + 1, device)
         with p.tagged("write the command"):
-            p.store(block.R_COMMAND_KIND, CommandKind.RUN, device)
-            p.store(block.R_COMMAND_SEQUENCE, r + 1, device)
+            p.store(control_words.R_COMMAND_KIND, CommandKind.RUN, device)
+            p.store(control_words.R_COMMAND_SEQUENCE, r + 1, device)
     with p.tagged("say how many"):
-        p.store(block.H_DONE_TARGET, (r + 1) * devices)
+        p.store(control_words.H_DONE_TARGET, (r + 1) * devices)
 
 
 def call(p: Process, sequence: int, target: int) -> None:
     """Start the call and wait for its end: distxla_call."""
-    p.load("command", block.H_COMMAND)
+    p.load("command", control_words.H_COMMAND)
     with p.when("command", "!=", sequence):
         with p.tagged("raise the command"):
-            p.store(block.H_COMMAND, sequence)
+            p.store(control_words.H_COMMAND, sequence)
         with p.tagged("wake the devices"):
-            p.wake(block.H_COMMAND)
+            p.wake(control_words.H_COMMAND)
     with p.forever() as over:
         with p.tagged("look at the count"):
-            p.load("finished", block.H_DONE)
+            p.load("finished", control_words.H_DONE)
             over.leave("finished", ">=", target)
         with p.tagged("look for failures"):
-            p.load("aborted", block.H_ABORT)
+            p.load("aborted", control_words.H_ABORT)
             over.leave("aborted", "!=", 0)
         with p.when("spins left", "==", 0):
             with p.tagged("driver sleeps"):
-                p.sleep(block.H_DONE, "finished", timed=True)
+                p.sleep(control_words.H_DONE, "finished", timed=True)
             with p.when("expired", "!=", 0):
                 p.end()
 
@@ -70,9 +70,9 @@ def call(p: Process, sequence: int, target: int) -> None:
 def _await_all(p: Process, target: int) -> None:
     """After a failure, until all devices are back (runtime/hosts/local.py, end; it looks again and again)."""
     with p.forever() as over:
-        p.load("finished", block.H_DONE)
+        p.load("finished", control_words.H_DONE)
         over.leave("finished", ">=", target)
-        p.sleep(block.H_DONE, "finished")
+        p.sleep(control_words.H_DONE, "finished")
 
 
 def serve(p: Process, device: int) -> None:
@@ -80,11 +80,11 @@ def serve(p: Process, device: int) -> None:
     with p.forever() as stopped:
         with p.tagged("await a command"):
             _next_command(p)
-        p.load("number", block.R_COMMAND_SEQUENCE, device)
+        p.load("number", control_words.R_COMMAND_SEQUENCE, device)
         with p.when("number", "==", "seen"):
-            p.load_own("kind", block.R_COMMAND_KIND, device)
+            p.load_own("kind", control_words.R_COMMAND_KIND, device)
             stopped.leave("kind", "==", CommandKind.STOP)
-            p.store(block.R_STATE, ReplicaState.RUNNING, device)
+            p.store(control_words.R_STATE, ReplicaState.RUNNING, device)
             with p.when("failed before", "==", 0), p.routine("run"):
                 p.read("arguments", "arguments", device)
                 p.check("arguments", "seen", "the call's arguments")
@@ -94,28 +94,28 @@ def serve(p: Process, device: int) -> None:
 
 def _next_command(p: Process) -> None:
     with p.forever() as spun:
-        p.load("command", block.H_COMMAND)
+        p.load("command", control_words.H_COMMAND)
         spun.leave("command", "!=", "seen")
         spun.leave("spins left", "==", 0)
     with p.forever() as awake:
         with p.tagged("look for a command"):
-            p.load("command", block.H_COMMAND)
+            p.load("command", control_words.H_COMMAND)
             awake.leave("command", "!=", "seen")
         with p.tagged("device sleeps"):
-            p.sleep(block.H_COMMAND, "seen")
-    p.load("seen", block.H_COMMAND)
+            p.sleep(control_words.H_COMMAND, "seen")
+    p.load("seen", control_words.H_COMMAND)
 
 
 def _finish(p: Process, device: int) -> None:
-    p.store(block.R_STATUS, "status", device)
-    p.store(block.R_STATE, ReplicaState.IDLE, device)
+    p.store(control_words.R_STATUS, "status", device)
+    p.store(control_words.R_STATE, ReplicaState.IDLE, device)
     with p.when("status", "!=", 0), p.tagged("set abort"):
-        p.store_in_race(block.H_ABORT, "status")
+        p.store_in_race(control_words.H_ABORT, "status")
     with p.tagged("command is over"):
-        p.store(block.R_COMMAND_KIND, CommandKind.NONE, device)
-    p.load("target", block.H_DONE_TARGET)
+        p.store(control_words.R_COMMAND_KIND, CommandKind.NONE, device)
+    p.load("target", control_words.H_DONE_TARGET)
     with p.tagged("count the end"):
-        p.add("before", block.H_DONE, 1)
+        p.add("before", control_words.H_DONE, 1)
     p.assign("wakes", 0)
     with p.when("status", "!=", 0):
         p.assign("wakes", 1)
@@ -123,16 +123,16 @@ def _finish(p: Process, device: int) -> None:
     with p.when("done", "==", "target"):
         p.assign("wakes", 1)
     with p.when("wakes", "!=", 0), p.tagged("wake the driver"):
-        p.wake(block.H_DONE)
+        p.wake(control_words.H_DONE)
 
 
 def _stop(p: Process, devices: int, count: int) -> None:
     """runtime/hosts/local.py, stop."""
     for device in range(devices):
         with p.tagged("write the stop"):
-            p.store(block.R_COMMAND_KIND, CommandKind.STOP, device)
-            p.store(block.R_COMMAND_SEQUENCE, count + 1, device)
+            p.store(control_words.R_COMMAND_KIND, CommandKind.STOP, device)
+            p.store(control_words.R_COMMAND_SEQUENCE, count + 1, device)
     with p.tagged("raise the stop"):
-        p.store(block.H_COMMAND, count + 1)
+        p.store(control_words.H_COMMAND, count + 1)
     with p.tagged("wake for the stop"):
-        p.wake(block.H_COMMAND)
+        p.wake(control_words.H_COMMAND)

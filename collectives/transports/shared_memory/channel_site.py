@@ -24,8 +24,8 @@ from collections.abc import Callable, Sequence
 from llvmlite import ir
 
 from distxla.collectives.channels import read_end
-from distxla.collectives.protocols import channel as state
-from distxla.collectives.protocols import control_block as block
+from distxla.collectives.protocols import channel as channel_words
+from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.protocols import rounds as round_words
 from distxla.collectives.protocols.layout import Word
 from distxla.collectives.protocols.proxy_queue import ProxyEvent
@@ -59,10 +59,10 @@ class ChannelEmitter:
     ) -> CommunicatorSpec:
         devices = range(replicas * partitions)
         if not instruction.op.starts_transfer:
-            return CommunicatorSpec(state.DIRECTORY_KEY, (tuple(devices),), (state.DIRECTORY_BYTES,))
+            return CommunicatorSpec(channel_words.DIRECTORY_KEY, (tuple(devices),), (channel_words.DIRECTORY_BYTES,))
         end = read_end(instruction)
         groups = tuple((device,) for device in devices)
-        return CommunicatorSpec(f"channel end {end!r}", groups, (state.END_BYTES,) * len(groups), channel=end)
+        return CommunicatorSpec(f"channel end {end!r}", groups, (channel_words.END_BYTES,) * len(groups), channel=end)
 
     def emit(self, routine: Routine) -> None:
         op, shape = routine.instruction.op, routine.instruction.shape
@@ -100,9 +100,9 @@ class _Routine(ABC):
         self.function, self.atomics = AtomicsBuilder.function(module, name, I32, ARGUMENTS)
         self.context, self.site, self.sent, self.received, self.state = self.function.args
         self.builder = self.atomics.builder
-        self.sizes = [state.byte_size(leaf) for leaf in payload.leaves()]
-        self.places, self.size = state.packed(payload)
-        self.is_eager = self.size <= state.EAGER_BYTES
+        self.sizes = [channel_words.byte_size(leaf) for leaf in payload.leaves()]
+        self.places, self.size = channel_words.packed(payload)
+        self.is_eager = self.size <= channel_words.EAGER_BYTES
         self.record = self.atomics.context_field(self.context, "record")
         self.device = self.atomics.context_field(self.context, "device")
         self.memory = self.atomics.device_memory(self.context, self.device)
@@ -116,20 +116,20 @@ class _Routine(ABC):
     def end_pair(self) -> tuple[ir.Value, ir.Value]:
         """The pair of this send or recv and its number; a device without a pair returns from the function."""
         atomics, builder = self.atomics, self.builder
-        run = atomics.load(I32, self.record, block.R_RUN)
-        known = builder.icmp_unsigned("==", run, atomics.load(I32, self.state, state.E_RUN))
-        number = builder.select(known, atomics.load(I32, self.state, state.E_EXECUTIONS), i32(0))
-        atomics.store(run, self.state, state.E_RUN)
-        atomics.store(builder.add(number, i32(1)), self.state, state.E_EXECUTIONS)
-        pair = atomics.load(I64, self.state, state.E_PAIR)
-        early = builder.icmp_unsigned("<", number, atomics.load(I32, self.state, state.E_FIRST))
-        late = builder.icmp_unsigned(">", number, atomics.load(I32, self.state, state.E_LAST))
+        run = atomics.load(I32, self.record, control_words.R_RUN)
+        known = builder.icmp_unsigned("==", run, atomics.load(I32, self.state, channel_words.E_RUN))
+        number = builder.select(known, atomics.load(I32, self.state, channel_words.E_EXECUTIONS), i32(0))
+        atomics.store(run, self.state, channel_words.E_RUN)
+        atomics.store(builder.add(number, i32(1)), self.state, channel_words.E_EXECUTIONS)
+        pair = atomics.load(I64, self.state, channel_words.E_PAIR)
+        early = builder.icmp_unsigned("<", number, atomics.load(I32, self.state, channel_words.E_FIRST))
+        late = builder.icmp_unsigned(">", number, atomics.load(I32, self.state, channel_words.E_LAST))
         no_pair = builder.icmp_unsigned("==", pair, i64(0))
         with builder.if_then(builder.or_(no_pair, builder.or_(early, late))):
             atomics.store(i32(0), self.ticket_place(self.received))
             builder.ret(i32(Status.OK))
         control = atomics.context_field(self.context, "control")
-        return atomics.at(control, pair), atomics.load(I32, self.state, state.E_NUMBER)
+        return atomics.at(control, pair), atomics.load(I32, self.state, channel_words.E_NUMBER)
 
     def ticket_place(self, offsets: ir.Value) -> ir.Value:
         """Where a context has its u32."""
@@ -159,17 +159,17 @@ class _Routine(ABC):
 
     def slot(self, pair: ir.Value, transfer: ir.Value) -> ir.Value:
         atomics, builder = self.atomics, self.builder
-        index = builder.zext(builder.and_(transfer, i32(state.RING - 1)), I64)
-        offset = builder.mul(index, atomics.load(I64, pair, state.C_SLOT_BYTES))
-        return atomics.at(atomics.at(pair, state.C_SLOTS), offset)
+        index = builder.zext(builder.and_(transfer, i32(channel_words.RING - 1)), I64)
+        offset = builder.mul(index, atomics.load(I64, pair, channel_words.C_SLOT_BYTES))
+        return atomics.at(atomics.at(pair, channel_words.C_SLOTS), offset)
 
     def bounce_buffer(self, pair: ir.Value, transfer: ir.Value) -> ir.Value:
         """The transfer's bounce buffer."""
         atomics, builder = self.atomics, self.builder
-        index = builder.zext(builder.and_(transfer, i32(state.RING - 1)), I64)
-        offset = builder.mul(index, atomics.load(I64, pair, state.C_BOUNCE_BUFFER_BYTES))
-        base = atomics.device_memory(self.context, atomics.load(I32, pair, state.C_BOUNCE_BUFFER_DEVICE))
-        return atomics.at(base, builder.add(atomics.load(I64, pair, state.C_BOUNCE_BUFFERS), offset))
+        index = builder.zext(builder.and_(transfer, i32(channel_words.RING - 1)), I64)
+        offset = builder.mul(index, atomics.load(I64, pair, channel_words.C_BOUNCE_BUFFER_BYTES))
+        base = atomics.device_memory(self.context, atomics.load(I32, pair, channel_words.C_BOUNCE_BUFFER_DEVICE))
+        return atomics.at(base, builder.add(atomics.load(I64, pair, channel_words.C_BOUNCE_BUFFERS), offset))
 
     def note_round(self, pair: ir.Value, transfer: ir.Value, counter: Word, *, begins: bool = False) -> ir.Value:
         """Write the pair and the number of the transfer into the record; return the value of its words.
@@ -179,7 +179,7 @@ class _Routine(ABC):
         atomics, builder, control = self.atomics, self.builder, self.atomics.context_field(self.context, "control")
         offset = builder.sub(builder.ptrtoint(pair, I64), builder.ptrtoint(control, I64))
         edge = builder.trunc(builder.lshr(offset, i64(6)), I32)
-        atomics.store(edge, self.record, block.R_EDGE)
+        atomics.store(edge, self.record, control_words.R_EDGE)
         counted = atomics.at(pair, counter + round_words.COUNTED)
         if begins:
             count_from(atomics, self.record, counted, builder.zext(transfer, I64))
@@ -221,7 +221,7 @@ class _Routine(ABC):
 
     def claims(self, slot: ir.Value, mark: ir.Value) -> ir.Value:
         """Whether this side is the first to claim the message."""
-        before = self.builder.atomic_rmw("xchg", self.atomics.at(slot, state.W_CLAIM), mark, "seq_cst")
+        before = self.builder.atomic_rmw("xchg", self.atomics.at(slot, channel_words.W_CLAIM), mark, "seq_cst")
         return self.builder.icmp_unsigned("!=", before, mark)
 
     # --- values
@@ -248,13 +248,13 @@ class _Routine(ABC):
 
     def return_mismatch(self, device: ir.Value, site: ir.Value) -> None:
         """Name the other side in the record."""
-        self.atomics.store(device, self.record, block.R_MISMATCH_DEVICE)
-        self.atomics.store(site, self.record, block.R_MISMATCH_SITE)
+        self.atomics.store(device, self.record, control_words.R_MISMATCH_DEVICE)
+        self.atomics.store(site, self.record, control_words.R_MISMATCH_SITE)
         self.builder.ret(i32(Status.MISMATCH))
 
     def has_receive_buffer(self, slot: ir.Value, mark: ir.Value) -> ir.Value:
         """Whether the recv of this transfer has posted where its value goes."""
-        return self.builder.icmp_unsigned("==", self.atomics.load(I32, slot, state.L_NUMBER), mark)
+        return self.builder.icmp_unsigned("==", self.atomics.load(I32, slot, channel_words.L_NUMBER), mark)
 
     def unless_same(self, base: ir.Value, signature: int, device: int, site: int) -> None:
         """Return MISMATCH where the other side posted another type."""
@@ -272,18 +272,24 @@ class _Send(_Routine):
     def emit(self) -> ir.Function:
         atomics, builder = self.atomics, self.builder
         pair, number = self.end_pair()
-        transfer = atomics.load(I32, pair, state.C_SENDS)
-        mark = self.note_round(pair, transfer, state.C_SENDS, begins=True)
+        transfer = atomics.load(I32, pair, channel_words.C_SENDS)
+        mark = self.note_round(pair, transfer, channel_words.C_SENDS, begins=True)
         slot = self.slot(pair, transfer)
-        target = atomics.load(I32, pair, state.C_TARGET)
-        self.wait(slot, state.W_TAKEN, builder.sub(mark, i32(state.RING)), target, state.W_TAKEN_SLEEPERS)
-        atomics.store(i64(self.signature), slot, state.M_SIGNATURE)
-        atomics.store(self.site, slot, state.M_SITE)
-        atomics.store(self.device, slot, state.M_DEVICE)
+        target = atomics.load(I32, pair, channel_words.C_TARGET)
+        self.wait(
+            slot,
+            channel_words.W_TAKEN,
+            builder.sub(mark, i32(channel_words.RING)),
+            target,
+            channel_words.W_TAKEN_SLEEPERS,
+        )
+        atomics.store(i64(self.signature), slot, channel_words.M_SIGNATURE)
+        atomics.store(self.site, slot, channel_words.M_SITE)
+        atomics.store(self.device, slot, channel_words.M_DEVICE)
         self._post(pair, slot, transfer, mark)
-        atomics.store(mark, pair, state.C_SENDS)
-        self.publish(mark, slot, state.W_SENT, state.W_SENT_SLEEPERS)
-        self.tell(pair, state.C_TARGET, ProxyEvent.SENT, mark)
+        atomics.store(mark, pair, channel_words.C_SENDS)
+        self.publish(mark, slot, channel_words.W_SENT, channel_words.W_SENT_SLEEPERS)
+        self.tell(pair, channel_words.C_TARGET, ProxyEvent.SENT, mark)
         self.store_ticket(number, transfer)
         builder.ret(i32(Status.OK))
         return self.function
@@ -292,34 +298,34 @@ class _Send(_Routine):
         """Fill the message."""
         atomics, builder = self.atomics, self.builder
         if self.is_eager:
-            atomics.store(i32(state.EAGER), slot, state.M_KIND)
-            self.copy(self.packed(atomics.at(slot, state.M_PAYLOAD)), self.own(self.sent))
+            atomics.store(i32(channel_words.EAGER), slot, channel_words.M_KIND)
+            self.copy(self.packed(atomics.at(slot, channel_words.M_PAYLOAD)), self.own(self.sent))
             return
         if self.zero_copy:
-            with builder.if_else(self.is_elsewhere(pair, state.C_TARGET), likely=False) as (apart, together):
+            with builder.if_else(self.is_elsewhere(pair, channel_words.C_TARGET), likely=False) as (apart, together):
                 with apart:
                     self._copy_to_bounce_buffer(pair, slot, transfer)
                 with together:
-                    atomics.store(i32(state.RENDEZVOUS), slot, state.M_KIND)
+                    atomics.store(i32(channel_words.RENDEZVOUS), slot, channel_words.M_KIND)
                     for leaf in range(len(self.sizes)):
-                        atomics.store(atomics.load(I64, self.sent, 8 * leaf), slot, state.M_OFFSETS + 8 * leaf)
+                        atomics.store(atomics.load(I64, self.sent, 8 * leaf), slot, channel_words.M_OFFSETS + 8 * leaf)
             return
-        received = self.reached(atomics.acquire(pair, state.C_RECVS), mark)
-        agrees = builder.icmp_unsigned("==", atomics.load(I64, slot, state.L_SIGNATURE), i64(self.signature))
+        received = self.reached(atomics.acquire(pair, channel_words.C_RECVS), mark)
+        agrees = builder.icmp_unsigned("==", atomics.load(I64, slot, channel_words.L_SIGNATURE), i64(self.signature))
         at_once = builder.and_(received, builder.and_(self.has_receive_buffer(slot, mark), agrees))
-        if len(self.sizes) > state.MOST_LEAVES:
+        if len(self.sizes) > channel_words.MOST_LEAVES:
             at_once = ir.Constant(ir.IntType(1), 0)
         with builder.if_else(at_once) as (direct, later):
             with direct:
-                atomics.store(i32(state.RECEIVE_BUFFER), slot, state.M_KIND)
-                if len(self.sizes) <= state.MOST_LEAVES:
-                    there = self.elsewhere(pair, state.C_TARGET, atomics.at(slot, state.L_OFFSETS))
+                atomics.store(i32(channel_words.RECEIVE_BUFFER), slot, channel_words.M_KIND)
+                if len(self.sizes) <= channel_words.MOST_LEAVES:
+                    there = self.elsewhere(pair, channel_words.C_TARGET, atomics.at(slot, channel_words.L_OFFSETS))
                     self.copy(there, self.own(self.sent))
             with later:
                 self._copy_to_bounce_buffer(pair, slot, transfer)
 
     def _copy_to_bounce_buffer(self, pair: ir.Value, slot: ir.Value, transfer: ir.Value) -> None:
-        self.atomics.store(i32(state.BOUNCE_BUFFER), slot, state.M_KIND)
+        self.atomics.store(i32(channel_words.BOUNCE_BUFFER), slot, channel_words.M_KIND)
         self.copy(self.packed(self.bounce_buffer(pair, transfer)), self.own(self.sent))
 
 
@@ -332,14 +338,16 @@ class _SendDone(_Routine):
 
     def emit(self) -> ir.Function:
         atomics, builder = self.atomics, self.builder
-        pair, transfer = self.done_pair(state.C_SENDS, lambda: None)
-        mark = self.note_round(pair, transfer, state.C_SENDS)
-        target = atomics.load(I32, pair, state.C_TARGET)
-        self.wait(pair, state.C_RECVS, mark, target, state.C_SOURCE_SLEEPS)
+        pair, transfer = self.done_pair(channel_words.C_SENDS, lambda: None)
+        mark = self.note_round(pair, transfer, channel_words.C_SENDS)
+        target = atomics.load(I32, pair, channel_words.C_TARGET)
+        self.wait(pair, channel_words.C_RECVS, mark, target, channel_words.C_SOURCE_SLEEPS)
         if not self.is_eager:
             slot = self.slot(pair, transfer)
-            taken = self.reached(atomics.acquire(slot, state.W_TAKEN), mark)
-            rendezvous = builder.icmp_unsigned("==", atomics.load(I32, slot, state.M_KIND), i32(state.RENDEZVOUS))
+            taken = self.reached(atomics.acquire(slot, channel_words.W_TAKEN), mark)
+            rendezvous = builder.icmp_unsigned(
+                "==", atomics.load(I32, slot, channel_words.M_KIND), i32(channel_words.RENDEZVOUS)
+            )
             with builder.if_then(builder.and_(rendezvous, builder.not_(taken))):
                 self._move(pair, slot, transfer, mark, target)
         builder.ret(i32(Status.OK))
@@ -347,22 +355,25 @@ class _SendDone(_Routine):
 
     def _move(self, pair: ir.Value, slot: ir.Value, transfer: ir.Value, mark: ir.Value, target: ir.Value) -> None:
         atomics, builder = self.atomics, self.builder
-        if len(self.sizes) > state.MOST_LEAVES:
+        if len(self.sizes) > channel_words.MOST_LEAVES:
             return
         with builder.if_else(self.claims(slot, mark)) as (first, second):
             with first:
-                mine = self.elsewhere(pair, state.C_SOURCE, atomics.at(slot, state.M_OFFSETS))
+                mine = self.elsewhere(pair, channel_words.C_SOURCE, atomics.at(slot, channel_words.M_OFFSETS))
                 with builder.if_else(self.has_receive_buffer(slot, mark)) as (direct, bounced):
                     with direct:
-                        self.unless_same(slot, state.L_SIGNATURE, state.L_DEVICE, state.L_SITE)
-                        self.copy(self.elsewhere(pair, state.C_TARGET, atomics.at(slot, state.L_OFFSETS)), mine)
-                        atomics.store(i32(state.RECEIVE_BUFFER), slot, state.M_COPIED_TO)
+                        self.unless_same(slot, channel_words.L_SIGNATURE, channel_words.L_DEVICE, channel_words.L_SITE)
+                        self.copy(
+                            self.elsewhere(pair, channel_words.C_TARGET, atomics.at(slot, channel_words.L_OFFSETS)),
+                            mine,
+                        )
+                        atomics.store(i32(channel_words.RECEIVE_BUFFER), slot, channel_words.M_COPIED_TO)
                     with bounced:
                         self.copy(self.packed(self.bounce_buffer(pair, transfer)), mine)
-                        atomics.store(i32(state.BOUNCE_BUFFER), slot, state.M_COPIED_TO)
-                self.publish(mark, slot, state.W_MOVED, state.W_MOVED_SLEEPERS)
+                        atomics.store(i32(channel_words.BOUNCE_BUFFER), slot, channel_words.M_COPIED_TO)
+                self.publish(mark, slot, channel_words.W_MOVED, channel_words.W_MOVED_SLEEPERS)
             with second:
-                self.wait(slot, state.W_MOVED, mark, target, state.W_MOVED_SLEEPERS)
+                self.wait(slot, channel_words.W_MOVED, mark, target, channel_words.W_MOVED_SLEEPERS)
 
 
 class _Recv(_Routine):
@@ -373,20 +384,22 @@ class _Recv(_Routine):
     def emit(self) -> ir.Function:
         atomics, builder = self.atomics, self.builder
         pair, number = self.end_pair()
-        transfer = atomics.load_own(I32, pair, state.C_RECVS)
-        mark = self.note_round(pair, transfer, state.C_RECVS, begins=True)
+        transfer = atomics.load_own(I32, pair, channel_words.C_RECVS)
+        mark = self.note_round(pair, transfer, channel_words.C_RECVS, begins=True)
         if self.zero_copy:
             slot = self.slot(pair, transfer)
-            free = self.reached(atomics.load_own(I32, slot, state.W_TAKEN), builder.sub(mark, i32(state.RING)))
+            free = self.reached(
+                atomics.load_own(I32, slot, channel_words.W_TAKEN), builder.sub(mark, i32(channel_words.RING))
+            )
             with builder.if_then(free):  # otherwise an earlier recv's place is still needed there
-                atomics.store(i64(self.signature), slot, state.L_SIGNATURE)
-                atomics.store(self.site, slot, state.L_SITE)
-                atomics.store(self.device, slot, state.L_DEVICE)
+                atomics.store(i64(self.signature), slot, channel_words.L_SIGNATURE)
+                atomics.store(self.site, slot, channel_words.L_SITE)
+                atomics.store(self.device, slot, channel_words.L_DEVICE)
                 for leaf in range(len(self.sizes)):
-                    atomics.store(atomics.load(I64, self.received, 8 * leaf), slot, state.L_OFFSETS + 8 * leaf)
-                atomics.store(mark, slot, state.L_NUMBER)
-        self.publish(mark, pair, state.C_RECVS, state.C_SOURCE_SLEEPS)
-        self.tell(pair, state.C_SOURCE, ProxyEvent.RECEIVING, mark)
+                    atomics.store(atomics.load(I64, self.received, 8 * leaf), slot, channel_words.L_OFFSETS + 8 * leaf)
+                atomics.store(mark, slot, channel_words.L_NUMBER)
+        self.publish(mark, pair, channel_words.C_RECVS, channel_words.C_SOURCE_SLEEPS)
+        self.tell(pair, channel_words.C_SOURCE, ProxyEvent.RECEIVING, mark)
         self.store_ticket(number, transfer)
         builder.ret(i32(Status.OK))
         return self.function
@@ -401,19 +414,19 @@ class _RecvDone(_Routine):
 
     def emit(self) -> ir.Function:
         atomics, builder = self.atomics, self.builder
-        pair, transfer = self.done_pair(state.C_RECVS, self._zeros)
-        mark = self.note_round(pair, transfer, state.C_RECVS)
+        pair, transfer = self.done_pair(channel_words.C_RECVS, self._zeros)
+        mark = self.note_round(pair, transfer, channel_words.C_RECVS)
         slot = self.slot(pair, transfer)
-        source = atomics.load(I32, pair, state.C_SOURCE)
-        self.wait(slot, state.W_SENT, mark, source, state.W_SENT_SLEEPERS)
-        self.unless_same(slot, state.M_SIGNATURE, state.M_DEVICE, state.M_SITE)
+        source = atomics.load(I32, pair, channel_words.C_SOURCE)
+        self.wait(slot, channel_words.W_SENT, mark, source, channel_words.W_SENT_SLEEPERS)
+        self.unless_same(slot, channel_words.M_SIGNATURE, channel_words.M_DEVICE, channel_words.M_SITE)
         mine = self.own(self.received)
         if self.is_eager:
-            self.copy(mine, self.packed(atomics.at(slot, state.M_PAYLOAD)))
+            self.copy(mine, self.packed(atomics.at(slot, channel_words.M_PAYLOAD)))
         else:
             self._take_large(pair, slot, transfer, mark, source, mine)
-        self.publish(mark, slot, state.W_TAKEN, state.W_TAKEN_SLEEPERS)
-        self.tell(pair, state.C_SOURCE, ProxyEvent.RECEIVED, mark)
+        self.publish(mark, slot, channel_words.W_TAKEN, channel_words.W_TAKEN_SLEEPERS)
+        self.tell(pair, channel_words.C_SOURCE, ProxyEvent.RECEIVED, mark)
         builder.ret(i32(Status.OK))
         return self.function
 
@@ -433,18 +446,20 @@ class _RecvDone(_Routine):
     ) -> None:
         atomics, builder = self.atomics, self.builder
         how = atomics.local(I32)
-        atomics.store(atomics.load(I32, slot, state.M_KIND), how)
-        if len(self.sizes) <= state.MOST_LEAVES:
-            rendezvous = builder.icmp_unsigned("==", atomics.load(I32, how), i32(state.RENDEZVOUS))
+        atomics.store(atomics.load(I32, slot, channel_words.M_KIND), how)
+        if len(self.sizes) <= channel_words.MOST_LEAVES:
+            rendezvous = builder.icmp_unsigned("==", atomics.load(I32, how), i32(channel_words.RENDEZVOUS))
             with builder.if_then(rendezvous), builder.if_else(self.claims(slot, mark)) as (first, second):
                 with first:
-                    self.copy(mine, self.elsewhere(pair, state.C_SOURCE, atomics.at(slot, state.M_OFFSETS)))
-                    atomics.store(i32(state.RECEIVE_BUFFER), how)
-                    self.publish(mark, slot, state.W_MOVED, state.W_MOVED_SLEEPERS)
+                    self.copy(
+                        mine, self.elsewhere(pair, channel_words.C_SOURCE, atomics.at(slot, channel_words.M_OFFSETS))
+                    )
+                    atomics.store(i32(channel_words.RECEIVE_BUFFER), how)
+                    self.publish(mark, slot, channel_words.W_MOVED, channel_words.W_MOVED_SLEEPERS)
                 with second:
-                    self.wait(slot, state.W_MOVED, mark, source, state.W_MOVED_SLEEPERS)
-                    atomics.store(atomics.load(I32, slot, state.M_COPIED_TO), how)
-        with atomics.when(builder.icmp_unsigned("==", atomics.load(I32, how), i32(state.BOUNCE_BUFFER))):
+                    self.wait(slot, channel_words.W_MOVED, mark, source, channel_words.W_MOVED_SLEEPERS)
+                    atomics.store(atomics.load(I32, slot, channel_words.M_COPIED_TO), how)
+        with atomics.when(builder.icmp_unsigned("==", atomics.load(I32, how), i32(channel_words.BOUNCE_BUFFER))):
             self.copy(mine, self.packed(self.bounce_buffer(pair, transfer)))
 
 

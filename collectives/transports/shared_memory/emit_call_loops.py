@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 
 from llvmlite import ir
 
-from distxla.collectives.protocols import control_block as block
+from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.protocols.call_loops import (
     CALL,
     CALL_ABORTED,
@@ -79,38 +79,42 @@ def _emit_serve(module: ir.Module) -> None:
     _note_time(atomics, record, _nanoseconds(atomics, time), 0)
     with atomics.forever() as stopped:
         atomics.store(_next_command(atomics, control, atomics.load(I32, seen)), seen)
-        mine = builder.icmp_unsigned("==", atomics.load(I32, record, block.R_COMMAND_SEQUENCE), atomics.load(I32, seen))
+        mine = builder.icmp_unsigned(
+            "==", atomics.load(I32, record, control_words.R_COMMAND_SEQUENCE), atomics.load(I32, seen)
+        )
         with atomics.when(mine):
-            kind = atomics.load_own(I32, record, block.R_COMMAND_KIND)
-            atomics.leave_if(builder.icmp_unsigned("==", kind, i32(block.CommandKind.STOP)), stopped)
-            number = atomics.load(I32, record, block.R_COMMAND_PROGRAM)
-            atomics.store(number, record, block.R_PROGRAM)
+            kind = atomics.load_own(I32, record, control_words.R_COMMAND_KIND)
+            atomics.leave_if(builder.icmp_unsigned("==", kind, i32(control_words.CommandKind.STOP)), stopped)
+            number = atomics.load(I32, record, control_words.R_COMMAND_PROGRAM)
+            atomics.store(number, record, control_words.R_PROGRAM)
             _forget_failed(atomics, record)
             row = atomics.at(programs, builder.mul(builder.zext(number, I64), i64(PROGRAM_ENTRY_BYTES)))
             context = atomics.load(POINTER, row, 8)
-            atomics.release(i32(block.ReplicaState.RUNNING), record, block.R_STATE)
+            atomics.release(i32(control_words.ReplicaState.RUNNING), record, control_words.R_STATE)
             start = _nanoseconds(atomics, time)
             _note_time(atomics, record, start, 1)
-            atomics.store(i32(1), record, block.R_BUSY)
+            atomics.store(i32(1), record, control_words.R_BUSY)
             atomics.store(i32(0), status)
-            atomics.store(atomics.load(I32, record, block.R_RUN), record, block.R_RUNS_BEFORE)
-            atomics.store(atomics.load(I32, seen), record, block.R_SERVED)
-            repeat = atomics.load(I32, record, block.R_COMMAND_REPEAT)
+            atomics.store(atomics.load(I32, record, control_words.R_RUN), record, control_words.R_RUNS_BEFORE)
+            atomics.store(atomics.load(I32, seen), record, control_words.R_SERVED)
+            repeat = atomics.load(I32, record, control_words.R_COMMAND_REPEAT)
             with atomics.count(i64(0), builder.zext(repeat, I64)), _while_fine(atomics, status):
-                atomics.store(builder.add(atomics.load(I32, record, block.R_RUN), i32(1)), record, block.R_RUN)
+                atomics.store(
+                    builder.add(atomics.load(I32, record, control_words.R_RUN), i32(1)), record, control_words.R_RUN
+                )
                 atomics.store(_call_pointer(builder, row, context), status)
             end = _nanoseconds(atomics, time)
             _note_time(atomics, record, end, 1)
-            atomics.store(builder.sub(end, start), record, block.R_RUN_NS)
+            atomics.store(builder.sub(end, start), record, control_words.R_RUN_NS)
             _finish(atomics, control, record, atomics.load(I32, status))
     builder.ret(i32(0))
 
 
 def _forget_failed(atomics: AtomicsBuilder, record: ir.Value) -> None:
     """The event in which the device failed in an earlier call goes into no ring."""
-    number, count = (atomics.load_own(I32, record, word) for word in (block.R_NUMBER, block.R_EVENTS))
+    number, count = (atomics.load_own(I32, record, word) for word in (control_words.R_NUMBER, control_words.R_EVENTS))
     with atomics.when(atomics.builder.icmp_unsigned("!=", number, count)):
-        atomics.store(i32(0), record, block.R_NUMBER)
+        atomics.store(i32(0), record, control_words.R_NUMBER)
 
 
 def _while_fine(atomics: AtomicsBuilder, status: ir.Value) -> AbstractContextManager[None]:
@@ -136,8 +140,8 @@ def _call_pointer(builder: ir.IRBuilder, slot: ir.Value, context: ir.Value) -> i
 def _next_command(atomics: AtomicsBuilder, control: ir.Value, seen: ir.Value) -> ir.Value:
     """Wait until H_COMMAND differs from `seen`: spin where cores are to spare, then sleep."""
     builder = atomics.builder
-    command = atomics.at(control, block.H_COMMAND)
-    cores, devices = atomics.load(I32, control, block.H_CORES), atomics.load(I32, control, block.H_HERE)
+    command = atomics.at(control, control_words.H_COMMAND)
+    cores, devices = atomics.load(I32, control, control_words.H_CORES), atomics.load(I32, control, control_words.H_HERE)
     spins = builder.select(builder.icmp_unsigned("<", devices, cores), i64(SPINS), i64(0))
     with builder.goto_entry_block():  # not in the loop, where each pass would take more stack
         left = builder.alloca(I64)
@@ -162,24 +166,24 @@ def _nanoseconds(atomics: AtomicsBuilder, time: ir.Value) -> ir.Value:
 
 def _note_time(atomics: AtomicsBuilder, record: ir.Value, nanoseconds: ir.Value, moment: int) -> None:
     """Write the time of both clocks, for readers of the flight recorder. moment: 0 or 1 in R_CLOCK."""
-    atomics.store(read_clock(atomics), record, block.R_CLOCK + 16 * moment)
-    atomics.store(nanoseconds, record, block.R_CLOCK + 16 * moment + 8)
+    atomics.store(read_clock(atomics), record, control_words.R_CLOCK + 16 * moment)
+    atomics.store(nanoseconds, record, control_words.R_CLOCK + 16 * moment + 8)
 
 
 def _finish(atomics: AtomicsBuilder, control: ir.Value, record: ir.Value, status: ir.Value) -> None:
     """Report the call's end; the last device, or one with an error, wakes the driver."""
     builder = atomics.builder
     failed = builder.icmp_unsigned("!=", status, i32(0))
-    atomics.store(status, record, block.R_STATUS)
-    calls = atomics.at(record, block.R_CALLS)
+    atomics.store(status, record, control_words.R_STATUS)
+    calls = atomics.at(record, control_words.R_CALLS)
     atomics.store(builder.add(atomics.load(I64, calls), i64(1)), calls)
-    state = builder.select(failed, i32(block.ReplicaState.FAILED), i32(block.ReplicaState.IDLE))
-    atomics.release(state, record, block.R_STATE)
+    state = builder.select(failed, i32(control_words.ReplicaState.FAILED), i32(control_words.ReplicaState.IDLE))
+    atomics.release(state, record, control_words.R_STATE)
     with atomics.when(failed):
-        atomics.sequential_store(status, control, block.H_ABORT)
-    atomics.release(i32(block.CommandKind.NONE), record, block.R_COMMAND_KIND)
-    target = atomics.load(I32, control, block.H_DONE_TARGET)
-    done = atomics.at(control, block.H_DONE)
+        atomics.sequential_store(status, control, control_words.H_ABORT)
+    atomics.release(i32(control_words.CommandKind.NONE), record, control_words.R_COMMAND_KIND)
+    target = atomics.load(I32, control, control_words.H_DONE_TARGET)
+    done = atomics.at(control, control_words.H_DONE)
     mine = builder.add(atomics.fetch_add(1, done), i32(1))
     with atomics.when(builder.or_(failed, builder.icmp_unsigned("==", mine, target))):
         target_of(builder).emit_wake(builder, done, i32(ALL_SLEEPERS))
@@ -191,20 +195,20 @@ def _emit_call(module: ir.Module) -> None:
     )
     control, sequence, target, nanoseconds = function.args
     builder = atomics.builder
-    command, done = atomics.at(control, block.H_COMMAND), atomics.at(control, block.H_DONE)
+    command, done = atomics.at(control, control_words.H_COMMAND), atomics.at(control, control_words.H_DONE)
     timeout = builder.alloca(I64, size=2)
     atomics.store(builder.sdiv(nanoseconds, i64(1_000_000_000)), timeout)
     atomics.store(builder.srem(nanoseconds, i64(1_000_000_000)), timeout, 8)
     with atomics.when(builder.icmp_unsigned("!=", atomics.acquire(command), sequence)):
         atomics.sequential_store(sequence, command)
         target_of(builder).emit_wake(builder, command, i32(ALL_SLEEPERS))
-    cores, devices = atomics.load(I32, control, block.H_CORES), atomics.load(I32, control, block.H_HERE)
+    cores, devices = atomics.load(I32, control, control_words.H_CORES), atomics.load(I32, control, control_words.H_HERE)
     left = builder.alloca(I64)
     atomics.store(builder.select(builder.icmp_unsigned("<", devices, cores), i64(SPINS), i64(0)), left)
     with atomics.forever():
         finished = atomics.acquire(done)
         atomics.return_if(builder.icmp_signed(">=", builder.sub(finished, target), i32(0)), i32(CALL_DONE))
-        aborted = atomics.acquire(control, block.H_ABORT)
+        aborted = atomics.acquire(control, control_words.H_ABORT)
         atomics.return_if(builder.icmp_unsigned("!=", aborted, i32(0)), i32(CALL_ABORTED))
         count = atomics.load(I64, left)
         atomics.store(builder.sub(count, i64(1)), left)
@@ -227,7 +231,7 @@ def _emit_fault(module: ir.Module) -> None:
     number, information, _ = function.args
     record = atomics.load(POINTER, place)
     atomics.store(
-        atomics.load(I64, information, target_of(atomics.builder).fault_address_offset), record, block.R_FAULT
+        atomics.load(I64, information, target_of(atomics.builder).fault_address_offset), record, control_words.R_FAULT
     )
-    atomics.store(number, record, block.R_SIGNAL)
+    atomics.store(number, record, control_words.R_SIGNAL)
     atomics.builder.ret_void()

@@ -24,7 +24,7 @@ from collections.abc import Sequence
 
 from llvmlite import ir
 
-from distxla.collectives.protocols import control_block as block
+from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.protocols import group as group_words
 from distxla.collectives.protocols import rounds as round_words
 from distxla.collectives.protocols.proxy_queue import ProxyEvent
@@ -296,7 +296,7 @@ class _Round:
         atomics.store(i32(0), self.area, group_words.E_DONE)
         atomics.release(builder.add(self.phase, i32(1)), self.area, group_words.E_PHASE)
         control = atomics.context_field(argument["context"], "control")
-        cores = builder.zext(atomics.load(I32, control, block.H_CORES), I64)
+        cores = builder.zext(atomics.load(I32, control, control_words.H_CORES), I64)
         wanted = builder.sub(atomics.smallest(cores, argument["items"]), i64(helpers))
         with atomics.when(builder.icmp_signed(">", wanted, i64(0))):
             self._wake(builder.trunc(wanted, I32))
@@ -352,8 +352,10 @@ class _Round:
                 "!=", atomics.load(I64, slot, round_words.S_SIGNATURE), argument["signature"]
             )
             with atomics.when(builder.and_(has_come, differs)):
-                atomics.store(atomics.load(I32, slot, round_words.S_DEVICE), self.record, block.R_MISMATCH_DEVICE)
-                atomics.store(atomics.load(I32, slot, round_words.S_SITE), self.record, block.R_MISMATCH_SITE)
+                atomics.store(
+                    atomics.load(I32, slot, round_words.S_DEVICE), self.record, control_words.R_MISMATCH_DEVICE
+                )
+                atomics.store(atomics.load(I32, slot, round_words.S_SITE), self.record, control_words.R_MISMATCH_SITE)
 
 
 def emit_group_round(llvm_module: ir.Module) -> ir.Function:

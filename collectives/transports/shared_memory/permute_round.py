@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from distxla.collectives.protocols import control_block as block
+from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.protocols import permute as permute_words
 from distxla.collectives.protocols import rounds as round_words
 from distxla.collectives.protocols.proxy_queue import ProxyEvent
@@ -297,8 +297,10 @@ class _Round:
     def _return_mismatch(self) -> None:
         atomics, builder, message = self.atomics, self.builder, self.incoming
         with atomics.when(builder.not_(self._is_taken())):
-            atomics.store(atomics.load(I32, message, round_words.S_DEVICE), self.record, block.R_MISMATCH_DEVICE)
-            atomics.store(atomics.load(I32, message, round_words.S_SITE), self.record, block.R_MISMATCH_SITE)
+            atomics.store(
+                atomics.load(I32, message, round_words.S_DEVICE), self.record, control_words.R_MISMATCH_DEVICE
+            )
+            atomics.store(atomics.load(I32, message, round_words.S_SITE), self.record, control_words.R_MISMATCH_SITE)
             builder.ret(i32(Status.MISMATCH))
 
     def _is_taken(self) -> ir.Value:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from distxla.collectives.protocols import control_block as block
+from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.protocols import proxy_queue
 from distxla.collectives.protocols.proxy_queue import ProxyEvent
 from distxla.collectives.transports.shared_memory.atomics_builder import I64, POINTER, VOID, AtomicsBuilder, i32, i64
@@ -25,13 +25,13 @@ def emit_enqueue(llvm_module: ir.Module) -> ir.Function:
     function, atomics = AtomicsBuilder.function(llvm_module, ENQUEUE_FUNCTION, VOID, [POINTER, POINTER, I64])
     control, place, event = function.args
     builder = atomics.builder
-    ring = atomics.at(control, atomics.load(I64, control, block.H_PROXY_RING))
-    ticket = builder.zext(atomics.fetch_add(1, control, block.H_PROXY_TICKETS), I64)
+    ring = atomics.at(control, atomics.load(I64, control, control_words.H_PROXY_RING))
+    ticket = builder.zext(atomics.fetch_add(1, control, control_words.H_PROXY_TICKETS), I64)
     index = builder.mul(builder.and_(ticket, i64(proxy_queue.ENTRIES - 1)), i64(8))
     offset = builder.sub(builder.ptrtoint(place, I64), builder.ptrtoint(control, I64))
     atomics.release(builder.add(offset, event), atomics.at(ring, index), proxy_queue.Q_ENTRY)
-    atomics.fetch_add(1, control, block.H_PROXY_POSTED)
-    target_of(builder).emit_wake(builder, atomics.at(control, block.H_PROXY_POSTED), i32(ALL_SLEEPERS))
+    atomics.fetch_add(1, control, control_words.H_PROXY_POSTED)
+    target_of(builder).emit_wake(builder, atomics.at(control, control_words.H_PROXY_POSTED), i32(ALL_SLEEPERS))
     builder.ret_void()
     return function
 

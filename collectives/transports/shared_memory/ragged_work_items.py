@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from llvmlite import ir
 
-from distxla.collectives.protocols import control_block as block
+from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.protocols.work_table import RAGGED_COLUMNS
 from distxla.collectives.transports.shared_memory.atomics_builder import I64, VOID, AtomicsBuilder, i32, i64
 from distxla.collectives.transports.shared_memory.copies import emit_copy
@@ -118,7 +118,7 @@ def emit_ragged_start(
             fits = builder.and_(fits, builder.icmp_signed("<=", value, builder.sub(i64(rows), count)))
         fine = builder.or_(fits, builder.icmp_signed("==", count, i64(0)))
         with builder.if_then(builder.not_(fine), likely=False):
-            atomics.store(entry, record, block.R_DETAIL)
+            atomics.store(entry, record, control_words.R_DETAIL)
             builder.ret(i32(Status.OUT_OF_RANGE))
     kept = atomics.at(memory, atomics.load(I64, operands, 8 * movement.output))
     result = atomics.at(memory, atomics.load(I64, results))

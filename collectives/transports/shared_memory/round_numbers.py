@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from distxla.collectives.protocols import control_block as block
+from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.protocols import rounds as round_words
 from distxla.collectives.transports.shared_memory.atomics_builder import I32, I64, AtomicsBuilder
 
@@ -15,7 +15,7 @@ def count_from(atomics: AtomicsBuilder, record: ir.Value, counted: ir.Value, num
 
     counted: where its N_* are.  record: the device's.
     """
-    call = atomics.load(I32, record, block.R_CALLS)
+    call = atomics.load(I32, record, control_words.R_CALLS)
     is_first = atomics.builder.icmp_unsigned("!=", atomics.load(I32, counted, round_words.N_CALL), call)
     with atomics.when(is_first, likely=False):
         atomics.store(call, counted, round_words.N_CALL)
@@ -24,5 +24,5 @@ def count_from(atomics: AtomicsBuilder, record: ir.Value, counted: ir.Value, num
 
 def note_round(atomics: AtomicsBuilder, record: ir.Value, counted: ir.Value, round_: ir.Value) -> None:
     """Write into the device's record in which round it is. round_: by the counter, u64."""
-    atomics.store(round_, record, block.R_ROUND)
-    atomics.store(atomics.load(I64, counted, round_words.N_BEFORE), record, block.R_BEFORE)
+    atomics.store(round_, record, control_words.R_ROUND)
+    atomics.store(atomics.load(I64, counted, round_words.N_BEFORE), record, control_words.R_BEFORE)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from distxla.collectives.protocols import control_block as block
+from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.protocols import stream as streams
 from distxla.collectives.transports.shared_memory.atomics_builder import (
     I32,
@@ -167,7 +167,7 @@ def _wait(atomics: AtomicsBuilder, context: ir.Value, state: ir.Value, word: int
         context,
         atomics.at(state, word),
         seen,
-        i32(block.WAITS_FOR_HOST),
+        i32(control_words.WAITS_FOR_HOST),
         atomics.at(state, streams.T_DEVICE_SLEEPS),
     ]
     status = builder.call(emit_wait(builder.module), arguments)
@@ -280,10 +280,10 @@ def _wait_a_little(atomics: AtomicsBuilder, context: ir.Value, state: ir.Value, 
     atomics.store(i64(int(streams.PATIENCE_S * 1e9)), limit, 8)
     word = atomics.at(state, streams.T_TAKEN)
     record = atomics.context_field(context, "record")
-    note_wait(atomics, record, i32(block.WAITS_FOR_HOST))
+    note_wait(atomics, record, i32(control_words.WAITS_FOR_HOST))
     note_waited(atomics, record, read_clock(atomics))
     target_of(builder).emit_sleep(builder, word, taken, limit)
-    aborted = atomics.acquire(atomics.context_field(context, "control"), block.H_ABORT)
+    aborted = atomics.acquire(atomics.context_field(context, "control"), control_words.H_ABORT)
     atomics.return_if(builder.icmp_unsigned("!=", aborted, i32(0)), i32(Status.ABORTED))
     note_resumed(atomics, record, read_clock(atomics))
     with atomics.when(builder.icmp_unsigned("==", atomics.acquire(word), taken)):
@@ -338,7 +338,9 @@ def _emit_posted(llvm_module: ir.Module) -> ir.Function:
     slot = _slot(atomics, state, memory, posted)
     atomics.store(place, slot, streams.L_OFFSET)
     atomics.store(size, slot, streams.L_BYTES)
-    atomics.store(atomics.load(I32, atomics.context_field(context, "record"), block.R_PROGRAM), slot, streams.L_PROGRAM)
+    atomics.store(
+        atomics.load(I32, atomics.context_field(context, "record"), control_words.R_PROGRAM), slot, streams.L_PROGRAM
+    )
     atomics.store(site, slot, streams.L_SITE)
     area = builder.add(atomics.load(I64, state, streams.T_BLOCK), i64(streams.SLOTS_BYTES))
     begin = builder.sub(place, area)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 
-from distxla.collectives.protocols import control_block as control
+from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.transports.control_block import ControlBlock
 from distxla.collectives.transports.shared_words import SharedWords
 from distxla.collectives.transports.transport import Restart, Transport
@@ -57,16 +57,18 @@ def release_waits(block: SharedWords, *, seconds: float = 10.0) -> list[int]:
     block: the whole control block. Every wait that is in flight or begins later returns Status.ABORTED until
     the abort flag is cleared. Afterwards the communicators' state must be zeroed before another run.
     """
-    wake_all(block.address + control.H_DONE)  # a full fence: a device asleep that hasn't read the status is seen below
+    wake_all(
+        block.address + control_words.H_DONE
+    )  # a full fence: a device asleep that hasn't read the status is seen below
     end = time.monotonic() + seconds
     while True:
         waiting = []
-        for device in range(block.load(control.H_DEVICES)):
-            record = control.record_offset(device)
-            if block.load(control.R_STATE, record) != control.ReplicaState.WAITING:
+        for device in range(block.load(control_words.H_DEVICES)):
+            record = control_words.record_offset(device)
+            if block.load(control_words.R_STATE, record) != control_words.ReplicaState.WAITING:
                 continue
             waiting.append(device)  # also where the place is not to be seen yet
-            place = block.load(control.R_WAIT_WORD, record)
+            place = block.load(control_words.R_WAIT_WORD, record)
             if 0 < place <= block.size - 4:
                 wake_all(block.address + place)
         if not waiting or time.monotonic() > end:

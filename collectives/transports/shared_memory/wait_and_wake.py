@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from distxla.collectives.protocols import control_block as block
+from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.transports.shared_memory.atomics_builder import (
     I32,
     I64,
@@ -83,7 +83,7 @@ def emit_wait(llvm_module: ir.Module) -> ir.Function:
     control, record = atomics.context_field(context, "control"), atomics.context_field(context, "record")
     note_wait(atomics, record, waits_for)
     emit_inside_wait(builder, context)
-    cores, devices = atomics.load(I32, control, block.H_CORES), atomics.load(I32, control, block.H_HERE)
+    cores, devices = atomics.load(I32, control, control_words.H_CORES), atomics.load(I32, control, control_words.H_HERE)
     slept = builder.append_basic_block("sleep")
     with builder.if_else(builder.icmp_unsigned("<", devices, cores)) as (spare, crowded):
         with spare:
@@ -114,12 +114,12 @@ def _yield_first(
 ) -> None:
     """More devices than cores: let others run a few times unless that took long lately; `asleep` is next."""
     builder = atomics.builder
-    skip = atomics.load(I32, record, block.R_YIELD_SKIP)
+    skip = atomics.load(I32, record, control_words.R_YIELD_SKIP)
     start = read_clock(atomics)
     note_waited(atomics, record, start)
     with builder.if_else(builder.icmp_unsigned("!=", skip, i32(0))) as (skipping, yielding):
         with skipping:
-            atomics.store(builder.sub(skip, i32(1)), record, block.R_YIELD_SKIP)
+            atomics.store(builder.sub(skip, i32(1)), record, control_words.R_YIELD_SKIP)
         with yielding, atomics.count(i64(0), i64(YIELDS)):
             target_of(builder).emit_yield(builder)
             now = read_clock(atomics)
@@ -130,9 +130,9 @@ def _yield_first(
             with builder.if_then(changed):
                 note_resumed(atomics, record, now)
                 with builder.if_then(builder.not_(slow), likely=True):
-                    penalty = atomics.load(I32, record, block.R_YIELD_PENALTY)
+                    penalty = atomics.load(I32, record, control_words.R_YIELD_PENALTY)
                     smaller = builder.sub(penalty, builder.lshr(penalty, i32(6)))
-                    atomics.store(smaller, record, block.R_YIELD_PENALTY)
+                    atomics.store(smaller, record, control_words.R_YIELD_PENALTY)
                 builder.ret(i32(Status.OK))
             with builder.if_then(slow, likely=False):
                 builder.branch(asleep)
@@ -141,35 +141,35 @@ def _yield_first(
 def _back_off(atomics: AtomicsBuilder, record: ir.Value) -> None:
     """No yields for the next waits; twice as many as the last time."""
     builder = atomics.builder
-    penalty = atomics.load(I32, record, block.R_YIELD_PENALTY)
+    penalty = atomics.load(I32, record, control_words.R_YIELD_PENALTY)
     penalty = builder.select(builder.icmp_unsigned("<", penalty, i32(FIRST_PENALTY)), i32(FIRST_PENALTY), penalty)
-    atomics.store(penalty, record, block.R_YIELD_SKIP)
+    atomics.store(penalty, record, control_words.R_YIELD_SKIP)
     doubled = builder.mul(penalty, i32(2))
     capped = builder.select(builder.icmp_unsigned(">", doubled, i32(LAST_PENALTY)), i32(LAST_PENALTY), doubled)
-    atomics.store(capped, record, block.R_YIELD_PENALTY)
+    atomics.store(capped, record, control_words.R_YIELD_PENALTY)
 
 
 def _sleep(atomics: AtomicsBuilder, arguments: tuple[ir.Value, ...], control: ir.Value, record: ir.Value) -> None:
     """Sleep until the word has changed or the abort flag is set; returns from the function."""
     _, word, expected, waits_for, sleepers = arguments
     builder = atomics.builder
-    atomics.store(waits_for, record, block.R_WAITS_FOR)
+    atomics.store(waits_for, record, control_words.R_WAITS_FOR)
     place = builder.sub(builder.ptrtoint(word, I64), builder.ptrtoint(control, I64))
-    atomics.store(expected, record, block.R_WAIT_VALUE)
-    atomics.store(place, record, block.R_WAIT_WORD)
+    atomics.store(expected, record, control_words.R_WAIT_VALUE)
+    atomics.store(place, record, control_words.R_WAIT_WORD)
     atomics.fetch_add(1, sleepers)
-    atomics.sequential_store(i32(block.ReplicaState.WAITING), record, block.R_STATE)
+    atomics.sequential_store(i32(control_words.ReplicaState.WAITING), record, control_words.R_STATE)
     result = atomics.local(I32)
     with atomics.forever() as awake:
         atomics.store(i32(Status.OK), result)
         atomics.leave_if(builder.icmp_unsigned("!=", atomics.acquire(word), expected), awake)
         atomics.store(i32(Status.ABORTED), result)
-        aborted = builder.load_atomic(atomics.at(control, block.H_ABORT), "seq_cst", 4, typ=I32)
+        aborted = builder.load_atomic(atomics.at(control, control_words.H_ABORT), "seq_cst", 4, typ=I32)
         atomics.leave_if(builder.icmp_unsigned("!=", aborted, i32(0)), awake)
         target_of(builder).emit_sleep(builder, word, expected)
     atomics.fetch_add(-1, sleepers)
-    atomics.store(i64(0), record, block.R_WAIT_WORD)
-    atomics.release(i32(block.ReplicaState.RUNNING), record, block.R_STATE)
+    atomics.store(i64(0), record, control_words.R_WAIT_WORD)
+    atomics.release(i32(control_words.ReplicaState.RUNNING), record, control_words.R_STATE)
     found = atomics.load(I32, result)
     with builder.if_then(builder.icmp_unsigned("==", found, i32(Status.OK)), likely=True):
         note_resumed(atomics, record, read_clock(atomics))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from distxla.collectives.protocols import channel as channel
-from distxla.collectives.protocols import control_block as control
+from distxla.collectives.protocols import channel as channel_words
+from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.protocols import group as group_words
 from distxla.collectives.protocols import permute as permute_words
 from distxla.collectives.transports.tcp.frames import MessageFrame, RoundFrame, TransferFrame
@@ -67,17 +67,17 @@ class Names:
 
     def _transfer(self, frame: TransferFrame) -> Subject:
         pair, kind, block = frame.pair, frame.NAME, self._block
-        if pair % channel.ALIGNMENT or pair + channel.C_SLOTS > block.size:
+        if pair % channel_words.ALIGNMENT or pair + channel_words.C_SLOTS > block.size:
             return Subject(kind, "", (), frame.transfer)
-        ends = block.load(channel.C_SOURCE, pair), block.load(channel.C_TARGET, pair)
-        slot = pair + channel.slot_of(frame.transfer - 1, block.load(channel.C_SLOT_BYTES, pair))
+        ends = block.load(channel_words.C_SOURCE, pair), block.load(channel_words.C_TARGET, pair)
+        slot = pair + channel_words.slot_of(frame.transfer - 1, block.load(channel_words.C_SLOT_BYTES, pair))
         name = ""
-        if slot + channel.M_PAYLOAD <= block.size:
-            name = self._instruction(block.load(channel.M_SITE, slot), block.load(channel.M_DEVICE, slot))
+        if slot + channel_words.M_PAYLOAD <= block.size:
+            name = self._instruction(block.load(channel_words.M_SITE, slot), block.load(channel_words.M_DEVICE, slot))
         return Subject(kind, name, ends, frame.transfer)
 
     def _instruction(self, site: int, device: int) -> str:
         if device >= self._block.devices:
             return ""
-        program = self._programs.get(self._block.record(device, control.R_PROGRAM))
+        program = self._programs.get(self._block.record(device, control_words.R_PROGRAM))
         return program.sites[site].instruction if program is not None and site < len(program.sites) else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from distxla.collectives.protocols import control_block as control
+from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.protocols import group as group_words
 from distxla.collectives.protocols.work_table import RoundWork
 from distxla.collectives.transports.control_block import ControlBlock
@@ -79,7 +79,7 @@ class LoadedPrograms:
 
     def plan(self, area: Area, signature: int, site: int, device: int) -> RoundPlan:
         """The plan of a round that a device of this host has reached."""
-        number = self._block.record(device, control.R_PROGRAM)
+        number = self._block.record(device, control_words.R_PROGRAM)
         key = (number, site, signature, area.group.offset)
         plan = self._plans.get(key)
         if plan is None:

@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from distxla.collectives.protocols import channel as channel
-from distxla.collectives.protocols import control_block as control
+from distxla.collectives.protocols import channel as channel_words
+from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.protocols import permute as permute_words
 from distxla.collectives.protocols import rounds as round_words
 from distxla.collectives.protocols.layout import Word
@@ -124,7 +124,7 @@ class Pairs:
         while any(
             self._block.load(permute_words.M_POSTED, p) != self._block.load(permute_words.M_TAKEN, p) for p in places
         ):
-            if time.monotonic() > end or self._block.load(control.H_ABORT):  # then a host may be lost
+            if time.monotonic() > end or self._block.load(control_words.H_ABORT):  # then a host may be lost
                 break
             time.sleep(0.001)
         for place in places:
@@ -162,7 +162,9 @@ class Pairs:
             self._send_value(place, number)
         elif event in (ProxyEvent.RECEIVING, ProxyEvent.RECEIVED):
             kind = Receiving if event == ProxyEvent.RECEIVING else Received
-            self._send(self._home[self._block.load(channel.C_SOURCE, place)], kind(self._proxy.epoch, place, number))
+            self._send(
+                self._home[self._block.load(channel_words.C_SOURCE, place)], kind(self._proxy.epoch, place, number)
+            )
         else:
             raise ClusterError(f"devices enqueued an unknown event {event}")
 
@@ -220,9 +222,9 @@ class Pairs:
         for place, coming in waiting:
             message = self.messages[place]
             ready = self._ready.get(place, (0, 0))[0] == coming.use
-            record = control.record_offset(message.target)
-            waits = self._block.load(control.R_STATE, record) == control.ReplicaState.WAITING
-            here = self._block.load(control.R_WAIT_WORD, record) == place + permute_words.M_POSTED
+            record = control_words.record_offset(message.target)
+            waits = self._block.load(control_words.R_STATE, record) == control_words.ReplicaState.WAITING
+            here = self._block.load(control_words.R_WAIT_WORD, record) == place + permute_words.M_POSTED
             if waits and here and not ready:
                 with self._lock:
                     if self._incoming.pop(place, None) is None:
@@ -237,25 +239,25 @@ class Pairs:
         self._set(permute_words.M_POSTED, place, coming.use)
 
     def _send_value(self, pair: int, mark: int) -> None:
-        slot, place, size = self._value(pair, mark, channel.C_SOURCE)
-        host = self._home[self._block.load(channel.C_TARGET, pair)]
-        kind = self._block.load(channel.M_KIND, slot)
+        slot, place, size = self._value(pair, mark, channel_words.C_SOURCE)
+        host = self._home[self._block.load(channel_words.C_TARGET, pair)]
+        kind = self._block.load(channel_words.M_KIND, slot)
         for at in range(0, size, PIECE_BYTES):
             piece = view(place + at, min(PIECE_BYTES, size - at))
             self._send(host, ValuePart(self._proxy.epoch, pair, mark, kind, at), [piece], urgent=False)
-        head = self._block.copy(HEAD, channel.M_SIGNATURE, slot)
+        head = self._block.copy(HEAD, channel_words.M_SIGNATURE, slot)
         self._send(host, Value(self._proxy.epoch, pair, mark, kind), [head], urgent=False)
 
     def _value(self, pair: int, mark: int, end: Word, kind: int | None = None) -> tuple[int, int, int]:
         """(offset of the slot, address of the value, its bytes) of a transfer. end: which device's memory is here."""
-        index = (mark - 1) % channel.RING
-        slot_bytes = self._block.load(channel.C_SLOT_BYTES, pair)
-        slot = pair + channel.slot_of(mark - 1, slot_bytes)
-        if (self._block.load(channel.M_KIND, slot) if kind is None else kind) == channel.EAGER:
-            return slot, self._base + slot + channel.M_PAYLOAD, slot_bytes - channel.M_PAYLOAD
-        size = self._block.load(channel.C_BOUNCE_BUFFER_BYTES, pair)
+        index = (mark - 1) % channel_words.RING
+        slot_bytes = self._block.load(channel_words.C_SLOT_BYTES, pair)
+        slot = pair + channel_words.slot_of(mark - 1, slot_bytes)
+        if (self._block.load(channel_words.M_KIND, slot) if kind is None else kind) == channel_words.EAGER:
+            return slot, self._base + slot + channel_words.M_PAYLOAD, slot_bytes - channel_words.M_PAYLOAD
+        size = self._block.load(channel_words.C_BOUNCE_BUFFER_BYTES, pair)
         base = self._proxy.base(self._block.load(end, pair))
-        return slot, base + self._block.load(channel.C_BOUNCE_BUFFERS, pair) + index * size, size
+        return slot, base + self._block.load(channel_words.C_BOUNCE_BUFFERS, pair) + index * size, size
 
     # --- frames of other hosts
 
@@ -340,41 +342,43 @@ class Pairs:
     def _receive_value(self, link: Link, frame: TransferFrame) -> None:
         pair, mark = frame.pair, frame.transfer
         from_target = isinstance(frame, Receiving | Received)
-        if not mark or not 0 < pair < self._size - channel.C_SLOTS or pair % channel.ALIGNMENT:
+        if not mark or not 0 < pair < self._size - channel_words.C_SLOTS or pair % channel_words.ALIGNMENT:
             raise ClusterError(f"host {link.host} sent a value for no pair")
-        source, target = self._block.load(channel.C_SOURCE, pair), self._block.load(channel.C_TARGET, pair)
+        source, target = self._block.load(channel_words.C_SOURCE, pair), self._block.load(channel_words.C_TARGET, pair)
         theirs, mine = (target, source) if from_target else (source, target)
         if self._home.get(theirs) != link.host or self._home.get(mine) != self._proxy.host:
             raise ClusterError(f"host {link.host} sent a value for a pair that it has no part in")
         if isinstance(frame, Receiving):
-            self._set(channel.C_RECVS, pair, mark)
+            self._set(channel_words.C_RECVS, pair, mark)
             return
-        kind = frame.protocol if isinstance(frame, ValuePart | Value) else channel.EAGER
-        slot, place, size = self._value(pair, mark, channel.C_TARGET, kind)
-        if slot + self._block.load(channel.C_SLOT_BYTES, pair) > self._size:
+        kind = frame.protocol if isinstance(frame, ValuePart | Value) else channel_words.EAGER
+        slot, place, size = self._value(pair, mark, channel_words.C_TARGET, kind)
+        if slot + self._block.load(channel_words.C_SLOT_BYTES, pair) > self._size:
             raise ClusterError(f"host {link.host} sent a value for no pair")
-        taken = self._block.load(channel.W_TAKEN, slot)
-        if not 0 < (mark - taken) & 0xFFFFFFFF <= channel.RING:
+        taken = self._block.load(channel_words.W_TAKEN, slot)
+        if not 0 < (mark - taken) & 0xFFFFFFFF <= channel_words.RING:
             raise ClusterError(
                 f"host {link.host} sent a frame for transfer {mark} of a channel, in a slot of which transfer "
                 f"{taken} was taken last"
             )
         length = link.connection.length
         if isinstance(frame, Received):
-            self._set(channel.W_TAKEN, slot, mark)
+            self._set(channel_words.W_TAKEN, slot, mark)
         elif isinstance(frame, ValuePart):
-            if frame.offset + length > size or kind not in (channel.EAGER, channel.BOUNCE_BUFFER):
+            if frame.offset + length > size or kind not in (channel_words.EAGER, channel_words.BOUNCE_BUFFER):
                 raise ClusterError(f"host {link.host} sent a value of more than {size} bytes")
-            if kind == channel.BOUNCE_BUFFER and not self._proxy.holds(target, place - self._proxy.base(target), size):
+            if kind == channel_words.BOUNCE_BUFFER and not self._proxy.holds(
+                target, place - self._proxy.base(target), size
+            ):
                 raise ClusterError(f"host {link.host} sent a value for a place that does not exist")
             link.connection.receive_into(view(place + frame.offset, length))
         else:
-            if length != HEAD.size or kind not in (channel.EAGER, channel.BOUNCE_BUFFER):
+            if length != HEAD.size or kind not in (channel_words.EAGER, channel_words.BOUNCE_BUFFER):
                 raise ClusterError(f"host {link.host} sent {length} bytes to end a value")
-            self._block.paste(HEAD, channel.M_SIGNATURE, self._take_head(link), slot)
-            self._block.store(channel.M_KIND, kind, slot)
-            self._block.store(channel.C_SENDS, mark, pair)
-            self._set(channel.W_SENT, slot, mark)
+            self._block.paste(HEAD, channel_words.M_SIGNATURE, self._take_head(link), slot)
+            self._block.store(channel_words.M_KIND, kind, slot)
+            self._block.store(channel_words.C_SENDS, mark, pair)
+            self._set(channel_words.W_SENT, slot, mark)
 
     # --- words and frames
 

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from distxla.collectives.protocols import control_block as control
+from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.protocols.proxy_queue import ProxyEvent
 from distxla.collectives.protocols.rounds import HEAD
 from distxla.collectives.transports.abort import abort
@@ -366,7 +366,7 @@ class Proxy(Transport):
         """A piece of another host's data for a round."""
         round_ = self._rounds.get((frame.group, frame.round))
         if round_ is None:
-            if self.block.load(control.H_ABORT) == 0:
+            if self.block.load(control_words.H_ABORT) == 0:
                 raise ClusterError(f"host {link.host} sent bytes for a round that has not begun here")
             link.connection.discard()
             return
@@ -383,7 +383,7 @@ class Proxy(Transport):
     def _take_ready(self, link: Link, frame: Ready) -> None:
         """Another host is ready for a round, which may not have begun here, or be of a program that never runs here."""
         key, size = (frame.group, frame.round), link.connection.length
-        if size > HEAD.size * control.MOST_DEVICES + EAGER_BYTES:
+        if size > HEAD.size * control_words.MOST_DEVICES + EAGER_BYTES:
             raise ClusterError(f"host {link.host} sent {size} bytes to say that it is ready")
         group = self._loaded.groups.get(frame.group)
         if group is not None:

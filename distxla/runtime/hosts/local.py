@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from distxla.collectives.protocols import call_loops
-from distxla.collectives.protocols import control_block as control
+from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.protocols.layout import packed
 from distxla.collectives.transports.abort import abort
 from distxla.collectives.transports.control_block import ControlBlock
@@ -26,7 +26,10 @@ from distxla.targets.registry import load_image
 GRACE_S = 3.0  # for devices to come back after the abort flag was set, before their processes are killed
 MASK = 0xFFFFFFFF
 _COMMAND = packed(
-    control.R_COMMAND_KIND, control.R_COMMAND_PROGRAM, control.R_COMMAND_SEQUENCE, control.R_COMMAND_REPEAT
+    control_words.R_COMMAND_KIND,
+    control_words.R_COMMAND_PROGRAM,
+    control_words.R_COMMAND_SEQUENCE,
+    control_words.R_COMMAND_REPEAT,
 )
 
 
@@ -56,7 +59,7 @@ class LocalHost:
         self.hows: dict[int, str] = {}
         self.control = ControlBlock.create(device_count, len(devices))
         self._commands = {
-            device: self.control.row(_COMMAND, control.R_COMMAND_KIND, control.record_offset(device))
+            device: self.control.row(_COMMAND, control_words.R_COMMAND_KIND, control_words.record_offset(device))
             for device in devices
         }
         self.transport: Transport = SharedMemory(self.control)
@@ -103,13 +106,13 @@ class LocalHost:
     def issue(self, numbers: Mapping[int, int], repeat: int) -> Ticket:
         """Write the commands to run program numbers[device] on each of these devices; `wait` then starts them."""
         block = self.control
-        sequence = (block.load_own(control.H_COMMAND) + 1) & MASK
-        target = (block.load(control.H_DONE) + len(numbers)) & MASK
+        sequence = (block.load_own(control_words.H_COMMAND) + 1) & MASK
+        target = (block.load(control_words.H_DONE) + len(numbers)) & MASK
         ticket = Ticket(sequence, target)
         self._issued = ticket, tuple(numbers)  # first, so that an interrupt from here on withdraws the command
         for device, number in numbers.items():
-            self._commands[device](control.CommandKind.RUN, number, sequence, repeat)
-        block.store(control.H_DONE_TARGET, target)
+            self._commands[device](control_words.CommandKind.RUN, number, sequence, repeat)
+        block.store(control_words.H_DONE_TARGET, target)
         return ticket
 
     def start(self, ticket: Ticket) -> None:
@@ -123,7 +126,7 @@ class LocalHost:
 
     @property
     def is_aborted(self) -> bool:
-        return self.control.load(control.H_ABORT) != 0
+        return self.control.load(control_words.H_ABORT) != 0
 
     def abort(self) -> None:
         """Make every wait on this host return, and end the call in flight; does not wait."""
@@ -158,40 +161,40 @@ class LocalHost:
 
     def allow(self) -> None:
         """Clear the abort flag: calls may be issued again."""
-        self.control.store(control.H_ABORT, 0)
+        self.control.store(control_words.H_ABORT, 0)
 
     def stop(self) -> None:
         """Tell all replicas to leave their serve loop; does not wait."""
         if self._watch is None:
             return
-        sequence = (self.control.load_own(control.H_COMMAND) + 1) & MASK
+        sequence = (self.control.load_own(control_words.H_COMMAND) + 1) & MASK
         for device in self.devices:
-            self._command(device, control.CommandKind.STOP, sequence)
-        self.wait(Ticket(sequence, self.control.load(control.H_DONE)), 0)
+            self._command(device, control_words.CommandKind.STOP, sequence)
+        self.wait(Ticket(sequence, self.control.load(control_words.H_DONE)), 0)
 
     def _withdraw(self) -> None:
         """Take a call back that was issued and not started: an interrupt came in between."""
-        newest = self.control.load_own(control.H_COMMAND)
+        newest = self.control.load_own(control_words.H_COMMAND)
         if self._issued is None or newest == self._issued[0].sequence:
             return
         for device in self._issued[1]:
-            self._command(device, control.CommandKind.NONE, (newest - 1) & MASK)  # unissued
+            self._command(device, control_words.CommandKind.NONE, (newest - 1) & MASK)  # unissued
         self._issued = None
 
-    def _command(self, device: int, kind: control.CommandKind, sequence: int) -> None:
+    def _command(self, device: int, kind: control_words.CommandKind, sequence: int) -> None:
         """Write a device's command, before H_COMMAND publishes it."""
-        record = control.record_offset(device)
-        self.control.reset(control.R_COMMAND_KIND, kind, record)
-        self.control.reset(control.R_COMMAND_SEQUENCE, sequence, record)
+        record = control_words.record_offset(device)
+        self.control.reset(control_words.R_COMMAND_KIND, kind, record)
+        self.control.reset(control_words.R_COMMAND_SEQUENCE, sequence, record)
 
     def _all_have_counted(self) -> bool:
         """Whether H_DONE has reached its value at the end of the last call."""
         if self._issued is None:
             return True
-        return self.control.load(control.H_DONE) == self._issued[0].target
+        return self.control.load(control_words.H_DONE) == self._issued[0].target
 
     def _is_busy(self, device: int) -> bool:
-        return self.control.record(device, control.R_COMMAND_KIND) == control.CommandKind.RUN
+        return self.control.record(device, control_words.R_COMMAND_KIND) == control_words.CommandKind.RUN
 
     # --- state of devices
 
@@ -199,14 +202,14 @@ class LocalHost:
         """The records of those of `devices` that live here, R_IS_STOPPED among them."""
         found = {device: record_bytes(self.control.view, device) for device in devices if device in self.devices}
         for device, row in found.items():
-            if is_stopped(self.control.record(device, control.R_PID)):
-                at = control.R_IS_STOPPED
+            if is_stopped(self.control.record(device, control_words.R_PID)):
+                at = control_words.R_IS_STOPPED
                 found[device] = row[:at] + (1).to_bytes(4, "little") + row[at + 4 :]
         return found
 
     def run_ns(self, device: int) -> int:
         """Nanoseconds that the last call took on a device."""
-        return self.control.record(device, control.R_RUN_NS)
+        return self.control.record(device, control_words.R_RUN_NS)
 
     # --- memory
 

@@ -11,7 +11,7 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from distxla.collectives.protocols import control_block as control
+from distxla.collectives.protocols import control_block as control_words
 from distxla.errors import ArgumentError, ClusterError
 from distxla.machine.memory_limits import Limit, free_memory
 from distxla.runtime.memory_need import Room
@@ -48,7 +48,7 @@ class Facts:
             name=platform.node(),
             address=address,
             pid=os.getpid(),
-            version=f"{_version()}, control block {control.VERSION}",
+            version=f"{_version()}, control block {control_words.VERSION}",
             machine=platform.machine(),
             instructions=host().instruction_sets(),
             room=Room.here(),
@@ -86,8 +86,8 @@ def checked_size(replicas: int, partitions: int) -> tuple[int, int]:
         raise ArgumentError(f"a cluster's counts are integers, found {counts}") from error
     if replicas < 1 or partitions < 1:
         raise ArgumentError(f"a cluster needs at least one device, found {counts}")
-    if replicas * partitions > control.MOST_DEVICES:
-        raise ArgumentError(f"a cluster has at most {control.MOST_DEVICES} devices, found {counts}")
+    if replicas * partitions > control_words.MOST_DEVICES:
+        raise ArgumentError(f"a cluster has at most {control_words.MOST_DEVICES} devices, found {counts}")
     return replicas, partitions
 
 

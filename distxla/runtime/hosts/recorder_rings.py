@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from distxla.collectives import recorder
-from distxla.collectives.protocols import control_block as control
+from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.protocols import event as event_words
 from distxla.errors import ClusterError, ReplicaLostError
 from distxla.runtime.host import Host
@@ -30,7 +30,7 @@ def _rings(host: Host, rows: Mapping[int, bytes], most: int) -> Iterator[tuple[i
     known = [device for device in host.devices if rows.get(device)]
     if not known:
         return
-    begin, end = control.recorder_offset(known[0]), control.recorder_offset(known[-1] + 1)
+    begin, end = control_words.recorder_offset(known[0]), control_words.recorder_offset(known[-1] + 1)
     pieces = {device: list(recorder.pieces(rows[device], device, most)) for device in known}
     # where no trace is taken they are adjacent
     together = all(begin <= at and at + size <= end for parts in pieces.values() for at, size in parts)

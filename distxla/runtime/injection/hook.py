@@ -15,7 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 
-from distxla.collectives.protocols import control_block as control
+from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.transports.control_block import ControlBlock
 from distxla.compiler.abi import BEFORE_STEP, INSIDE_WAIT
 from distxla.compiler.artifact import InjectionPoint
@@ -33,7 +33,7 @@ class Injector:
 
     def __init__(self, device: int, block: ControlBlock, owner: int, faults: Sequence[Fault]) -> None:
         self._block, self._owner = block, owner
-        self._record = control.record_offset(device)
+        self._record = control_words.record_offset(device)
         self._faults = list(enumerate(faults))
         self._rounds: Counter[str] = Counter()
         self._current: InjectionPoint | None = None
@@ -69,8 +69,8 @@ class Injector:
             if is_due:
                 if fault.kind is not Kind.SLOW:
                     self._faults.remove((number, fault))
-                happened = self._block.load(control.R_INJECTED, self._record) | 1 << number
-                self._block.store(control.R_INJECTED, happened, self._record)
+                happened = self._block.load(control_words.R_INJECTED, self._record) | 1 << number
+                self._block.store(control_words.R_INJECTED, happened, self._record)
                 self._carry_out(fault)
 
     def _carry_out(self, fault: Fault) -> None:
@@ -87,7 +87,7 @@ class Injector:
     def _wait(self, seconds: float) -> None:
         """Sleep for `seconds`, or until the call has failed."""
         end = time.monotonic() + seconds
-        while (left := end - time.monotonic()) > 0 and not self._block.load(control.H_ABORT):
+        while (left := end - time.monotonic()) > 0 and not self._block.load(control_words.H_ABORT):
             time.sleep(min(SLICE_S, left))
 
 

@@ -9,7 +9,7 @@ import pytest
 from llvmlite import ir
 
 from distxla.collectives.protocols import channel
-from distxla.collectives.protocols import control_block as block
+from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.protocols.call_loops import CALL, SERVE
 from distxla.collectives.protocols.layout import Order, Word
 from distxla.collectives.protocols.machine import Process, title
@@ -80,7 +80,7 @@ EMITTED: dict[str, Emit] = {
     "call": _loop(emit_call_loops._emit_call, CALL),
 }
 ARGUMENTS: dict[str, dict[int, Word]] = {"wait": {1: A_WORD, 4: A_SLEEPERS}, "wake": {0: A_WORD, 1: A_SLEEPERS}}
-LEFT_OUT = {"serve": frozenset({title(block.R_NUMBER), title(block.R_EVENTS)})}  # the flight recorder's
+LEFT_OUT = {"serve": frozenset({title(control_words.R_NUMBER), title(control_words.R_EVENTS)})}  # the flight recorder's
 
 
 def _code(name: str) -> Automaton:

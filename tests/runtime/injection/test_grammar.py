@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from distxla.collectives.protocols import control_block as control
+from distxla.collectives.protocols import control_block as control_words
 from distxla.errors import ArgumentError
 from distxla.runtime.fault_injection import Aftermath, Injection
 from distxla.runtime.host import Records
@@ -106,7 +106,7 @@ def test_drawn_faults_and_lost_hosts_count_as_well() -> None:
 def test_equal_faults_are_two() -> None:
     twice = Injection(["delay:device=1,ms=1"] * 2, DEVICES)
     assert len(twice.prepare([], [range(DEVICES)])[1]) == 2
-    row = bytearray(control.RECORD_BYTES)
-    row[control.R_INJECTED] = 2
+    row = bytearray(control_words.RECORD_BYTES)
+    row[control_words.R_INJECTED] = 2
     twice.call_over(Aftermath(Records({1: bytes(row)}, DEVICES), frozenset(), frozenset(), {}))
     assert [told.happened for told in twice.found] == [False, True]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from distxla.collectives.protocols import control_block as control
+from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.transports.control_block import ControlBlock
 from distxla.compiler.abi import AFTER_STEP, BEFORE_STEP, INSIDE_WAIT
 from distxla.compiler.artifact import ANY_POINT, InjectionPoint
@@ -99,7 +99,7 @@ def test_faults_happen_where_they_are_asked_for(
     block: ControlBlock, monkeypatch: pytest.MonkeyPatch, spec: str, expected: list[int]
 ) -> None:
     assert played(block, monkeypatch, [spec], ROUND * 3) == [f"{spec}@{n}" for n in expected]
-    assert block.record(1, control.R_INJECTED) == (1 if expected else 0)
+    assert block.record(1, control_words.R_INJECTED) == (1 if expected else 0)
 
 
 def test_a_wait_that_comes_later_is_taken(block: ControlBlock, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,8 +112,8 @@ def test_a_wait_that_comes_later_is_taken(block: ControlBlock, monkeypatch: pyte
 def test_each_fault_has_its_bit(block: ControlBlock, monkeypatch: pytest.MonkeyPatch) -> None:
     specs = ["delay:device=1,ms=1,round=9", "delay:device=1,ms=1", "delay:device=1,ms=1,round=2"]
     assert played(block, monkeypatch, specs, ROUND * 2) == [f"{specs[1]}@0", f"{specs[2]}@6"]
-    assert block.record(1, control.R_INJECTED) == 0b110
-    assert block.record(0, control.R_INJECTED) == 0
+    assert block.record(1, control_words.R_INJECTED) == 0b110
+    assert block.record(0, control_words.R_INJECTED) == 0
 
 
 @pytest.mark.parametrize(("fails_after", "sleeps"), [(0, 0), (3, 3), (99, 10)])
@@ -125,14 +125,14 @@ def test_a_delay_ends_with_the_call(
     def sleep(seconds: float) -> None:
         slept.append(seconds)
         if len(slept) == fails_after:
-            block.store(control.H_ABORT, 1)
+            block.store(control_words.H_ABORT, 1)
 
     monkeypatch.setattr(hooks, "time", SimpleNamespace(monotonic=lambda: sum(slept), sleep=sleep))
-    block.store(control.H_ABORT, int(fails_after == 0))
+    block.store(control_words.H_ABORT, int(fails_after == 0))
     ask = hooks.Injector(1, block, 0, parse_faults(["delay:device=1,ms=95"], 2)).hook(POINTS)
     ask(None, BEFORE_STEP)
     assert len(slept) == sleeps
-    assert block.record(1, control.R_INJECTED) == 1
+    assert block.record(1, control_words.R_INJECTED) == 1
 
 
 def test_a_seed_draws_the_same_and_its_draws_can_be_asked_for() -> None:

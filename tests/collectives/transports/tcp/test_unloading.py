@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from distxla.collectives.protocols import control_block as control
+from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.protocols import permute as permute_words
 from distxla.collectives.transports.control_block import ControlBlock
 from distxla.collectives.transports.tcp import point_to_point as pairs
@@ -33,7 +33,7 @@ def test_a_permute_waits_for_the_word_that_its_message_was_taken(
     time.sleep(0.05)
     assert leaving.is_alive()
     assert message in known.messages
-    changed, at = {"taken": (permute_words.M_TAKEN, message), "abort": (control.H_ABORT, 0)}[word]
+    changed, at = {"taken": (permute_words.M_TAKEN, message), "abort": (control_words.H_ABORT, 0)}[word]
     block.store(changed, value, at)
     leaving.join(20)
     assert not known.messages
