@@ -156,7 +156,7 @@ class _Inlining:
         if op.is_collective and not op.starts_pair:
             return Part.WHOLE if op.lowering is Lowering.COMMUNICATION else Part.BLOCKS
         if op.is_collective:
-            return Part.BLOCKS if getattr(op, "slice_sizes", ()) else Part.BEGINS
+            return Part.BLOCKS if op.is_sliced else Part.BEGINS
         return Part.BEGINS if op.starts_async else Part.BLOCKS
 
 

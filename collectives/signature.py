@@ -36,7 +36,7 @@ class Facet:
 def facets(module: Module, instruction: Instruction, operands: tuple[Shape, ...]) -> tuple[Facet, ...]:
     """Opcode, operand shapes without layout, every attribute; of called computations their structure."""
     op = instruction.op
-    opcode = getattr(op, "round_opcode", op.opcode)
+    opcode = op.round_opcode
     shapes = ", ".join(str(o.without_layout()) for o in operands)
     found = [Facet("opcode", opcode, opcode), Facet("operands", shapes, shapes)]
     for spec in op.attributes():
@@ -50,7 +50,7 @@ def facets(module: Module, instruction: Instruction, operands: tuple[Shape, ...]
 def signature(module: Module, instruction: Instruction, operands: tuple[Shape, ...]) -> int:
     """u64 from all facets but the groups."""
     op = instruction.op
-    parts = [f"opcode={getattr(op, 'round_opcode', op.opcode)}"]
+    parts = [f"opcode={op.round_opcode}"]
     parts.append(f"operands={', '.join(str(o.without_layout()) for o in operands)}")
     for spec in op.attributes():
         if spec.text != GROUPS:

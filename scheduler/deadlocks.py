@@ -236,7 +236,7 @@ def _called(found: Mismatch) -> str:
     if isinstance(thing, Rendezvous):
         return round_called(thing.members)
     sent, _ = found.sites
-    return transfer_called(thing.source, thing.target, getattr(sent.instruction.op, "channel_id", None) or 0)
+    return transfer_called(thing.source, thing.target, sent.instruction.op.channel or 0)
 
 
 __all__ = ["examine", "no_deadlock", "refusal"]

@@ -83,7 +83,7 @@ class DeviceStates:
             site.location,
             where,
             round=round_,
-            channel=None if isinstance(thing, Rendezvous) else getattr(instruction.op, "channel_id", None),
+            channel=None if isinstance(thing, Rendezvous) else instruction.op.channel,
             group=thing.members if isinstance(thing, Rendezvous) else (),
             waits_for=peers,
             missing=peers if isinstance(thing, Rendezvous) else (),

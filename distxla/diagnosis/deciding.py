@@ -77,7 +77,7 @@ def _is_own(located: Located) -> bool:
     if op.is_parameter:
         return located.computation.name == located.module.entry
     if op.is_collective:
-        return not getattr(op, "same_for_all", False) and not op.completes
+        return not op.same_for_all and not op.completes
     return op.effects in OWN or op.is_device_id
 
 

@@ -378,6 +378,21 @@ class Op:
         return False
 
     @property
+    def channel(self) -> int | None:
+        """The `channel_id` of a collective, send, recv or their done, where the text states one."""
+        return None
+
+    @property
+    def is_sliced(self) -> bool:
+        """True for a collective-permute with `slice_sizes`, which writes slices into an operand of its target."""
+        return False
+
+    @property
+    def round_opcode(self) -> str:
+        """The opcode that members of a round must have in common: an asynchronous start meets the synchronous form."""
+        return self.opcode
+
+    @property
     def stream(self) -> StreamKey | None:
         """The stream between device and host that the instruction uses; None for most."""
         return None

@@ -37,6 +37,10 @@ class ChannelOp(ExecutableOp):
     is_host_transfer: bool = attribute("bool", default=False)
 
     @property
+    def channel(self) -> int | None:
+        return self.channel_id
+
+    @property
     def is_device_transfer(self) -> bool:
         return not self.is_host_transfer
 

@@ -82,6 +82,14 @@ class CollectivePermute(CollectiveOp):
             object.__setattr__(self, "lowering", Lowering.EXPANSION)
 
     @property
+    def channel(self) -> int | None:
+        return self.channel_id
+
+    @property
+    def is_sliced(self) -> bool:
+        return bool(self.slice_sizes)
+
+    @property
     def combines(self) -> bool:  # type: ignore[override]
         """The slicing form reads its operands by position and stays alone."""
         return not self.slice_sizes
@@ -177,6 +185,14 @@ class CollectivePermuteStart(CollectivePermute):
     mixes_precision: ClassVar[bool] = False
     starts_pair: ClassVar[bool] = True
     lowering = Lowering.EXPANSION
+
+    @property
+    def channel(self) -> int | None:
+        return self.channel_id
+
+    @property
+    def is_sliced(self) -> bool:
+        return bool(self.slice_sizes)
 
     @property
     def combines(self) -> bool:  # type: ignore[override]

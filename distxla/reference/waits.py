@@ -55,7 +55,7 @@ class Wait(ABC):
             instruction.opcode,
             module.locate(instruction),
             "" if holder is None else holder.name,
-            channel=getattr(instruction.op, "channel_id", None),
+            channel=instruction.op.channel,
             waits_for=self.others,
             op_name=instruction.metadata.op_name if instruction.metadata else "",
             peer_action=instruction.op.peer_action,

@@ -97,7 +97,7 @@ def _called(
         return round_called(members)
     (source, sent), (target, _) = (other, mine) if site.receives else (mine, other)
     instruction = instruction_of(sent, modules.get(records.record(source, control_words.R_PROGRAM)))
-    channel = getattr(instruction.op, "channel_id", None) if instruction is not None else None
+    channel = instruction.op.channel if instruction is not None else None
     return transfer_called(source, target, channel or 0)
 
 

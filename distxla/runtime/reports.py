@@ -142,7 +142,7 @@ class PostMortemSnapshot:
             site.location,
             site.computation if holder is None else holder.name,  # calls may have been inlined
             number or None,
-            getattr(instruction.op, "channel_id", None) if instruction is not None else _channel(spec),
+            instruction.op.channel if instruction is not None else _channel(spec),
             group,
             others,
             host=host,

@@ -196,7 +196,7 @@ class Communication:
     def _rendezvous_by_device(self, op: CollectiveOp) -> tuple[Mapping[int, Rendezvous], Mapping[int, Rendezvous]]:
         by_pairs = isinstance(op, CollectivePermute)
         who = op.source_target_pairs if isinstance(op, CollectivePermute) else getattr(op, "replica_groups", None)
-        key = (by_pairs, op.group_mode, who, getattr(op, "covers_all", True), bool(getattr(op, "slice_sizes", ())))
+        key = (by_pairs, op.group_mode, who, op.covers_all, op.is_sliced)
         if key not in self._tables:
             groups = op.device_groups(self.replicas, self.partitions)
             silent = op.silent_devices(self.replicas, self.partitions)

@@ -191,7 +191,7 @@ class Tracer:
         elif site.rendezvous_by_device[0]:
             self._then(act.value, site.signature, id(site.rendezvous_by_device[0]))
         else:
-            self._then(act.value, getattr(site.acting.op, "channel_id", None))
+            self._then(act.value, site.acting.op.channel)
         if act in (Act.ROUND, Act.START) and not site.rendezvous_by_device[0]:
             return  # groups of one
         into.append(TraceEvent(act, site, ticket, ends or site, self._loops))
@@ -212,7 +212,7 @@ class Tracer:
             self._event(frame, into, Act.ROUND, site)
             frame.set(instruction.name, self._result(site, instruction.shape, self._past))
             return
-        at_once = self._is_dynamic or bool(getattr(instruction.op, "slice_sizes", ()))
+        at_once = self._is_dynamic or instruction.op.is_sliced
         self._begin(frame, instruction, site, into, at_once=at_once)
 
     def _begin(
@@ -249,7 +249,7 @@ class Tracer:
     def _result(self, site: CommunicationSite, shape: Shape, term: int) -> Value:
         """The result of a collective: the same for all members, if it is of that kind."""
         uniformity: Uniformity = None
-        if getattr(site.acting.op, "same_for_all", False):
+        if site.acting.op.same_for_all:
             uniformity = self._members(site)
         return self._spread(shape, uniformity, site.instruction, term)
 

@@ -11,6 +11,10 @@ import pytest
 
 import distxla
 from distxla.ir.element_type import DATA_TYPES, F32, ElementType
+from distxla.ir.op import Op
+from distxla.ops.all_to_all import AllToAll
+from distxla.ops.channel import Send
+from distxla.ops.collective_permute import CollectivePermute
 from distxla.ops.elementwise_binary import ROWS, Row
 from distxla.ops.registry import op_class, op_classes
 from distxla.ops.support.conversion import converted, widened
@@ -50,10 +54,39 @@ def test_four_ops_have_neutral_values() -> None:
         ("is_sum", {"add"}),
         ("sends", {"send", "send-done"}),
         ("receives", {"recv", "recv-done"}),
+        (
+            "same_for_all",
+            {"all-gather", "all-gather-start", "all-reduce", "all-reduce-start", "collective-broadcast"},
+        ),
     ],
 )
 def test_ops_that_declare_a_property(name: str, opcodes: set[str]) -> None:
     assert {opcode for opcode, op in op_classes().items() if getattr(op, name)} == opcodes
+
+
+@pytest.mark.parametrize(
+    ("name", "attribute"), [("channel", "channel_id"), ("is_sliced", "slice_sizes"), ("round_opcode", None)]
+)
+def test_ops_that_answer_by_themselves(name: str, attribute: str | None) -> None:
+    answer = {opcode for opcode, op in op_classes().items() if getattr(op, name) is not getattr(Op, name)}
+    stated = {opcode for opcode, op in op_classes().items() if attribute in {spec.field for spec in op.attributes()}}
+    if attribute is None:  # the starts of collectives
+        stated = {"all-gather-start", "all-reduce-start", "collective-permute-start"}
+    assert answer == stated - {"gather"}  # whose slice_sizes are of no round
+
+
+@pytest.mark.parametrize("opcode", ["all-gather-start", "all-reduce-start", "collective-permute-start"])
+def test_a_start_meets_its_synchronous_form(opcode: str) -> None:
+    op = object.__new__(op_class(opcode))
+    assert op.round_opcode == opcode.removesuffix("-start")
+
+
+def test_an_instance_says_its_channel_and_slices() -> None:
+    permute = CollectivePermute(channel_id=7, source_target_pairs=((0, 1),))
+    assert (permute.channel, permute.is_sliced) == (7, False)
+    sliced = CollectivePermute(source_target_pairs=((0, 1),), slice_sizes=((2,),))
+    assert (sliced.channel, sliced.is_sliced) == (None, True)
+    assert Send(channel_id=3).channel == AllToAll(channel_id=3).channel == 3
 
 
 def test_an_op_completes_another_where_its_name_says_so() -> None:

@@ -80,8 +80,7 @@ def _key(instruction: Instruction) -> Hashable:
     op = instruction.op
     if not op.combines or instruction.control_predecessors:
         return None
-    channel = getattr(op, "channel_id", None)
-    return op if channel is None else dataclasses.replace(op, channel_id=0)  # type: ignore[call-arg]
+    return op if op.channel is None else dataclasses.replace(op, channel_id=0)  # type: ignore[call-arg]
 
 
 def _rewritten(computation: Computation, bundles: list[list[Instruction]]) -> Computation:

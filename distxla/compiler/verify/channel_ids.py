@@ -22,7 +22,7 @@ def verify_channels(module: Module) -> None:
     reduction: Instruction | None = None
     for instruction in _communicating(module):
         op = instruction.op
-        channel: int | None = getattr(op, "channel_id", None)
+        channel = op.channel
         if channel is not None:
             _of_one_kind(module, instruction, channel, kinds)
             if op.starts_transfer and not op.is_device_transfer:

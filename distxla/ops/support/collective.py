@@ -47,12 +47,14 @@ class GroupedCollective(CollectiveOp):
     has_groups: ClassVar[bool] = True
 
     uniform_groups: ClassVar[bool] = True
-    # whether groups that are written out must hold every id; devices of the others get zeros
-    covers_all: ClassVar[bool] = True
 
     channel_id: int | None = attribute("int", default=None)
     replica_groups: ReplicaGroups = attribute("replica_groups", default=ALL_DEVICES)
     constrain_layout: bool = attribute("bool", default=False)
+
+    @property
+    def channel(self) -> int | None:
+        return self.channel_id
 
     @property
     def reduction(self) -> str | None:

@@ -75,11 +75,8 @@ class CollectiveOp(ExecutableOp):
     effects: ClassVar[Effects] = Effects.COLLECTIVE
     lowering: ClassVar[Lowering] = Lowering.COMMUNICATION
     needs_shape: ClassVar[bool] = True
-
-    @property
-    def round_opcode(self) -> str:
-        """The op that members must have in common to meet: an asynchronous start meets the synchronous form."""
-        return self.opcode
+    # whether groups that are written out must hold every id; devices of the others get zeros
+    covers_all: ClassVar[bool] = True
 
     @property
     @abstractmethod
