@@ -1,5 +1,5 @@
 """Shared state of channels: layout in bytes. It is in the control block, zeroed before a run; written by devices but
-for the words that the driver configures.
+for the words that the host process configures.
 
     end         of each send and recv of a program, one a device
     directory   one for all devices: where the state of each pair is, by its number
@@ -12,22 +12,23 @@ last one that they speak of, so they are compared by the sign of a difference, a
 
 from __future__ import annotations
 
+from distxla.collectives.protocols.control_block import HOST_PROCESS
 from distxla.collectives.protocols.layout import Area, Order
 from distxla.collectives.protocols.rounds import COUNTED, COUNTS
 from distxla.ir.shape import Shape
 
 ALIGNMENT = 64
 
-_DRIVER, _SOURCE, _TARGET, _MOVER = "driver", "source", "target", "the side that claims"
+_SOURCE, _TARGET, _MOVER = "source", "target", "the side that claims"
 
 END_BYTES = 64
 END = Area("end of a channel", "one a device for each send and recv of a program", END_BYTES)
-E_PAIR = END.u64(0, "pair", _DRIVER, Order.PLAIN, "offset of the pair's state; 0 on a device that takes no part")
-E_NUMBER = END.u32(8, "number", _DRIVER, Order.PLAIN, "the pair's number, from 1")
+E_PAIR = END.u64(0, "pair", HOST_PROCESS, Order.PLAIN, "offset of the pair's state; 0 on a device that takes no part")
+E_NUMBER = END.u32(8, "number", HOST_PROCESS, Order.PLAIN, "the pair's number, from 1")
 E_FIRST = END.u32(
-    12, "first", _DRIVER, Order.PLAIN, "first execution of the instruction in a run that transfers, from 0"
+    12, "first", HOST_PROCESS, Order.PLAIN, "first execution of the instruction in a run that transfers, from 0"
 )
-E_LAST = END.u32(16, "last", _DRIVER, Order.PLAIN, "last one, inclusive")
+E_LAST = END.u32(16, "last", HOST_PROCESS, Order.PLAIN, "last one, inclusive")
 E_RUN = END.u32(20, "run", "its device", Order.PLAIN, "R_RUN when it was executed last")
 E_EXECUTIONS = END.u32(24, "executions", "its device", Order.PLAIN, "in that run")
 ALWAYS = 0xFFFFFFFF
@@ -35,7 +36,9 @@ ALWAYS = 0xFFFFFFFF
 MOST_PAIRS = 1 << 16
 DIRECTORY_BYTES = 8 * MOST_PAIRS
 DIRECTORY = Area("directory of channels", "one a host", DIRECTORY_BYTES)
-D_PAIRS = DIRECTORY.u64(0, "pairs", _DRIVER, Order.PLAIN, "offsets of the pairs' states by number", count=MOST_PAIRS)
+D_PAIRS = DIRECTORY.u64(
+    0, "pairs", HOST_PROCESS, Order.PLAIN, "offsets of the pairs' states by number", count=MOST_PAIRS
+)
 DIRECTORY_KEY = "channels"
 
 RING = 8  # transfers that may be in flight in a pair before a send waits
@@ -82,17 +85,21 @@ L_OFFSETS = SLOT.u64(
 M_PAYLOAD = SLOT.size
 
 PAIR = Area("pair of a channel", "one for each (channel, stream, source, target)")
-C_SOURCE = PAIR.u32(0, "source", _DRIVER, Order.PLAIN, "device")
-C_TARGET = PAIR.u32(4, "target", _DRIVER, Order.PLAIN, "device")
-C_SLOT_BYTES = PAIR.u64(8, "slot bytes", _DRIVER, Order.PLAIN, "from slot to slot")
+C_SOURCE = PAIR.u32(0, "source", HOST_PROCESS, Order.PLAIN, "device")
+C_TARGET = PAIR.u32(4, "target", HOST_PROCESS, Order.PLAIN, "device")
+C_SLOT_BYTES = PAIR.u64(8, "slot bytes", HOST_PROCESS, Order.PLAIN, "from slot to slot")
 C_BOUNCE_BUFFERS = PAIR.u64(
-    16, "bounce buffers", _DRIVER, Order.PLAIN, "offset of RING places for values that need one, in a device's memory"
+    16,
+    "bounce buffers",
+    HOST_PROCESS,
+    Order.PLAIN,
+    "offset of RING places for values that need one, in a device's memory",
 )
-C_BOUNCE_BUFFER_BYTES = PAIR.u64(24, "bounce buffer bytes", _DRIVER, Order.PLAIN, "from place to place")
+C_BOUNCE_BUFFER_BYTES = PAIR.u64(24, "bounce buffer bytes", HOST_PROCESS, Order.PLAIN, "from place to place")
 C_BOUNCE_BUFFER_DEVICE = PAIR.u32(
     32,
     "bounce buffer device",
-    _DRIVER,
+    HOST_PROCESS,
     Order.PLAIN,
     "the device with the memory: the source, or the target if the source is on another host",
 )

@@ -5,8 +5,8 @@
     flight recorders  RECORDER_BYTES each, by flattened id (collectives/recorder.py)
     communicators     carved out by the driver when a program is loaded, zeroed, 64-byte aligned
 
-Little-endian; every field is written by one side only, except the futex words. Words that a device sleeps on have a
-cache line of their own.
+Little-endian. A word has the writers that its declaration names; the host process is the driver, and on a further host
+its agent. Words that a device sleeps on have a cache line of their own.
 """
 
 from __future__ import annotations
@@ -21,29 +21,34 @@ MOST_DEVICES = 4096  # that one run may have
 MAGIC = 0x42_4C_58_54_53_49_44_31
 VERSION = 1
 
-DRIVER, DEVICE = "driver", "its device"
+HOST_PROCESS, DEVICE = "host process", "its device"
 
 HEADER_BYTES = 4096
 HEADER = Area("header of the control block", "one a host", HEADER_BYTES)
 _H = HEADER
-H_MAGIC = _H.u64(0, "magic", DRIVER, Order.PLAIN, "MAGIC")
-H_VERSION = _H.u32(8, "version", DRIVER, Order.PLAIN, "VERSION")
-H_DEVICES = _H.u32(12, "devices", DRIVER, Order.PLAIN, "devices of the whole run, which have records")
-H_CORES = _H.u32(16, "cores", DRIVER, Order.PLAIN, "CPU cores that the replicas of this host may use together")
-H_HERE = _H.u32(20, "here", DRIVER, Order.PLAIN, "devices that live on this host")
+H_MAGIC = _H.u64(0, "magic", HOST_PROCESS, Order.PLAIN, "MAGIC")
+H_VERSION = _H.u32(8, "version", HOST_PROCESS, Order.PLAIN, "VERSION")
+H_DEVICES = _H.u32(12, "devices", HOST_PROCESS, Order.PLAIN, "devices of the whole run, which have records")
+H_CORES = _H.u32(16, "cores", HOST_PROCESS, Order.PLAIN, "CPU cores that the replicas of this host may use together")
+H_HERE = _H.u32(20, "here", HOST_PROCESS, Order.PLAIN, "devices that live on this host")
 H_ABORT = _H.u32(64, "abort", "any side", Order.FENCED, "0, or a Status that ends every wait")
 H_COMMAND = _H.u32(
-    128, "command", DRIVER, Order.FENCED, "number of the newest command; idle replicas sleep on it", futex=True
+    128, "command", HOST_PROCESS, Order.FENCED, "number of the newest command; idle replicas sleep on it", futex=True
 )
 H_DONE = _H.u32(
-    192, "done", "devices", Order.UPDATED, "calls finished by replicas, counted up; the driver sleeps on it", futex=True
+    192,
+    "done",
+    "devices",
+    Order.UPDATED,
+    "calls finished by replicas, counted up; the host process sleeps on it",
+    futex=True,
 )
 H_DONE_TARGET = _H.u32(
     196,
     "done target",
-    DRIVER,
+    HOST_PROCESS,
     Order.PLAIN,
-    "value of `done` that ends the call in flight; the device that reaches it wakes the driver",
+    "value of `done` that ends the call in flight; the device that reaches it wakes the host process",
 )
 # the queue from devices to this host's proxy (proxy_queue.py); set before devices run where there are several hosts
 H_PROXY_RING = _H.u64(256, "proxy ring", "proxy", Order.PLAIN, "offset of the ring in this block")
@@ -84,8 +89,10 @@ for _word in EVENT.words:
         RECORD.place(_word, R_EVENT, DEVICE)
 R_EVENTS = _R.u64(64, "events", DEVICE, Order.RELEASE, "events that it has recorded")
 R_NOW = _R.u64(72, "now", DEVICE, Order.PLAIN, "the cycle counter when the device looked at its clock last")
-R_RING = _R.u64(80, "ring", DRIVER, Order.PLAIN, "distance of its ring from its place: 0 but where a trace is taken")
-R_RING_MASK = _R.u32(88, "ring mask", DRIVER, Order.PLAIN, "or-ed with EVENTS - 1: mask of numbers in its ring")
+R_RING = _R.u64(
+    80, "ring", HOST_PROCESS, Order.PLAIN, "distance of its ring from its place: 0 but where a trace is taken"
+)
+R_RING_MASK = _R.u32(88, "ring mask", HOST_PROCESS, Order.PLAIN, "or-ed with EVENTS - 1: mask of numbers in its ring")
 R_BUSY = _R.u32(92, "busy", DEVICE, Order.PLAIN, "not 0 where something may have taken a while since `now`")
 R_RUN = _R.u32(96, "run", DEVICE, Order.PLAIN, "runs of programs that it has begun")
 R_PROGRAM = _R.u32(100, "program", DEVICE, Order.PLAIN, "number of the program that runs, below 65536")
@@ -99,7 +106,7 @@ R_ITERATIONS = _R.u32(
 )
 # bytes 128..191: where it is
 R_STATE = _R.u32(
-    128, "state", "its device; host when it has ended", Order.RELEASE, "ReplicaState; seq_cst before it sleeps"
+    128, "state", "its device; host process when it has ended", Order.RELEASE, "ReplicaState; seq_cst before it sleeps"
 )
 R_PID = _R.u32(136, "pid", DEVICE, Order.PLAIN, "of its process")
 R_WAITS_FOR = _R.i32(140, "waits for", DEVICE, Order.PLAIN, "device it waits for, or WAITS_FOR_*")
@@ -110,11 +117,15 @@ R_CALLS = _R.u64(160, "calls", DEVICE, Order.PLAIN, "calls finished")
 R_RUN_NS = _R.u64(168, "run ns", DEVICE, Order.PLAIN, "ns (CLOCK_MONOTONIC) that the last call took on this device")
 R_RUNS_BEFORE = _R.u32(176, "runs before", DEVICE, Order.PLAIN, "`run` when it began the command `served`")
 R_SERVED = _R.u32(180, "served", DEVICE, Order.PLAIN, "sequence of the command that it is in or was in last")
-# bytes 192..255: the command for this device, written by the driver before H_COMMAND is raised
-R_COMMAND_KIND = _R.u32(192, "command kind", "driver; device at its end", Order.RELEASE, "CommandKind", reset=True)
-R_COMMAND_PROGRAM = _R.u32(196, "command program", DRIVER, Order.PLAIN, "number of the program to run")
-R_COMMAND_SEQUENCE = _R.u32(200, "command sequence", DRIVER, Order.PLAIN, "the H_COMMAND that this command belongs to")
-R_COMMAND_REPEAT = _R.u32(204, "command repeat", DRIVER, Order.PLAIN, "runs of the program, at least 1")
+# bytes 192..255: the command for this device, written by the host process before H_COMMAND is raised
+R_COMMAND_KIND = _R.u32(
+    192, "command kind", "host process; device at its end", Order.RELEASE, "CommandKind", reset=True
+)
+R_COMMAND_PROGRAM = _R.u32(196, "command program", HOST_PROCESS, Order.PLAIN, "number of the program to run")
+R_COMMAND_SEQUENCE = _R.u32(
+    200, "command sequence", HOST_PROCESS, Order.PLAIN, "the H_COMMAND that this command belongs to"
+)
+R_COMMAND_REPEAT = _R.u32(204, "command repeat", HOST_PROCESS, Order.PLAIN, "runs of the program, at least 1")
 # bytes 256..383: written by the device's native code
 R_YIELD_SKIP = _R.u32(
     256, "yield skip", DEVICE, Order.PLAIN, "waits for which it sleeps at once: yielding has not paid"

@@ -1,7 +1,7 @@
 """Shared state of a group that meets in rounds. It is in the control block, zeroed before a run.
 
-Words that the driver writes, a counter a member, then ROUNDS areas, one for each round that may be in flight at a time;
-round r of the group uses area r % ROUNDS.
+Words that the host process writes, a counter a member, then ROUNDS areas, one for each round that may be in flight at
+a time; round r of the group uses area r % ROUNDS.
 
     G_LOCAL, G_PROXY    G_BEGUN + position * LINE    G_BEGUN + members * LINE + area * round_bytes(members)
 
@@ -12,6 +12,7 @@ A round's area: words, then one slot a member, in which it posts its signature a
 
 from __future__ import annotations
 
+from distxla.collectives.protocols.control_block import HOST_PROCESS
 from distxla.collectives.protocols.layout import Area, Order
 from distxla.collectives.protocols.rounds import COUNTED, COUNTS, LINE, POST, SLOT_BYTES
 
@@ -22,8 +23,8 @@ G_MEMBER_BEGUN = COUNTER.u64(0, "begun", "member; proxy for one elsewhere", Orde
 COUNTER.part(COUNTED, "counts", COUNTS, "when the call began")
 
 GROUP = Area("group", "one a group of a collective")
-G_LOCAL = GROUP.u32(0, "local", "driver", Order.PLAIN, "members of the group on this host, 0: all")
-G_PROXY = GROUP.u32(4, "proxy", "driver", Order.PLAIN, "not 0 where a proxy finishes the rounds")
+G_LOCAL = GROUP.u32(0, "local", HOST_PROCESS, Order.PLAIN, "members of the group on this host, 0: all")
+G_PROXY = GROUP.u32(4, "proxy", HOST_PROCESS, Order.PLAIN, "not 0 where a proxy finishes the rounds")
 G_BEGUN = GROUP.part(64, "begun", COUNTER, "one a member", count=0)
 
 ROUND = Area("round of a group", "ROUNDS a group, behind its counters")
