@@ -169,18 +169,28 @@ def command(ctx: click.Context, /, **values: Any) -> None:
 
 def _require_possible(options: RunOptions) -> None:
     """ArgumentError for options that don't go together."""
-    if options.trace is not None and options.backend == "reference":
-        raise ArgumentError("--trace goes with the cpu backend: the reference runs one device at a time")
-    if options.inject and options.backend == "reference":
-        raise ArgumentError("--inject goes with the cpu backend: the reference has no processes that could fail")
-    if options.backend not in {*backends(), "reference"}:
-        raise ArgumentError(f"the {options.backend} backend is not available in this version; use --backend cpu")
-    if options.backend == "reference" and options.address is not None:
-        raise ArgumentError("--address goes with the cpu backend: the reference runs in this process")
-    if options.backend == "reference" and options.devices_per_host is not None:
-        raise ArgumentError("--devices-per-host goes with the cpu backend: the reference runs in this process")
+    if options.backend == "reference":
+        _require_none_of_a_cluster(options)
+    elif options.backend not in backends():
+        available = " or ".join(f"--backend {name}" for name in backends())
+        raise ArgumentError(f"the {options.backend} backend is not available in this version; use {available}")
     if options.address is None and options.devices_per_host is not None and len(options.devices_per_host) > 1:
         raise ArgumentError("--devices-per-host names several hosts, which takes --address: an embedded Ray has one")
+
+
+def _require_none_of_a_cluster(options: RunOptions) -> None:
+    """ArgumentError for options that the reference does not have."""
+    given = {
+        "--trace": (options.trace is not None, "runs one device at a time"),
+        "--inject": (bool(options.inject), "has no processes that could fail"),
+        "--address": (options.address is not None, "runs in this process"),
+        "--devices-per-host": (options.devices_per_host is not None, "runs in this process"),
+    }
+    for option, (is_given, reason) in given.items():
+        if is_given:
+            raise ArgumentError(
+                f"{option} needs the backend of a cluster ({', '.join(backends())}): the reference {reason}"
+            )
 
 
 def _run(options: RunOptions) -> bool:

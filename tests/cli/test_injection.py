@@ -28,7 +28,7 @@ def loop(tmp_path: Path) -> str:
     [
         (
             ["--inject", "kill:device=0", "--backend", "reference"],
-            ["error: argument: --inject goes with the cpu backend"],
+            ["error: argument: --inject needs the backend of a cluster (cpu, interpreted)"],
         ),
         (
             ["--inject", "kill:device=2"],

@@ -97,9 +97,15 @@ BAD = [
     (["run", "{module}", "--out", "/none/out.npz", "--backend", "reference"], "cannot write /none/out.npz"),
     (["run", "{module}", "--backend", "gpu"], "gpu backend is not available in this version"),
     (["run", "{module}", "--infeed", "x.npz"], "x.npz: no program has an infeed"),
-    (["run", "{module}", "--trace", "x.json", "--backend", "reference"], "--trace goes with the cpu backend"),
+    (
+        ["run", "{module}", "--trace", "x.json", "--backend", "reference"],
+        "--trace needs the backend of a cluster (cpu, interpreted)",
+    ),
     (["run", "{module}", "--trace", "/none/x.json"], "cannot write /none/x.json: No such file or directory"),
-    (["run", "{module}", "--backend", "reference", "--address", "x"], "--address goes with the cpu backend"),
+    (
+        ["run", "{module}", "--backend", "reference", "--address", "x"],
+        "--address needs the backend of a cluster (cpu, interpreted)",
+    ),
     (["run", "{module}", "--devices-per-host", "1,1"], "which takes --address: an embedded Ray has one"),
     (["run", "{module}", "--repeat", "0"], "error: usage: invalid value for '--repeat'"),
     (["run", "{module}", "--time-limit", "0"], "error: usage: invalid value for '--time-limit'"),
