@@ -39,7 +39,7 @@ class DeviceStates:
         stop = progress.stops.get(device)
         came = self._came.get(device)
         if came is not None:
-            doing = Doing.WAITS if device == came.devices[0] else Doing.CAME
+            doing = Doing.WAITS if device == came.devices[0] else Doing.ARRIVED
             site = came.sites[came.devices.index(device)]
             return self._at(device, site, doing, came, () if stop is None else stop.event.loops)
         if stop is not None:

@@ -16,11 +16,11 @@ HOST = "the host, at the other end of the stream"
 
 
 class Doing(StrEnum):
-    """A device's activity. CAME: it has reached a round or a transfer that another device reached with a different
+    """A device's activity. ARRIVED: it has reached a round or a transfer that another device reached with a different
     instruction. STOPPED: its process is stopped, by a signal or a debugger."""
 
     WAITS = "waits"
-    CAME = "has come"
+    ARRIVED = "has come"
     COMPUTES = "computes"
     STOPPED = "is stopped"
     NOT_BEGUN = "has not begun"

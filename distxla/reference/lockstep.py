@@ -344,7 +344,7 @@ class _World:
         wanted = self._rounds.wanted
         if not isinstance(fiber.error, CollectiveMismatchError) or wanted is None or wanted.device != ended.device:
             return replace(ended, doing=Doing.FAILED)  # in the last that it reached
-        came = replace(wanted.state(), doing=Doing.CAME, waits_for=(), missing=())
+        came = replace(wanted.state(), doing=Doing.ARRIVED, waits_for=(), missing=())
         return replace(came, loops=fiber.enclosing, events=ended.events)
 
 

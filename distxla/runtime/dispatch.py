@@ -120,7 +120,7 @@ class Dispatcher:
                     self._end(devices, patient=True)
                 error = self._failure(devices, died, found)
                 lost = isinstance(error, ReplicaLostError)  # the instructions of all devices may tell why
-                if lost or any(device.doing in (Doing.WAITS, Doing.CAME) for device in found.values()):
+                if lost or any(device.doing in (Doing.WAITS, Doing.ARRIVED) for device in found.values()):
                     error.diagnosis = snapshot.diagnosis(error, devices=found)
                 raise error
             return time.perf_counter() - start

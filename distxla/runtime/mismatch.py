@@ -64,7 +64,7 @@ def _arrived(
     sites = {}
     for member in device.group:
         seen = found.get(member)
-        if seen is None or seen.doing not in (Doing.WAITS, Doing.CAME):
+        if seen is None or seen.doing not in (Doing.WAITS, Doing.ARRIVED):
             continue
         site = _site(records, member, records.record(member, control_words.R_SITE), programs)
         is_there = (seen.group, seen.round) == (device.group, device.round)

@@ -95,12 +95,12 @@ class PostMortemSnapshot:
             if status == Status.ABORTED:
                 return Doing.WAITS if events and events[-1].ended is None else Doing.COMPUTES
             if status == Status.MISMATCH:
-                return Doing.CAME
+                return Doing.ARRIVED
             return Doing.ENDED if status == Status.OK else Doing.FAILED
         if self.records.record(device, control_words.R_STATE) == control_words.ReplicaState.WAITING:
             return Doing.WAITS
         is_within = bool(events) and events[-1].ended is None
-        return Doing.CAME if is_within and self._is_refused(device) else Doing.COMPUTES
+        return Doing.ARRIVED if is_within and self._is_refused(device) else Doing.COMPUTES
 
     def _is_refused(self, device: int) -> bool:
         """Whether another device has found that this one, which does not sleep yet, has another instruction."""

@@ -156,7 +156,7 @@ def test_it_has_a_title_and_two_colour_schemes() -> None:
 
 def test_what_does_not_belong_together_is_marked() -> None:
     came = DeviceState(
-        0, Doing.CAME, "m", "a", "all-reduce", round=1, events=(Event("a", "all-reduce", 1, begun=-1.0),)
+        0, Doing.ARRIVED, "m", "a", "all-reduce", round=1, events=(Event("a", "all-reduce", 1, begun=-1.0),)
     )
     waits = DeviceState(
         1, Doing.WAITS, "m", "b", "all-gather", round=1, events=(Event("b", "all-gather", 1, begun=-1.0),)

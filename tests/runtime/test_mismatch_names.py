@@ -52,7 +52,7 @@ def test_the_first_of_each_side_are_named(first: DeviceState, named: str) -> Non
         row(R_SITE=0, R_ROUND=1),
         row(R_SITE=1, R_ROUND=1, R_STATUS=Status.MISMATCH, R_MISMATCH_DEVICE=2, R_MISMATCH_SITE=0),
     ]
-    came = DeviceState(3, Doing.CAME, "m", "maximum", "all-reduce", round=1, group=GROUP)
+    came = DeviceState(3, Doing.ARRIVED, "m", "maximum", "all-reduce", round=1, group=GROUP)
     found = {0: first, 1: waits(1, "maximum"), 2: waits(2, "add"), 3: came}
     error = mismatch(Records(dict(enumerate(said)), 4, {}), GROUP, {0: program}, {}, found)
     assert named in error.message

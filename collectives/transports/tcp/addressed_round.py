@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from distxla.collectives.protocols import group as group_words
 from distxla.collectives.protocols import rounds as round_words
-from distxla.collectives.transports.tcp.round_plan import Description
+from distxla.collectives.transports.tcp.round_plan import LoadedWork
 from distxla.compiler.execution_context import ExecutionContext
 
 ITEMS = ctypes.CFUNCTYPE(
@@ -29,13 +29,13 @@ class AddressedRound:
     """An area of a group's round (protocols/group.py) outside of any control block. Its members post addresses of this
     process, and the context's memories begin at 0: so items work on any memory."""
 
-    def __init__(self, description: Description, members: Sequence[int]) -> None:
+    def __init__(self, loaded: LoadedWork, members: Sequence[int]) -> None:
         """members: device ids in group order."""
         self._area: NDArray[np.uint64] = np.zeros(group_words.round_bytes(len(members)) // 8, np.uint64)
         self._kept = self._area
         self._context = ExecutionContext.of_addresses(members[0], max(members) + 1)
-        self._table, self._members = description.table, np.array(members, np.uint32)
-        self._items = ITEMS(description.do_items)
+        self._table, self._members = loaded.table, np.array(members, np.uint32)
+        self._items = ITEMS(loaded.do_items)
 
     def post(self, position: int, leaf: int, addresses: Sequence[int]) -> None:
         """A member's buffers from leaf `leaf` on: operands, then results, then shared places."""

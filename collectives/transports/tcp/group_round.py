@@ -73,7 +73,7 @@ class ProxyRound:
         if plan is None:
             return
         group, first = self.group, self.group.local[0]
-        work = plan.description.work
+        work = plan.loaded.work
         if work.shares and all(area.shares(p) for p in group.local):
             leaves = range(work.operands + work.results, work.operands + 2 * work.results)
             if all(area.posted(p, leaf) == area.posted(first, leaf) for p in group.local for leaf in leaves):
@@ -207,8 +207,8 @@ class ProxyRound:
     def _do_items(self, plan: RoundPlan) -> None:
         """Call the program's own function for the results of local members: reductions of all, or copies from local
         members."""
-        group, description, base = self.group, plan.description, self.proxy.base
-        work, here = description.work, AddressedRound(description, self.group.members)
+        group, loaded, base = self.group, plan.loaded, self.proxy.base
+        work, here = loaded.work, AddressedRound(loaded, self.group.members)
         count = work.operands + work.results
         for p in group.local:
             own = base(group.members[p])
@@ -217,7 +217,7 @@ class ProxyRound:
             here.post(p, leaf, [int(mirror.ctypes.data)])
         here.keep()
         results = [here.posted(p, work.operands, work.results) for p in group.local]
-        for m in description.movements:
+        for m in loaded.movements:
             sources = [0] if plan.needs_operands else [p for p in group.local if p < m.sources]
             here.restore()
             if m.targets > 1:
@@ -315,7 +315,7 @@ class ProxyRound:
     ) -> None:
         """Reduce a piece of local members' operands onto the earlier ones."""
         assert self.plan is not None
-        rows, description = stream.taken, self.plan.description
+        rows, loaded = stream.taken, self.plan.loaded
         gathered = []
         if rows.is_whole:
             sources = before + [self.operand(p, rows) + offset for p in positions]
@@ -329,7 +329,7 @@ class ProxyRound:
                 gathered.append(scratch)
         streamed = stream.streamed if len(targets) > 1 else 0
         self.proxy.reduce(
-            targets, sources, size, reduction=description.reduction, element=description.work.element, streamed=streamed
+            targets, sources, size, reduction=loaded.reduction, element=loaded.work.element, streamed=streamed
         )
         for scratch in gathered:
             self.proxy.scratch.give(scratch)
@@ -419,7 +419,7 @@ class ProxyRound:
             raise ClusterError(f"host {host} sent bytes that no round expects")
         stream = plan.streams[number]
         fits = _is_piece(stream.taken, offset, size) and _is_piece(stream.given, offset, size)
-        if not fits or (offset | size) % plan.description.work.element:
+        if not fits or (offset | size) % plan.loaded.work.element:
             raise ClusterError(f"host {host} sent bytes beyond what a round expects")
         return stream
 

@@ -41,7 +41,7 @@ class Area:
             head = heads[k * size : (k + 1) * size]
             self._block.paste(round_words.HEAD, round_words.S_SIGNATURE, head, self._slot(p))
 
-    def has_come(self, positions: Sequence[int]) -> None:
+    def mark_begun(self, positions: Sequence[int]) -> None:
         """Note that members on another host have begun the round that is in flight here."""
         for p in positions:
             counter = self.group.offset + group_words.begun_of(p)

@@ -10,7 +10,7 @@ from distxla.collectives.protocols.work_table import RoundWork
 from distxla.collectives.transports.control_block import ControlBlock
 from distxla.collectives.transports.tcp.group_state import Area, Group
 from distxla.collectives.transports.tcp.point_to_point import Pairs
-from distxla.collectives.transports.tcp.round_plan import RoundPlan, describe, make_plan
+from distxla.collectives.transports.tcp.round_plan import RoundPlan, load_work, make_plan
 from distxla.compiler.artifact import CompiledProgram
 from distxla.errors import CompileError, InternalError
 from distxla.targets.registry import load_image, resolve_import
@@ -84,7 +84,7 @@ class LoadedPrograms:
         plan = self._plans.get(key)
         if plan is None:
             work = self._work(number, site, signature, len(area.group.members))
-            plan = self._plans[key] = make_plan(describe(work, self._images[number]), area.group.homes, self._host)
+            plan = self._plans[key] = make_plan(load_work(work, self._images[number]), area.group.homes, self._host)
         return plan
 
     def _work(self, number: int, site: int, signature: int, members: int) -> RoundWork:

@@ -408,7 +408,7 @@ class Proxy(Transport):
         self._check_ready(group, host, len(payload))
         positions = group.positions[host]
         heads = HEAD.size * len(positions)
-        area.has_come(positions)
+        area.mark_begun(positions)
         area.paste_heads(positions, payload[:heads])
         mine = area.head(group.local[0])[0]
         if round_.plan is not None and all(area.head(p)[0] == mine for p in positions):

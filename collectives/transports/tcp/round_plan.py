@@ -3,7 +3,7 @@
 Copied bytes go once to each host that needs them, in one of three ways:
 
     EAGER     they are sent with the message that says that a host is ready
-    DIRECT    they are sent once both sides are ready, and land where they will stay
+    DIRECT    they are sent once both sides are ready, and are written straight to the results
     CHAIN     reductions: the group's order is cut into runs of members on one host. A partial result travels from run
               to run in pieces, and each host reduces its members onto it; the last one has the result and sends it on,
               host by host. So the order of combination is that of the group, left to right, whatever the number of
@@ -37,8 +37,8 @@ class Algorithm(Enum):
 
 
 @dataclass(frozen=True)
-class Description:
-    """A round's work, and where the program's functions for it are in this process.
+class LoadedWork:
+    """A round's work, and the addresses of the program's functions for it in this process.
 
     table: the work's, as these functions read it.  do_items, reduction: addresses; 0 where there is no reduction.
     """
@@ -47,7 +47,7 @@ class Description:
     table: NDArray[np.int64]
     do_items: int
     reduction: int
-    movements: tuple[Movement, ...]
+    movements: tuple[PlannedMovement, ...]
 
     @property
     def needs_operands(self) -> bool:
@@ -55,8 +55,8 @@ class Description:
         return self.work.element > 0 or bool(self.work.read)
 
 
-class Movement(NamedTuple):
-    """A row of the work table, and the numbers of its items. All in bytes; see ops/support/collective_movement.py."""
+class PlannedMovement(NamedTuple):
+    """A row of the work table, and the numbers of its items. All in bytes; see protocols/work_table.py COLUMNS."""
 
     first: int
     items_end: int
@@ -140,7 +140,7 @@ class Stream(NamedTuple):
 class RoundPlan:
     """One host's view of a round. outgoing, incoming: regions by the other host.  runs: (host, its positions)."""
 
-    description: Description
+    loaded: LoadedWork
     algorithm: Algorithm
     outgoing: dict[int, tuple[PlannedRegion, ...]]
     incoming: dict[int, tuple[PlannedRegion, ...]]
@@ -149,36 +149,36 @@ class RoundPlan:
 
     @property
     def needs_operands(self) -> bool:
-        return self.description.needs_operands
+        return self.loaded.needs_operands
 
 
-def describe(work: RoundWork, image: LoadedImage) -> Description:
+def load_work(work: RoundWork, image: LoadedImage) -> LoadedWork:
     """A round of a loaded program."""
     reduction = image.address_of(work.reduction) if work.reduction else 0
     table = np.array([value for row in work.table for value in row], np.int64)
-    return Description(work, table, image.address_of(work.do_items), reduction, _movements(work))
+    return LoadedWork(work, table, image.address_of(work.do_items), reduction, _movements(work))
 
 
-def _movements(work: RoundWork) -> tuple[Movement, ...]:
+def _movements(work: RoundWork) -> tuple[PlannedMovement, ...]:
     if work.read:
         (row,) = work.table
-        columns = dict.fromkeys(Movement._fields, 0) | {"items_end": work.items, "targets": work.members}
-        return (Movement(**columns | {"pieces": row[RAGGED_COLUMNS.index("pieces")]}),)
+        columns = dict.fromkeys(PlannedMovement._fields, 0) | {"items_end": work.items, "targets": work.members}
+        return (PlannedMovement(**columns | {"pieces": row[RAGGED_COLUMNS.index("pieces")]}),)
     found, first = [], 0
     for row in work.table:
         columns = dict(zip(COLUMNS, row, strict=True))
-        found.append(Movement(**{name: columns[name] for name in Movement._fields} | {"first": first}))
+        found.append(PlannedMovement(**{name: columns[name] for name in PlannedMovement._fields} | {"first": first}))
         first = found[-1].items_end
     return tuple(found)
 
 
-def make_plan(description: Description, homes: Sequence[int], here: int) -> RoundPlan:
+def make_plan(loaded: LoadedWork, homes: Sequence[int], here: int) -> RoundPlan:
     """The part of the host `here`. homes: the host of each member, in group order."""
     hosts = sorted(set(homes))
-    regions = {(a, b): _regions(description, homes, a, b) for a in hosts for b in hosts if a != b}
+    regions = {(a, b): _regions(loaded, homes, a, b) for a in hosts for b in hosts if a != b}
     if max(sum(r.taken.bytes for r in found) for found in regions.values()) <= EAGER_BYTES:
         algorithm = Algorithm.EAGER
-    elif description.work.element and description.work.reduction:
+    elif loaded.work.element and loaded.work.reduction:
         algorithm = Algorithm.CHAIN
     else:
         algorithm = Algorithm.DIRECT
@@ -189,30 +189,30 @@ def make_plan(description: Description, homes: Sequence[int], here: int) -> Roun
                 runs[-1] = (host, (*runs[-1][1], position))
             else:
                 runs.append((host, (position,)))
-        return RoundPlan(description, algorithm, {}, {}, tuple(runs), _streams(description, homes, runs))
+        return RoundPlan(loaded, algorithm, {}, {}, tuple(runs), _streams(loaded, homes, runs))
     outgoing = {b: regions[here, b] for b in hosts if b != here}
     incoming = {a: regions[a, here] for a in hosts if a != here}
-    return RoundPlan(description, algorithm, outgoing, incoming)
+    return RoundPlan(loaded, algorithm, outgoing, incoming)
 
 
-def _rows(m: Movement, leaf: int, offset: int, stride: int) -> Rows:
+def _rows(m: PlannedMovement, leaf: int, offset: int, stride: int) -> Rows:
     if m.rows == 1:
         return Rows(leaf, offset, 1, m.row_bytes, m.row_bytes)
     return Rows(leaf, offset, m.rows, m.row_bytes, stride)
 
 
-def _regions(description: Description, homes: Sequence[int], a: int, b: int) -> tuple[PlannedRegion, ...]:
+def _regions(loaded: LoadedWork, homes: Sequence[int], a: int, b: int) -> tuple[PlannedRegion, ...]:
     """The bytes of members on host a that members on host b need."""
     found = []
-    if description.work.read:
+    if loaded.work.read:
         nowhere = Rows(0, 0, 1, 0, 0)
         for s in (s for s, host in enumerate(homes) if host == a):
-            for leaf, size in enumerate(description.work.read):
+            for leaf, size in enumerate(loaded.work.read):
                 if size:
                     found.append(PlannedRegion(s, Rows(leaf, 0, 1, size, size), (), nowhere, 0, 0))
         return tuple(found)
-    for m in description.movements:
-        reduces = description.work.element > 0
+    for m in loaded.movements:
+        reduces = loaded.work.element > 0
         sources = range(len(homes)) if reduces else range(m.sources)
         there = tuple(position for position, host in enumerate(homes) if host == b)
         receivers = [(t, (t,)) for t in there] if m.targets > 1 else [(0, there)]
@@ -225,12 +225,10 @@ def _regions(description: Description, homes: Sequence[int], a: int, b: int) -> 
     return tuple(found)
 
 
-def _streams(
-    description: Description, homes: Sequence[int], runs: list[tuple[int, tuple[int, ...]]]
-) -> tuple[Stream, ...]:
+def _streams(loaded: LoadedWork, homes: Sequence[int], runs: list[tuple[int, tuple[int, ...]]]) -> tuple[Stream, ...]:
     last = runs[-1][0]
     found = []
-    for m in description.movements:
+    for m in loaded.movements:
         all_members = tuple(range(len(homes)))
         for t, targets in [(t, (t,)) for t in all_members] if m.targets > 1 else [(0, all_members)]:
             taken = _rows(m, m.operand + t * m.operand_step, m.begin + t * m.source_offset, m.source_stride)

@@ -44,7 +44,7 @@ def headline_of(diagnosis: Findings) -> str:
     kind = "Deadlock" if diagnosis.kind == UNMATCHED else diagnosis.kind.replace("-", " ").capitalize()
     if not diagnosis.devices:
         return f"{kind}: refused before the run"
-    came = [device.device for device in diagnosis.devices if device.doing is Doing.CAME]
+    came = [device.device for device in diagnosis.devices if device.doing is Doing.ARRIVED]
     if diagnosis.cycles:
         cycle = min(diagnosis.cycles, key=len)
         if len(cycle) == 1:

@@ -95,7 +95,7 @@ def _nodes(diagnosis: Findings) -> list[DeviceState]:
     wanted = dict.fromkeys(d for cycle in diagnosis.cycles for d in cycle)
     wanted |= dict.fromkeys(d for pair in diagnosis.without_end for d in pair)
     for device in diagnosis.devices:
-        if device.doing in (Doing.WAITS, Doing.CAME):
+        if device.doing in (Doing.WAITS, Doing.ARRIVED):
             wanted |= dict.fromkeys((device.device, *device.waits_for[:4]))
     return [by_id.get(d, DeviceState(d, Doing.ABSENT)) for d in [*wanted][:MOST_NODES]]
 
@@ -116,7 +116,7 @@ def _spots(devices: Sequence[int]) -> tuple[dict[int, Spot], float]:
 
 
 def _class(diagnosis: Findings, device: DeviceState) -> str:
-    if device.doing is Doing.CAME or any(device.device in cycle for cycle in diagnosis.cycles):
+    if device.doing is Doing.ARRIVED or any(device.device in cycle for cycle in diagnosis.cycles):
         return "cycle"
     if device.doing is Doing.WAITS:
         return "behind"

@@ -51,7 +51,7 @@ def timelines(diagnosis: Findings) -> Iterator[str]:
         yield f'<text x="2" y="{y + 11}"><title>{name}</title>{shortened(name, LETTERS)}</text>'
         yield f'<line class="axis" x1="{LABEL}" x2="{WIDTH - RIGHT}" y1="{y + 7}" y2="{y + 7}"/>'
         for event, span in zip(device.events, found, strict=True):
-            is_last = event is device.events[-1] and device.doing in (Doing.WAITS, Doing.CAME)
+            is_last = event is device.events[-1] and device.doing in (Doing.WAITS, Doing.ARRIVED)
             yield _bar(event, span, axis, y, height - 5, timed=timed, is_last=is_last)
     for cut in axis.cuts:
         yield from _break(axis, cut, top, bottom)

@@ -118,7 +118,7 @@ def _device_line(devices: list[DeviceState]) -> str:
         where = f" {first.place}" if first.instruction else ""
         return f"  {who} compute{'' if several else 's'}{where}{_loops(first)}"
     details = [first.opcode, *_details(first)]
-    if first.doing is Doing.CAME:
+    if first.doing is Doing.ARRIVED:
         return f"  {who} ha{'ve' if several else 's'} reached {first.place}: {', '.join(filter(None, details))}"
     what = first.host or _whom(first)
     return f"  {who} wait{'' if several else 's'} in {first.place} for {what}: {', '.join(filter(None, details))}"
