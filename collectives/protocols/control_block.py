@@ -153,6 +153,7 @@ RECORDER_BYTES = EVENTS * EVENT_BYTES
 
 WAITS_FOR_GROUP = -1  # the missing members of its group
 WAITS_FOR_HOST = -2  # the other end of a stream
+UNSIGNED = 1 << 32  # added to these by loads that read all words as unsigned
 
 
 class ReplicaState(IntEnum):

@@ -85,6 +85,11 @@ def message_of(position: int, slot: int) -> int:
     return position * PAIR_BYTES + P_RING + slot * MESSAGE_BYTES
 
 
+def round_of(use: int, slot: int) -> int:
+    """The round, from 1, whose message is in the use, from 1, of a slot in the ring."""
+    return (use - 1) * RING + slot + 1
+
+
 def pair_at(place: int) -> int:
     """Offset in a permute's state of the pair that an offset is in."""
     return place // PAIR_BYTES * PAIR_BYTES

@@ -27,7 +27,8 @@ from distxla.collectives.protocols.layout import Area, Order
 
 ENTRIES = 16 * MOST_DEVICES
 RING_BYTES = 8 * ENTRIES
-EVENT_MASK = 63
+EVENT_MASK = 63  # of an entry: its event; the rest of the low half is the subject's offset
+NUMBER_SHIFT = 32  # of an entry's number
 QUEUE = Area("ring of a proxy", "one a host, at the end of the control block", RING_BYTES)
 Q_ENTRY = QUEUE.u64(0, "entries", "devices; proxy empties", Order.RELEASE, "one a ticket; 0: empty", count=ENTRIES)
 REDUCE_RUN = "distxla_reduce_run"
@@ -35,8 +36,8 @@ REDUCE_RUN = "distxla_reduce_run"
 
 def parts_of(entry: int) -> tuple[int, int, int]:
     """(offset in the control block, kind of the event, its number) of an entry."""
-    place = entry & 0xFFFFFFFF
-    return place & ~EVENT_MASK, place & EVENT_MASK, entry >> 32
+    place = entry & (1 << NUMBER_SHIFT) - 1
+    return place & ~EVENT_MASK, place & EVENT_MASK, entry >> NUMBER_SHIFT
 
 
 class ProxyEvent(IntEnum):

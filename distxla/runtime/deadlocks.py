@@ -27,7 +27,6 @@ from distxla.runtime.communicators import Communicators
 from distxla.runtime.hosts.remote import RemoteHost
 from distxla.runtime.record_views import Here, There, View
 
-UNSIGNED = 1 << 32
 FAR_S = 0.25  # between looks at other hosts, each of which takes some round trips
 SETTLE_S = 0.3  # for other devices to stop once one is known to be stuck
 
@@ -219,7 +218,7 @@ class Deadlocks:
         spec = program.communicators[program.sites[index].communicator]
         if waits_for < self._count:
             return BlockedWait(*where, (waits_for,), certain=self._nothing_is_in_flight(spec, where, waits_for))
-        if waits_for == UNSIGNED + control_words.WAITS_FOR_GROUP:
+        if waits_for == control_words.UNSIGNED + control_words.WAITS_FOR_GROUP:
             return BlockedWait(*where, self._members_missing(spec, device, round_), by_group=True)
         return BlockedWait(*where, (), host=True, certain=False)
 

@@ -23,7 +23,6 @@ from distxla.runtime.deadlocks import Stuck
 from distxla.runtime.host import Lost, Records
 from distxla.runtime.process_watch import current_site, current_step, has_begun
 
-UNSIGNED = 1 << 32
 EVENTS = 32  # of each device that a report keeps
 
 
@@ -123,7 +122,7 @@ class PostMortemSnapshot:
             pass
         elif waits_for < self.records.devices:
             others = (waits_for,)
-        elif waits_for == UNSIGNED + control_words.WAITS_FOR_HOST:
+        elif waits_for == control_words.UNSIGNED + control_words.WAITS_FOR_HOST:
             host = HOST
         else:
             others = self.missing(device, program, site.index, round_)

@@ -39,7 +39,7 @@ def emit_enqueue(llvm_module: ir.Module) -> ir.Function:
 def enqueue(atomics: AtomicsBuilder, context: ir.Value, place: ir.Value, event: ProxyEvent, number: ir.Value) -> None:
     """Leave an event to the proxy. number: u32 that belongs to it."""
     builder = atomics.builder
-    entry = builder.or_(builder.shl(builder.zext(number, I64), i64(32)), i64(event))
+    entry = builder.or_(builder.shl(builder.zext(number, I64), i64(proxy_queue.NUMBER_SHIFT)), i64(event))
     control = atomics.context_field(context, "control")
     builder.call(emit_enqueue(builder.module), [control, place, entry])
 

@@ -61,7 +61,7 @@ class Names:
         message = self._messages.get(place)
         if message is None:
             return Subject(kind, "", (), use)
-        number = (use - 1) * permute_words.RING + message.slot + 1
+        number = permute_words.round_of(use, message.slot)
         head = self._block.load(permute_words.M_SITE, place), self._block.load(permute_words.M_DEVICE, place)
         return Subject(kind, self._instruction(*head), (message.source, message.target), number)
 

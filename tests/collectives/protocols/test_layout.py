@@ -7,9 +7,10 @@ from collections.abc import Callable
 import pytest
 from llvmlite import ir
 
-from distxla.collectives.protocols import control_block, event, group, stream
+from distxla.collectives.protocols import control_block, event, group, permute, proxy_queue, stream
 from distxla.collectives.protocols.documentation import MODULES, declared
 from distxla.collectives.protocols.layout import Area, Order, Word, packed, u32_words
+from distxla.collectives.protocols.proxy_queue import ProxyEvent
 from distxla.collectives.transports.shared_memory.atomics_builder import (
     I32,
     I64,
@@ -138,3 +139,13 @@ def test_values_as_u32_words() -> None:
         u32_words({first: 1, wide: 2})
     with pytest.raises(InternalError, match="an area: far is not behind"):
         u32_words({far: 1, wide: 2})
+
+
+def test_rounds_of_a_permutes_messages() -> None:
+    rounds = [permute.round_of(use, slot) for use in (1, 2) for slot in range(permute.RING)]
+    assert rounds == list(range(1, 2 * permute.RING + 1))
+
+
+def test_parts_of_a_queues_entry() -> None:
+    entry = (0xFFFFFFFF << proxy_queue.NUMBER_SHIFT) + 128 + ProxyEvent.SENT
+    assert proxy_queue.parts_of(entry) == (128, ProxyEvent.SENT, 0xFFFFFFFF)
