@@ -24,13 +24,12 @@ from contextlib import contextmanager
 from functools import cache
 from types import ModuleType, SimpleNamespace
 from typing import Any
+from weakref import WeakSet
 
-import distxla.collectives.transports.tcp
+import distxla.collectives.transports
 import distxla.runtime
 import distxla.wire
-from distxla.collectives.transports import abort, control_block, shared_words
 from distxla.collectives.transports.control_block import ControlBlock
-from distxla.collectives.transports.shared_memory import wait_and_wake
 from distxla.collectives.transports.shared_words import SharedWords
 from distxla.compiler.artifact import CompiledProgram
 from distxla.compiler.server import CompileServer
@@ -59,9 +58,8 @@ BEYOND = ("distxla.runtime.ray",)
 
 def modules() -> list[ModuleType]:
     """The modules whose code runs in a simulation and reaches the machine."""
-    found: list[ModuleType] = [wait_and_wake, image, memory_limits, host, pages, segments]
-    found += [abort, control_block, shared_words]
-    for package in (distxla.runtime, distxla.wire, distxla.collectives.transports.tcp):
+    found: list[ModuleType] = [image, memory_limits, host, pages, segments]
+    for package in (distxla.runtime, distxla.wire, distxla.collectives.transports):
         for entry in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             if not entry.name.startswith(BEYOND):
                 found.append(importlib.import_module(entry.name))
@@ -137,6 +135,7 @@ class Edges:
         self.futexes = Futexes(run)
         self.images: list[LoadedImage] = []
         self.blocks: list[memoryview] = []  # of the control blocks that were made
+        self._mappings: WeakSet[Any] = WeakSet()
 
     @contextmanager
     def installed(self) -> Iterator[None]:
@@ -157,6 +156,12 @@ class Edges:
             NATIVE.run = None
             for owner, name, value in kept:
                 setattr(owner, name, value)
+
+    def unmap(self) -> None:
+        """Release the shared memory that is still mapped, as a kernel does; nobody runs who could access it."""
+        for mapping in list(self._mappings):
+            mapping.__del__()
+        self._mappings.clear()
 
     def _stand_ins(self) -> dict[str, Any]:
         threads, machine = self.threads, self.machine
@@ -241,7 +246,7 @@ class Edges:
         return loaded
 
     def _mapping(self) -> type:
-        futexes = self.futexes
+        futexes, mappings = self.futexes, self._mappings
 
         class Mapping(_MAPPING):  # type: ignore[misc, valid-type]
             """A mapping whose words can be slept on."""
@@ -254,10 +259,14 @@ class Edges:
                     futexes.mapped(at, size, native.file_of(descriptor))
                     at += size
 
+                mappings.add(self)
+
             def __del__(self) -> None:
+                """At the end of the last array, or of the run: what a killed process still had mapped goes, too."""
                 if hasattr(self, "_known"):
                     futexes.unmapped(*self._known)
-                super().__del__()
+                    super().__del__()
+                    del self._known, self._address
 
         return Mapping
 

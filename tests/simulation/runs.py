@@ -140,6 +140,8 @@ def _release(edges: Edges, world: World) -> None:
     for loaded in edges.images:
         loaded.close()
     edges.images.clear()
+    if edges.run.abandoned == 0:
+        edges.unmap()
     edges.blocks.clear()
     for descriptor in list(edges.machine.files):
         os.close(descriptor)

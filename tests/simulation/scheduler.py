@@ -138,6 +138,7 @@ class Scheduler:
         self.policy = Policy.draw(self.random)
         self.now = BEGIN_NS
         self.steps = self.switches = 0
+        self.abandoned = 0  # tasks
         self.digest = 0
         self.failures: list[str] = []
         self.log: list[str] | None = [] if logs else None
@@ -434,6 +435,7 @@ class Scheduler:
 
     def abandon(self) -> None:
         """Leave the current task, which does not end, where it is."""
+        self.abandoned += 1
         self._hub.switch()
 
     def end(self) -> None:

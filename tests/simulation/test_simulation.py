@@ -10,7 +10,7 @@ import pytest
 
 from tests.simulation.scenarios import draw, simulate_seed
 
-SEEDS, PARTS = 100, 2
+SEEDS, PARTS = 500, 5
 
 
 @pytest.mark.parametrize("part", range(PARTS))
