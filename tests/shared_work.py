@@ -15,6 +15,7 @@ from pathlib import Path
 from zlib import crc32
 
 from xdist.scheduler import LoadScopeScheduling
+from xdist.workermanage import WorkerController
 
 TESTS = Path(__file__).parent
 PIECES = 8  # of a function with many parameters
@@ -49,3 +50,11 @@ class Sharing(LoadScopeScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         return scope(nodeid)
+
+    def remove_node(self, node: WorkerController) -> str | None:
+        """A worker has ended, by a crash perhaps: then others get its pieces. Without those that were done: xdist gives
+        them away, too, and a worker that gets nothing to do waits for ever."""
+        pieces = self.assigned_work[node]
+        for name in [name for name, tests in pieces.items() if all(tests.values())]:
+            del pieces[name]
+        return super().remove_node(node)

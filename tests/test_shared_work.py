@@ -1,0 +1,49 @@
+"""What becomes of a lost worker's tests (tests/shared_work.py)."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.shared_work import Sharing
+
+
+class Worker:
+    """What the scheduler sees of a worker of xdist. given: the tests that it was told to run, a list each time."""
+
+    def __init__(self) -> None:
+        self.given: list[list[int]] = []
+        self.shutting_down = False
+        self.gateway = SimpleNamespace(id="worker")
+
+    def send_runtest_some(self, indices: list[int]) -> None:
+        self.given.append(indices)
+
+    def shutdown(self) -> None:
+        self.shutting_down = True
+
+
+def test_others_get_what_a_lost_worker_had_not_run(pytestconfig: pytest.Config) -> None:
+    """And nobody gets nothing: such a worker would wait for ever."""
+    tests = [f"tests/test_shared_work.py::test_{k}" for k in range(12)]
+    option = SimpleNamespace(maxschedchunk=None, loadscopereorder=False, tx=["popen"] * 2)
+    config: Any = SimpleNamespace(option=option, getvalue=lambda _: ["popen"] * 2, hook=pytestconfig.hook)
+    sharing = Sharing(config)
+    workers: list[Any] = [Worker(), Worker()]
+    for worker in workers:
+        sharing.add_node(worker)
+        sharing.add_node_collection(worker, tests)
+    sharing.schedule()
+    lost, left = workers
+    while sharing.workqueue:  # the worker that will be lost does them all, but for its last ones
+        sharing.mark_test_complete(lost, lost.given[0][0])
+        lost.given.pop(0)
+    waiting = {index for given in lost.given for index in given}
+    assert sharing.remove_node(lost) == tests[min(waiting)]
+    assert all(left.given), "a worker was told to run no test"
+    for given in left.given:
+        for index in given:
+            sharing.mark_test_complete(left, index)
+    assert not sharing.has_pending
