@@ -23,6 +23,6 @@ def sampled(values: Iterable[Any], *, one_in: int) -> list[Any]:
     return found
 
 
-def sampled_types(names: Iterable[str]) -> list[Any]:
-    """Names of element types for `parametrize`: all but one of every kind have the mark `exhaustive`."""
-    return [pytest.param(name, marks=[] if name in TYPES else pytest.mark.exhaustive) for name in names]
+def sampled_types(names: Iterable[object]) -> list[Any]:
+    """Element types, or their names, for `parametrize`: all but one of every kind have the mark `exhaustive`."""
+    return [pytest.param(name, marks=[] if str(name) in TYPES else pytest.mark.exhaustive) for name in names]

@@ -97,6 +97,7 @@ STRANGERS = (
 
 @pytest.mark.cluster
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_by_hand(environment: dict[str, str], tmp_path: Path) -> None:
     """Both nodes on this machine, which two hosts only differ from in their addresses."""
     script, address = str(CLUSTERS / "by_hand.sh"), f"127.0.0.1:{environment['DISTXLA_PORT']}"

@@ -10,6 +10,7 @@ from distxla.ir.element_type import DATA_TYPES, ElementType
 from tests.collectives.drawn import Counts, collectives
 from tests.collectives.matrix import WHERE, Case, build, cases, check
 from tests.collectives.matrix_executors import by_late_threads, by_reference, by_threads
+from tests.samples import sampled_types
 
 COUNTS = st.sampled_from([(1, 1), (2, 1), (1, 3), (2, 2), (3, 2), (2, 4), (8, 1), (1, 8)])
 quick = settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
@@ -38,7 +39,7 @@ def test_shared_memory_with_random_delays(case: Case, seed: int) -> None:
     check(case, by_late_threads(seed))
 
 
-@pytest.mark.parametrize("kind", DATA_TYPES, ids=str)
+@pytest.mark.parametrize("kind", sampled_types(DATA_TYPES), ids=str)
 @settings(quick, max_examples=3)
 @given(data=st.data())
 def test_every_element_type(kind: ElementType, data: st.DataObject) -> None:

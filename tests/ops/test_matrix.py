@@ -34,7 +34,7 @@ def _evaluated(name: str) -> list[Array]:
     return [r for r in results if r is not None]
 
 
-@pytest.mark.parametrize("name", TYPES)
+@pytest.mark.parametrize("name", sampled_types(TYPES))
 def test_compiled_code_agrees_with_evaluate(name: str) -> None:
     cases = _cases(name)
     program = compile_module(joined(cases), replicas=1, partitions=1)

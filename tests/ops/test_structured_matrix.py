@@ -156,7 +156,7 @@ def _assert_equal(name: str, cases: list[Structured], got: list[Array], wanted: 
     assert not wrong, f"{name}\n" + "\n".join(wrong)
 
 
-@pytest.mark.parametrize("name", [t.name for t in DATA_TYPES])
+@pytest.mark.parametrize("name", sampled_types([t.name for t in DATA_TYPES]))
 def test_compiled_code_agrees_with_evaluate(name: str) -> None:
     cases = _cases(name)
     program = compile_module(parse_module(_text(name, cases)), replicas=1, partitions=1)

@@ -35,6 +35,7 @@ from tests.deadlock_programs import (
     send_done,
 )
 from tests.diagnosis.golden import CASES, NAMED, check_run, evaluated, golden
+from tests.samples import sampled
 from tests.stopwatch import Stopwatch
 
 X = np.arange(4, dtype=np.float32)
@@ -89,7 +90,7 @@ def by_size(*, deadlocks: bool) -> list[str]:
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize("name", by_size(deadlocks=True))
+@pytest.mark.parametrize("name", sampled(by_size(deadlocks=True), one_in=2))
 def test_what_can_never_go_on(clusters: Clusters, name: str) -> None:
     """In a call behind others: rounds are counted from its begin."""
     case = NAMED[name]
@@ -153,7 +154,7 @@ def test_what_has_no_counterpart_is_refused_everywhere(clusters: Clusters, name:
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize("name", by_size(deadlocks=False))
+@pytest.mark.parametrize("name", sampled(by_size(deadlocks=False), one_in=2))
 def test_harmless_neighbours(clusters: Clusters, name: str) -> None:
     """On clusters that have seen deadlocks, too."""
     case = NAMED[name]

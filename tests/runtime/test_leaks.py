@@ -18,6 +18,7 @@ import psutil
 import pytest
 
 from tests.conftest import shared_memory_names, started_processes
+from tests.samples import sampled
 
 pytestmark = pytest.mark.cluster
 
@@ -106,7 +107,7 @@ def running(tmp_path: Path, program: str, arguments: str, then: str) -> Iterator
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", sampled(WAYS, one_in=2))
 def test_nothing_is_left(way: str, tmp_path: Path) -> None:
     program, arguments, then, number, status = WAYS[way]
     with running(tmp_path, program, arguments, then) as driver:
@@ -133,7 +134,7 @@ def of_kind(processes: list[psutil.Process], kind: str) -> list[psutil.Process]:
     return [process for process in processes if matches(process)]
 
 
-@pytest.mark.parametrize("way", KILLED)
+@pytest.mark.parametrize("way", sampled(KILLED, one_in=3))
 def test_nothing_is_left_of_killed_processes(way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COMPILE", "1")
     with running(tmp_path, "waiting", "", "pass") as driver:

@@ -20,6 +20,7 @@ from tests.collectives.matrix_executors import on_cluster
 from tests.programs import PROGRAMS, ShardedProgram
 from tests.runtime import hand_made
 from tests.runtime.hosts.test_faults import agent_pid, later, pids
+from tests.samples import sampled
 from tests.stopwatch import Stopwatch
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
@@ -58,7 +59,7 @@ def bits_of(cluster: Cluster, program: ShardedProgram) -> list[list[bytes]]:
     return [[np.asarray(leaf).tobytes() for leaf in row] for row in outs]
 
 
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.name)
+@pytest.mark.parametrize("program", sampled(PROGRAMS, one_in=3), ids=lambda p: p.name)
 def test_whole_programs_give_the_same_bits_on_any_number_of_hosts(
     partitioned: Cluster, on_one_host: dict[str, list[list[bytes]]], program: ShardedProgram
 ) -> None:

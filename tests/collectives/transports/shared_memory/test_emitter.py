@@ -25,6 +25,7 @@ from distxla.ops.collective_broadcast import CollectiveBroadcast
 from distxla.ops.collective_permute import CollectivePermute
 from distxla.ops.reduce_scatter import ReduceScatter
 from tests.collectives.devices import Code, World, layout, module_of, reduction
+from tests.samples import sampled_types
 
 Array = np.ndarray[Any, Any]
 REDUCERS: dict[str, Callable[[Array, Array], Array]] = {
@@ -221,7 +222,7 @@ def _compare(
 # --- one element type at a time, everything else plain
 
 
-@pytest.mark.parametrize("kind", DATA_TYPES, ids=str)
+@pytest.mark.parametrize("kind", sampled_types(DATA_TYPES), ids=str)
 def test_every_element_type(kind: ElementType) -> None:
     shape = Shape(kind, (4, 7))
     cases = [case_of(AllReduce(to_apply="combine"), [shape], 4, reducer) for reducer in reducers_of(kind)]
