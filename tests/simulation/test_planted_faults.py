@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -9,6 +10,8 @@ import pytest
 from tests.samples import sampled
 from tests.simulation.planted import PLANTED, Planted, planted
 from tests.simulation.scenarios import simulate_seed
+
+NOT_THE_FAULT = re.compile("NameError|AttributeError|TypeError|UnboundLocalError")
 
 
 @pytest.mark.parametrize("fault", PLANTED, ids=lambda fault: fault.name)
@@ -25,6 +28,7 @@ def test_a_planted_fault_is_found(fault: Planted, record_property: Callable[[str
         runs = ((seed, simulate_seed(seed, plan=fault.plan(seed)).complaint) for seed in range(fault.seeds))
         found = next(((seed, complaint) for seed, complaint in runs if complaint), None)
     assert found is not None, f"no seed of {fault.seeds} finds it"
+    assert not NOT_THE_FAULT.search(found[1]), f"the changed function does not run: {found[1]}"
     record_property("seed", found[0])
     print(f"found by seed {found[0]}: {found[1].splitlines()[0]}")
     assert simulate_seed(found[0], plan=fault.plan(found[0])).complaint == ""
