@@ -6,10 +6,10 @@ import ctypes
 import mmap
 import os
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import llvmlite.binding as llvm
 import numpy as np
 from llvmlite import ir
 
@@ -29,6 +29,7 @@ from distxla.ops.registry import op_class
 from distxla.targets.code import CodeModule
 from distxla.targets.registry import native_target
 from distxla.targets.x86_64 import finish
+from tests.compiler.lower.loaded import loaded
 
 STATE_BYTES = 8 << 20
 
@@ -79,13 +80,10 @@ class Code:
         parsed = finish.parse(llvm_module)
         finish.optimise(parsed)
         self.assembly = finish.emit_assembly(parsed)
-        machine = llvm.Target.from_default_triple().create_target_machine(
-            cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=2, jit=True
-        )
-        self._engine = llvm.create_mcjit_compiler(parsed, machine)
-        self._engine.finalize_object()
+        code = loaded(parsed)
+        weakref.finalize(self, code.close)
         kind = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
-        self.loops = [kind(self._engine.get_function_address(f"loop_{i}")) for i in range(len(modules))]
+        self.loops = [kind(code.address_of(f"loop_{i}")) for i in range(len(modules))]
 
 
 def _emit_loop(llvm_module: ir.Module, routine: ir.Function, number: int) -> None:

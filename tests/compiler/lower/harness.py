@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import ctypes
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
-import llvmlite.binding as llvm
 import numpy as np
 
 from distxla.compiler.execution_context import ExecutionContext
-from distxla.compiler.lower import libraries
 from distxla.compiler.lower.kernels import emit_kernel_function
 from distxla.ir import unwritten
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
 from distxla.targets.code import CodeModule
-from distxla.targets.registry import native_target, resolve_import
+from distxla.targets.registry import native_target
 from distxla.targets.x86_64 import finish
 from distxla.text.parser import parse_module
+from tests.compiler.lower.loaded import loaded
 
 Array = np.ndarray[Any, Any]
 
@@ -38,15 +38,11 @@ class Kernel:
         parsed = finish.parse(llvm_module)
         finish.optimise(parsed)
         self.optimised = str(parsed)
-        for gemm in libraries.GEMMS.values():
-            symbol = llvm_module.target.import_name(gemm.routine)
-            llvm.add_symbol(symbol, resolve_import(symbol))
-        machine = finish.target_machine.__wrapped__()
-        self._engine = llvm.create_mcjit_compiler(parsed, machine)
-        self._engine.finalize_object()
+        code = loaded(parsed)
+        weakref.finalize(self, code.close)
         leaves = [s for o in self.operands for s in o.leaves()] + list(self.root.shape.leaves())
         prototype = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * (len(leaves) + 2))
-        self.function = prototype(self._engine.get_function_address("kernel"))
+        self.function = prototype(code.address_of("kernel"))
 
     def __call__(self, *arrays: Any, replica: int = 0, partition: int = 0) -> Any:
         operands = [aligned(np.asarray(a, dtype=s.dtype.dtype)) for a, s in zip(arrays, self.operands, strict=True)]

@@ -1,0 +1,26 @@
+"""Code of one LLVM module in this process, by the project's own linker and loader.
+
+LLVM's loader puts code and constants wherever the address space has gaps. In a process of many tests these can be
+gigabytes apart, and a relocation that does not reach ends the process.
+"""
+
+from __future__ import annotations
+
+import llvmlite.binding as llvm
+
+from distxla.compiler.artifact import CompiledProgram
+from distxla.ir.shape import Shape
+from distxla.targets.x86_64 import finish
+from distxla.targets.x86_64.link import link
+from distxla.targets.x86_64.load import LoadedImage, load_image
+
+
+def loaded(module: llvm.ModuleRef) -> LoadedImage:
+    """The optimised module's machine code, ready to run; CompileError for an import that no library has."""
+    image = link(finish.emit_object(module))
+    program = CompiledProgram(
+        "test", image.data, image.symbols, image.imports, image.imports_offset, image.code_bytes, replicas=1,
+        partitions=1, parameters=(), result=Shape.tuple(()), arena_bytes=0, sites=(), communicators=(), timings={},
+        target="x86_64",
+    )  # fmt: skip
+    return load_image(program)
