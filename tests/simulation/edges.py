@@ -160,7 +160,7 @@ class Edges:
     def unmap(self) -> None:
         """Release the shared memory that is still mapped, as a kernel does; nobody runs who could access it."""
         for mapping in list(self._mappings):
-            mapping.__del__()
+            mapping.release()
         self._mappings.clear()
 
     def _stand_ins(self) -> dict[str, Any]:
@@ -262,6 +262,9 @@ class Edges:
                 mappings.add(self)
 
             def __del__(self) -> None:
+                self.release()
+
+            def release(self) -> None:
                 """At the end of the last array, or of the run: what a killed process still had mapped goes, too."""
                 if hasattr(self, "_known"):
                     futexes.unmapped(*self._known)

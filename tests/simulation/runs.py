@@ -140,7 +140,7 @@ def _release(edges: Edges, world: World) -> None:
     for loaded in edges.images:
         loaded.close()
     edges.images.clear()
-    if edges.run.abandoned == 0:
+    if edges.run.abandoned == 0:  # else some task is still amid emitted code
         edges.unmap()
     edges.blocks.clear()
     for descriptor in list(edges.machine.files):
