@@ -13,17 +13,31 @@ GARBAGE = 50_000  # objects between looks for cycles: imports and texts make man
 
 def main() -> NoReturn:
     """Run the command line; Ctrl-C while its library still loads ends it as quietly as later."""
+    gc.set_threshold(GARBAGE)
     try:
         if _wants_cluster(sys.argv[1:]):
-            from distxla.runtime.ray import access
-
-            access.begin()
+            _begin_ray()
         open_closed()
-        gc.set_threshold(GARBAGE)
         from distxla.cli.main import main as command
     except KeyboardInterrupt:
         sys.exit(130)  # as cli.main does, which is not there yet
-    command()
+    try:
+        command()
+    finally:
+        gc.freeze()  # else the interpreter, as it ends, looks for cycles among all that there is: a tenth of a start
+
+
+def _begin_ray() -> None:
+    """Start an embedded Ray in the background. Its first process starts while this one imports what starts the rest."""
+    from distxla.runtime.ray.spawn import spawn_supervisor
+
+    try:
+        supervisor = spawn_supervisor()
+    except OSError:
+        return  # the cluster tries again, and says why not
+    from distxla.runtime.ray import access
+
+    access.begin(supervisor)
 
 
 def _wants_cluster(arguments: list[str]) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -66,9 +65,6 @@ def command(
     run` would refuse them. Where devices would wait for each other for ever it is 3; where only the run can tell, a
     warning names the instruction that decides, and it is 0.
     """
-    from distxla.targets.registry import host
-
-    os.environ.setdefault(host().thread_variables[0], "1")  # NumPy's library would start threads that nothing needs
     from distxla.cli.output_files import require_writable
     from distxla.cli.programs import read_world
     from distxla.errors import UnsupportedOpError

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import statistics
 import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -213,7 +212,7 @@ def _steps(steps: Sequence[float]) -> str:
     if len(steps) == 1:
         return f"step {duration(steps[0])}"
     shown = ", ".join(duration(s) for s in steps[:MOST_STEPS]) + (", …" if len(steps) > MOST_STEPS else "")
-    later = statistics.median(steps[1:])
+    later = float(np.median(steps[1:]))
     return f"{len(steps)} steps: {shown}; median after the first {duration(later)}, fastest {duration(min(steps))}"
 
 

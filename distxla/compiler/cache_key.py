@@ -9,11 +9,11 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from distxla.ir.module import Module
 from distxla.ir.unwritten import is_filled
+from distxla.machine.packages import installed_version
 from distxla.ops.custom_calls.user import declarations, user_targets
 from distxla.targets.registry import host, native_target
 from distxla.text.printer import print_module
@@ -66,12 +66,7 @@ def _compiler() -> str:
         for path in sorted(folder.resolve().rglob("*.py")):
             digest.update(path.name.encode())
             digest.update(path.read_bytes())
-    versions = []
-    for name in ("llvmlite", *host().libraries()):
-        try:
-            versions.append(f"{name} {version(name)}")
-        except PackageNotFoundError:
-            versions.append(f"{name} ?")
+    versions = [f"{name} {installed_version(name) or '?'}" for name in ("llvmlite", *host().libraries())]
     return f"{digest.hexdigest()} {' '.join(versions)}"
 
 

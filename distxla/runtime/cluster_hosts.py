@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from distxla.collectives.transports.network_fault import NetworkFault
 from distxla.compiler.artifact import CompiledProgram
@@ -20,7 +20,6 @@ from distxla.machine.memory_limits import Limit, free_memory, keep_arenas_few
 from distxla.runtime import stragglers
 from distxla.runtime.host import DeviceMemory, Host
 from distxla.runtime.hosts import commands
-from distxla.runtime.hosts.agent import Agent, Made, RunShape
 from distxla.runtime.hosts.budget import Budget, HostHeadroom
 from distxla.runtime.hosts.local import LocalHost, is_stopped
 from distxla.runtime.hosts.nodes import Facts, Node, alive_nodes, distribute, require_alike
@@ -32,6 +31,9 @@ from distxla.runtime.serve import support_program
 from distxla.runtime.shared_image import ImageSource, SharedImage, without_image
 from distxla.time_limit import current_limit
 from distxla.wire.handshake import connect, new_secret
+
+if TYPE_CHECKING:
+    from distxla.runtime.hosts.agent import Made
 
 ATTACH_LIMIT_S = 120.0
 DAMAGE_S = 0.3  # for an agent to say that it ends because of a damaged message
@@ -177,6 +179,8 @@ class Hosts:
 
     def _start_everywhere(self, nodes: Sequence[Node], faults: tuple[NetworkFault, ...]) -> None:
         """An agent on every node; those of other nodes make the memories there."""
+        from distxla.runtime.hosts.agent import Agent, RunShape  # and the transport between hosts
+
         self.agent_actors = [agent for node in nodes for agent in self.session.create(Agent, node.id, [()])]
         names = self._names = [f"host {i} ({node.name})" for i, node in enumerate(nodes)]
         facts: list[Facts] = self.ask([agent.facts.remote() for agent in self.agent_actors], ATTACH_LIMIT_S, names)

@@ -8,12 +8,12 @@ import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from distxla.collectives.protocols import control_block as control_words
 from distxla.errors import ArgumentError, ClusterError
 from distxla.machine.memory_limits import Limit, free_memory
+from distxla.machine.packages import installed_version
 from distxla.runtime.memory_need import Room
 from distxla.targets.registry import host
 
@@ -149,7 +149,4 @@ def require_alike(mine: Facts, theirs: Facts, name: str) -> None:
 
 @cache
 def _version() -> str:
-    try:
-        return version("distxla")
-    except PackageNotFoundError:
-        return "of unknown version"
+    return installed_version("distxla") or "of unknown version"

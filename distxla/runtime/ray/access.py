@@ -10,6 +10,7 @@ import atexit
 import os
 import secrets
 import socket
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -36,9 +37,9 @@ _joined: str | None = None  # the address of a running Ray that this module has 
 class _Ahead:
     """An embedded Ray that a thread starts before a cluster needs it. Another process is its driver (elsewhere.py)."""
 
-    def __init__(self) -> None:
+    def __init__(self, supervisor: subprocess.Popen[bytes]) -> None:
         machine.require_startable(DEVICES_AHEAD)
-        self._ray = EmbeddedRay(elsewhere=True)
+        self._ray = EmbeddedRay(elsewhere=True, supervisor=supervisor)
         self._failure: BaseException | None = None
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._start, name="distxla-ray", daemon=True)
@@ -70,14 +71,17 @@ class _Ahead:
         self._ray.abandon()
 
 
-def begin() -> None:
+def begin(supervisor: subprocess.Popen[bytes]) -> None:
     """Start an embedded Ray for the first cluster of this process, in the background; that takes about as long as
     importing NumPy and reading a module. It ends with the process, or by `abandon`."""
     global _ahead
     with suppress(ClusterError):  # `acquire` tries again, and raises
         if _has_servers():
-            _ahead = _Ahead()
+            _ahead = _Ahead(supervisor)
             atexit.register(abandon)
+            return
+    with supervisor:  # ends when its stdin is closed
+        pass
 
 
 def abandon() -> None:

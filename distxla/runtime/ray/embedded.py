@@ -14,6 +14,7 @@ import os
 import re
 import secrets
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -38,8 +39,8 @@ _STACK = re.compile(r"\(\+0x|    @ |StackTrace|\*\*\*")  # lines of a server's m
 class EmbeddedRay:
     """gcs_server and raylet of this process, under a supervisor. Blocking: `start` takes about 0.6 s, `close` 0.2 s."""
 
-    def __init__(self, *, elsewhere: bool = False) -> None:
-        """elsewhere: another process is its driver (elsewhere.py)."""
+    def __init__(self, *, elsewhere: bool = False, supervisor: subprocess.Popen[bytes] | None = None) -> None:
+        """elsewhere: another process is its driver (elsewhere.py).  supervisor: of `spawn_supervisor`, to be used."""
         self.session: Session
         self._listener: socket.socket | None = None
         self._elsewhere: RayElsewhere | None = None
@@ -50,7 +51,7 @@ class EmbeddedRay:
         self._printer: Any = None
         self._closing = threading.Event()
         package = _package()
-        self._supervisor = Supervised()
+        self._supervisor = Supervised(supervisor)
         self._place = RayFiles(package, self._supervisor.directory, secrets.token_hex(28))
         try:
             for path in self._place.folders:

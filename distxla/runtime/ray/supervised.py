@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
+import marshal
 import os
 import select
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
-from pathlib import Path
 
 from distxla.errors import ClusterError
+from distxla.runtime.ray.spawn import spawn_supervisor
+from distxla.runtime.ray.supervisor import SIZE_BYTES
 
 ANSWER_S = 30.0  # for the supervisor to start a process
 CLOSE_S = 15.0  # for it to end all processes
@@ -36,16 +36,12 @@ class Supervised:
     the supervisor cannot be started or, from `hold` and `run`, has ended.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, process: subprocess.Popen[bytes] | None = None) -> None:
+        """process: a supervisor that is to be used, of `spawn_supervisor`."""
         self.directory = _private_directory()
         self._ends: dict[str, int] = {}  # process descriptors by name
         try:
-            self.process = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(Path(__file__).with_name("supervisor.py"))],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                start_new_session=True,  # Ctrl-C in a terminal reaches the driver only
-            )
+            self.process = spawn_supervisor() if process is None else process
         except OSError as error:
             shutil.rmtree(self.directory, ignore_errors=True)
             raise ClusterError(f"the embedded Ray cannot be started: {error.strerror}") from error
@@ -111,7 +107,8 @@ class Supervised:
     def _send(self, request: dict[str, object]) -> None:
         assert self.process.stdin is not None
         try:
-            self.process.stdin.write(json.dumps(request).encode() + b"\n")
+            data = marshal.dumps(request)
+            self.process.stdin.write(len(data).to_bytes(SIZE_BYTES, "little") + data)
             self.process.stdin.flush()
         except (OSError, ValueError) as error:  # ValueError: after `release`
             raise ClusterError(f"the supervisor of the embedded Ray has ended: {error}") from error

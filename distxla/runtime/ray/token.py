@@ -15,12 +15,12 @@ class Token:
 
     def __init__(self) -> None:
         self._text = secrets.token_hex(32)
+        self._others = {name: value for name, value in os.environ.items() if name not in _NAMES}
         self._before: dict[str, str | None] = {}
 
     def environment(self) -> dict[str, str]:
-        """This process's environment with the token added."""
-        others = {name: value for name, value in os.environ.items() if name not in _NAMES}
-        return others | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": self._text}
+        """This process's environment as it was when the token was made, with the token added."""
+        return self._others | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": self._text}
 
     def hold(self) -> None:
         """Put the token into this process's environment until `forget`, since Ray may read it again."""

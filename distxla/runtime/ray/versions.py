@@ -8,9 +8,9 @@ gcs_server does not publish its port. Since 2.52 there are tokens. A version tha
 from __future__ import annotations
 
 from enum import Enum
-from importlib.metadata import PackageNotFoundError, version
 
 from distxla.errors import ClusterError
+from distxla.machine.packages import installed_version
 
 
 class Start(Enum):
@@ -38,10 +38,10 @@ TESTED: dict[str, Start] = {
 
 def installed() -> str:
     """The version of the package ray, found without importing it. ClusterError if it is not installed."""
-    try:
-        return version("ray")
-    except PackageNotFoundError:
-        raise ClusterError("the package ray is not installed") from None
+    found = installed_version("ray")
+    if found is None:
+        raise ClusterError("the package ray is not installed")
+    return found
 
 
 def start_of(ray: str) -> Start:

@@ -31,6 +31,7 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path.append(str(Path(__file__).resolve().parents[3]))  # where the driver imports distxla from
 
+from distxla.machine.library_threads import one_thread
 from distxla.runtime.ray import client
 from distxla.runtime.ray.deferred import deferred
 from distxla.targets.registry import host
@@ -47,7 +48,7 @@ MODULES = (
 )
 # modules that Ray imports for features that workers here don't use: clouds, and environments that are made for a worker
 UNUSED = ("jsonschema", "requests", "yaml")
-IMPORTING = 5000  # objects between collections: fewer cost time, none at all 1 MiB of each copy
+IMPORTING = 50_000  # objects between collections, as in __main__.py
 ANY_JOB = "ffffffff"  # of workers that the raylet starts ahead
 OOM_SCORE = "1000"  # which the raylet gives to workers that it starts itself
 
@@ -135,10 +136,7 @@ def _imported(then: Callable[[], None]) -> types.CodeType:
     """
     thresholds = gc.get_threshold()
     gc.set_threshold(IMPORTING)
-    variables = host().thread_variables
-    wanted = {name: os.environ.get(name) for name in variables}
-    os.environ |= dict.fromkeys(variables, "1")  # else threads start with NumPy
-    with deferred(*UNUSED):
+    with deferred(*UNUSED), one_thread(host().thread_variables):
         from ray._private.workers import default_worker
 
         path = default_worker.__file__
@@ -146,10 +144,6 @@ def _imported(then: Callable[[], None]) -> types.CodeType:
         then()
         for name in MODULES:
             importlib.import_module(name)
-    for name, value in wanted.items():
-        del os.environ[name]
-        if value is not None:
-            os.environ[name] = value
     gc.collect()
     gc.freeze()  # a collection in a fork would write to every page
     gc.set_threshold(*thresholds)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import marshal
 import os
 import signal
 import socket
@@ -15,8 +16,10 @@ import pytest
 
 import distxla as dx
 from distxla.errors import ClusterError
-from distxla.runtime.ray import access, commands, elsewhere, supervised
+from distxla.runtime.ray import access, commands, elsewhere, supervised, versions
 from distxla.runtime.ray.embedded import EmbeddedRay
+from distxla.runtime.ray.spawn import spawn_supervisor
+from distxla.runtime.ray.supervisor import SIZE_BYTES, Requests
 from tests.stopwatch import Stopwatch
 
 
@@ -82,6 +85,22 @@ def test_values_are_dropped_with_their_references(monkeypatch: pytest.MonkeyPatc
         assert served.handle("answers", ([kept.number, another.number], [])) == (2, ["kept", "another"])
 
 
+def test_a_supervisor_that_no_ray_needs_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(versions, "installed", lambda: "9.9.0")  # which `ray.init` starts
+    process = spawn_supervisor()
+    access.begin(process)
+    assert process.returncode == 0
+
+
+def test_requests_arrive_whole_in_pieces_of_any_size() -> None:
+    wanted: list[dict[str, Any]] = [{"hold": True}, {"pid": 7, "command": ["a" * 300, ""], "environment": {"é": "\n"}}]
+    packed = [marshal.dumps(request) for request in wanted]
+    data = b"".join(len(one).to_bytes(SIZE_BYTES, "little") + one for one in packed)
+    for size in (1, 2, 5, 64, len(data)):
+        requests = Requests()
+        assert [r for at in range(0, len(data), size) for r in requests.feed(data[at : at + size])] == wanted
+
+
 def test_a_supervisor_that_does_not_answer_is_an_error_and_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervised, "ANSWER_S", 0.2)
     monkeypatch.setattr(supervised, "CLOSE_S", 0.2)
@@ -103,7 +122,7 @@ def test_a_start_is_given_up_when_its_cluster_is_closed(monkeypatch: pytest.Monk
     watch = Stopwatch()
     cluster.close()
     assert watch.seconds < 5
-    ahead, closing = access._Ahead(), threading.Event()
+    ahead, closing = access._Ahead(spawn_supervisor()), threading.Event()
     threading.Timer(0.2, closing.set).start()
     watch = Stopwatch()
     with pytest.raises(ClusterError, match="the cluster is closed"):
