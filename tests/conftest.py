@@ -116,6 +116,15 @@ def started_processes() -> set[str]:
     return found
 
 
+def require_ended(before: set[str], *folders: Path) -> None:
+    """All processes since `before` end soon, and nothing stays in the folders."""
+    end = time.monotonic() + 30
+    while time.monotonic() < end and (started_processes() - before or any(map(os.listdir, folders))):
+        time.sleep(0.02)
+    assert started_processes() - before == set()
+    assert [name for folder in folders for name in os.listdir(folder)] == []
+
+
 def shared_memory_names() -> set[str]:
     """Names in /dev/shm, but for semaphores of other people's multiprocessing."""
     return {name for name in os.listdir("/dev/shm") if not name.startswith("sem.mp-")}

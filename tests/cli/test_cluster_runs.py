@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.conftest import started_processes
+from tests.conftest import require_ended, started_processes
 from tests.programs import PROGRAMS
 from tests.runtime import trace_schema
 
@@ -42,13 +42,6 @@ def distxla(*args: str, status: int = 0) -> subprocess.CompletedProcess[str]:
     run = subprocess.run([DISTXLA, *args], capture_output=True, text=True, timeout=120, check=False)
     assert run.returncode == status, run.stdout + run.stderr
     return run
-
-
-def wait_until_nothing_is_left(before: set[str]) -> None:
-    deadline = time.monotonic() + 30
-    while (left := started_processes() - before) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert not left
 
 
 def test_a_trace_of_a_run(tmp_path: Path) -> None:
@@ -132,7 +125,7 @@ def test_interruption_takes_everything_down(number: signal.Signals, status: int,
         process.send_signal(number)
         _, errors = process.communicate(timeout=60)
     assert (process.returncode, errors.strip()) == (status, "interrupted" if number == signal.SIGINT else "terminated")
-    wait_until_nothing_is_left(before)
+    require_ended(before)
 
 
 def test_a_killed_replica_is_named(tmp_path: Path) -> None:
@@ -147,7 +140,7 @@ def test_a_killed_replica_is_named(tmp_path: Path) -> None:
     assert "endless.hlo:4:42: error: lost: the replica of device " in first, errors
     assert re.search(r"ended during a call( by SIGKILL)? in w$", first), errors
     assert str(replicas[0]) in errors
-    wait_until_nothing_is_left(before)
+    require_ended(before)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import pytest
 
 from distxla.errors import ClusterError
 from distxla.runtime.ray import machine
-from tests.conftest import started_processes
+from tests.conftest import require_ended, started_processes
 
 DISTXLA = str(Path(sys.executable).with_name("distxla"))
 MODULE = "HloModule m, replica_count=2\nENTRY e { x = f32[2] parameter(0)\n ROOT y = f32[2] add(x, x) }\n"
@@ -33,8 +33,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def in_shell(text: str) -> tuple[int, str, str]:
     before = started_processes()
     done = subprocess.run(["bash", "-c", text], capture_output=True, text=True, check=False, timeout=120)
-    assert started_processes() <= before
-    assert list(Path("private").iterdir()) == []
+    require_ended(before, Path("private"))
     return done.returncode, done.stdout, done.stderr
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import started_processes
+from tests.conftest import require_ended, started_processes
 from tests.deadlock_programs import NAMED
 
 DISTXLA = str(Path(sys.executable).with_name("distxla"))
@@ -64,8 +64,7 @@ def in_shell(command: str, redirections: str) -> tuple[int, str, str]:
     done = subprocess.run(
         ["bash", "-c", f"{DISTXLA} {command} {redirections}"], capture_output=True, check=False, timeout=120
     )
-    assert started_processes() <= before
-    assert list(Path("private").iterdir()) == []
+    require_ended(before, Path("private"))
     return done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode()
 
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from distxla.__main__ import _wants_cluster
-from tests.conftest import started_processes
+from tests.conftest import require_ended, started_processes
 
 pytestmark = pytest.mark.cluster
 DISTXLA = [sys.executable, "-m", "distxla"]
@@ -50,11 +49,7 @@ def test_nothing_is_left_of_a_ray_that_began_early(text: str | None, status: int
     environment = {**os.environ, "TMPDIR": str(temporary)}
     ended = subprocess.run([*DISTXLA, "run", str(module)], capture_output=True, text=True, env=environment, timeout=120)
     assert ended.returncode == status, ended.stderr
-    end = time.monotonic() + 30
-    while time.monotonic() < end and (started_processes() - before or list(temporary.iterdir())):
-        time.sleep(0.05)
-    assert started_processes() - before == set()
-    assert list(temporary.iterdir()) == []
+    require_ended(before, temporary)
 
 
 def test_the_command_does_not_import_ray(tmp_path: Path) -> None:

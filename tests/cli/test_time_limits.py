@@ -22,7 +22,7 @@ from distxla.cli.time_limits import enforced
 from distxla.compiler.verify import verifier
 from distxla.errors import TimeLimitError
 from distxla.time_limit import at, current_limit, phase, seconds_left, time_limit
-from tests.conftest import started_processes
+from tests.conftest import require_ended, started_processes
 from tests.large_texts import chained_adds, doubling_calls, wide_tuple
 from tests.stopwatch import Stopwatch
 
@@ -162,10 +162,7 @@ def test_a_start_that_does_not_end_is_named_and_leaves_nothing(tmp_path: Path) -
     )  # fmt: skip
     assert run.returncode == 5, run.stderr
     assert re.search(r"the time limit of 8 s ran out while starting the replicas\n", run.stderr), run.stderr
-    end = time.monotonic() + 30
-    while started_processes() - before and time.monotonic() < end:
-        time.sleep(0.05)
-    assert not started_processes() - before
+    require_ended(before)
 
 
 @pytest.mark.slow

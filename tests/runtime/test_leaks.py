@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.conftest import shared_memory_names, started_processes
+from tests.conftest import require_ended, shared_memory_names, started_processes
 from tests.samples import sampled
 
 pytestmark = pytest.mark.cluster
@@ -99,12 +99,8 @@ def running(tmp_path: Path, program: str, arguments: str, then: str) -> Iterator
         yield driver
     finally:
         driver.kill()
-    end = time.monotonic() + 30
-    while time.monotonic() < end and (started_processes() - before or list(tmp_path.iterdir())):
-        time.sleep(0.05)
-    assert started_processes() - before == set()
+    require_ended(before, tmp_path)
     assert shared_memory_names() - shared == set()
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("way", sampled(WAYS, one_in=2))

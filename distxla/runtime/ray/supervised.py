@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import marshal
 import os
+import resource
 import select
 import shutil
 import subprocess
@@ -47,6 +48,8 @@ class Supervised:
             raise ClusterError(f"the embedded Ray cannot be started: {error.strerror}") from error
         try:
             self._ends["supervisor"] = os.pidfd_open(self.process.pid)
+            # machine.py may have raised this process's limit since it started the supervisor
+            resource.prlimit(self.process.pid, resource.RLIMIT_NOFILE, resource.getrlimit(resource.RLIMIT_NOFILE))
             self._send({"directory": self.directory})
         except OSError as error:
             self.close()
