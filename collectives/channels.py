@@ -122,11 +122,14 @@ def read_ends(module: Module) -> tuple[End, ...]:
 
 
 def module_transfers(
-    programs: Iterable[tuple[Iterable[int], Module]], replicas: int, partitions: int
+    programs: Iterable[tuple[Iterable[int], Module]],
+    replicas: int,
+    partitions: int,
+    assignment: Sequence[int] | None = None,
 ) -> tuple[Transfer, ...]:
     """`pair_up` for modules, each with the flattened ids of the devices that run it."""
     found = [ProgramTransfers(tuple(devices), read_ends(module)) for devices, module in programs]
-    return pair_up(found, replicas, partitions)
+    return pair_up(found, replicas, partitions, assignment=assignment)
 
 
 def payload_of(instruction: Instruction) -> Shape:
@@ -136,12 +139,18 @@ def payload_of(instruction: Instruction) -> Shape:
 
 
 def pair_up(
-    programs: Sequence[ProgramTransfers], replicas: int, partitions: int, *, compiled: bool = False
+    programs: Sequence[ProgramTransfers],
+    replicas: int,
+    partitions: int,
+    *,
+    compiled: bool = False,
+    assignment: Sequence[int] | None = None,
 ) -> tuple[Transfer, ...]:
     """The transfers in a run of these programs on disjoint devices of a world of that size.
 
     compiled: the programs' computations are expanded where they are called, so that a send or recv of the text may
-    occur in several places.
+    occur in several places.  assignment: the device that has each flattened id, where these are not the devices
+    themselves: of programs that are bound to a part of a cluster. Devices in `programs` and in the result are those.
 
     Errors are located at one of the instructions concerned: DeadlockError where a send or a recv has no counterpart,
     CollectiveMismatchError where their shapes differ, and VerificationError where one has several counterparts, where
@@ -151,8 +160,8 @@ def pair_up(
     found = joined(_by_key(programs), apart=apart)
     lonely = [end for ends in one_sided(found).values() for _, end in ends]
     if lonely:
-        raise _without_counterpart(lonely, apart=apart)
-    world = _World(tuple(programs), replicas, partitions, compiled)
+        raise _without_counterpart(lonely, apart, assignment)
+    world = _World(tuple(programs), replicas, partitions, compiled, assignment)
     return tuple(transfer for key, ends in sorted(found.items()) for transfer in world.transfers(key, ends))
 
 
@@ -175,12 +184,12 @@ def channels_called(channels: Sequence[int]) -> str:
     return f"channel{'s' * (len(channels) > 1)} {', '.join(map(str, channels))}"
 
 
-def _without_counterpart(lonely: Sequence[End], *, apart: bool) -> DistxlaError:
+def _without_counterpart(lonely: Sequence[End], apart: bool, assignment: Sequence[int] | None) -> DistxlaError:
     """The error of the first end that has no counterpart; its notes name the most similar ends."""
     some = min(lonely, key=lambda end: end.key)
     missing = "recv" if some.sends else "send"
     message = f"no program of the run has a {missing} on {_channel(some)} for {some}: the transfer never ends"
-    message += f"; the {missing} belongs {_other_side(some, apart=apart)}"
+    message += f"; the {missing} belongs {_other_side(some, apart, assignment)}"
     error = _error(f"channel.{missing}", some, message)
     if isinstance(error, DeadlockError):
         error.near_misses = tuple(islice(near_misses(some, lonely, apart=apart), MOST_NEAR))
@@ -189,13 +198,16 @@ def _without_counterpart(lonely: Sequence[End], *, apart: bool) -> DistxlaError:
     return error
 
 
-def _other_side(end: End, *, apart: bool) -> str:
+def _other_side(end: End, apart: bool, assignment: Sequence[int] | None) -> str:
     """Where the counterpart of an end should be. apart: ids in pairs may be replicas or partitions."""
     if end.pairs is None:
         return "in another program"
     if apart or not end.pairs:
         return f"on the {'targets' if end.sends else 'sources'} of its pairs"
-    return f"on {named(pair[1 if end.sends else 0] for pair in end.pairs)}"
+    ids = [pair[1 if end.sends else 0] for pair in end.pairs]
+    if assignment is not None:
+        ids = [assignment[id_] for id_ in ids if 0 <= id_ < len(assignment)]
+    return f"on {named(ids)}"
 
 
 @dataclass(frozen=True)
@@ -204,6 +216,7 @@ class _World:
     replicas: int
     partitions: int
     compiled: bool
+    assignment: Sequence[int] | None = None
 
     def transfers(self, key: Key, ends: Ends) -> Iterator[Transfer]:
         """Those of one stream of a channel, of which there are sends and recvs."""
@@ -254,7 +267,8 @@ class _World:
         for kind, routes in enumerate(by_kind.values()):
             number, end = routes[0][1].program, routes[0][1].end
             side = 0 if end.sends else 1
-            for device_pair, bounds in self._device_pairs(end, ends, across=across):
+            for (source, target), bounds in self._device_pairs(end, ends, across=across):
+                device_pair = self._device(source), self._device(target)
                 if running.get(device_pair[side]) == number:
                     said[device_pair][side].append((kind, bounds))
         kinds = list(by_kind.values())
@@ -298,6 +312,9 @@ class _World:
             else:
                 for p in range(self.partitions):
                     yield (source * self.partitions + p, target * self.partitions + p), within
+
+    def _device(self, flattened: int) -> int:
+        return flattened if self.assignment is None else self.assignment[flattened]
 
     def _check_both_sides(
         self, source: int, target: int, sends: list[Route], recvs: list[Route], running: Mapping[int, int]

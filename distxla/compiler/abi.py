@@ -21,6 +21,10 @@ know of them leaves the first n as they are.
 Before each step that may take long or fail the entry stores its number in the device's record: reports name the
 instruction.
 
+A program numbers its devices for itself: tables in the image are by these ids, `replica` and `partition` are of them.
+Shared words, and everything else that leaves the program, have the run's device numbers; `assignment` leads from the
+first to the second.
+
 All buffers are 64-byte aligned, row-major, in the device's memory: parameters and results where the caller says,
 everything else at a fixed offset behind `arena`. A parameter's buffer is never written. Result buffers do not overlap
 parameters or one another and may be used as working space before the program ends.
@@ -69,13 +73,15 @@ class Context(ctypes.Structure):
         ),  # u8*[n]: shared state of communicator k (collectives/protocols/group.py and others)
         ("control", ctypes.c_void_p),  # the control block (collectives/protocols/control_block.py)
         ("record", ctypes.c_void_p),  # this device's record in it
-        ("device", ctypes.c_uint32),  # flattened id
+        ("device", ctypes.c_uint32),  # flattened id, in the run
         ("replica", ctypes.c_uint32),
         ("partition", ctypes.c_uint32),
-        ("device_count", ctypes.c_uint32),
+        ("device_count", ctypes.c_uint32),  # of the run
         ("shared", ctypes.c_void_p),  # const u64*: by shared arena, where this device's group has it; 0 where nowhere
         (
             "inject",
             ctypes.c_void_p,
         ),  # void (Context*, u32 code): compiler/lower/injection.py; null where no faults are injected
+        ("assignment", ctypes.c_void_p),  # const u32*: by the program's own flattened id, the device of the run
+        ("logical", ctypes.c_uint32),  # this device's flattened id in the program
     )

@@ -29,12 +29,14 @@ class ExecutionContext:
         routines: Sequence[int | None] = (),
         communicators: Sequence[int | None] = (),
         shared: Sequence[int] = (),
+        assignment: Sequence[int] | None = None,
     ) -> None:
         """device: flattened id.  memories: where each device's memory begins in this process, None for one elsewhere.
 
         control, record: addresses of the control block and of the device's record there.  arena, shared: offsets in
         the device's memory.  parameters, results: offsets of the leaves' buffers, or the address of a table of them.
         routines: one a communicating site.  communicators: the device's group's state, None where it is in no group.
+        assignment: the run's device for each of the program's; None where they are the same.
         """
         tables: list[Any] = [
             _pointers(memories),
@@ -43,9 +45,13 @@ class ExecutionContext:
             _pointers(routines),
             _pointers(communicators),
             _offsets(shared),
+            _ids(range(len(memories)) if assignment is None else assignment),
         ]
-        replica, partition = divmod(device, partitions)
-        memory, sent, received, communicate, states, arenas = (0 if t is None else ctypes.addressof(t) for t in tables)
+        logical = device if assignment is None else tuple(assignment).index(device)
+        replica, partition = divmod(logical, partitions)
+        memory, sent, received, communicate, states, arenas, ids = (
+            0 if t is None else ctypes.addressof(t) for t in tables
+        )
         self._tables = tables
         self.context = Context(
             memory=memory,
@@ -61,6 +67,8 @@ class ExecutionContext:
             partition=partition,
             device_count=len(memories),
             shared=arenas,
+            assignment=ids,
+            logical=logical,
         )
 
     @classmethod
@@ -75,6 +83,10 @@ class ExecutionContext:
 
 def _pointers(addresses: Sequence[int | None]) -> Any:
     return (ctypes.c_void_p * max(1, len(addresses)))(*addresses)
+
+
+def _ids(devices: Sequence[int]) -> Any:
+    return (ctypes.c_uint32 * max(1, len(devices)))(*devices)
 
 
 def _offsets(offsets: Sequence[int]) -> Any:

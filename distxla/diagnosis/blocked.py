@@ -13,6 +13,7 @@ from distxla.diagnosis.sentences import round_called
 from distxla.location import Location
 
 HOST = "the host, at the other end of the stream"
+HOST_CALL = "the function of the driver that it has called"
 
 
 class Doing(StrEnum):
@@ -156,4 +157,4 @@ class Injected:
         return f"{self.spec}{'' if self.location is None else f' ({self.location})'}: {state}"
 
 
-__all__ = ["HOST", "DeviceState", "Doing", "Event", "Injected", "Loop", "Need", "Place"]
+__all__ = ["HOST", "HOST_CALL", "DeviceState", "Doing", "Event", "Injected", "Loop", "Need", "Place"]

@@ -16,7 +16,7 @@ from distxla.ops.channel import ChannelOp, Recv, RecvDone, Send, SendDone
 def counterpart(waiting: Located, here: Located | None, module: Module, waiter: int, device: int) -> Located | None:
     """The instruction that `device`, which runs `module` and is at `here` (None: it has ended), would have to execute.
 
-    waiting: the instruction in which `waiter` waits.
+    waiting: the instruction in which `waiter` waits. Both devices are named as in their programs.
     """
     op = waiting.instruction.op
     if isinstance(op, ChannelOp):

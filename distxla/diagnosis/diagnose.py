@@ -28,9 +28,11 @@ def diagnose(
     modules: Mapping[int, Module] | None = None,
     *,
     is_live: bool = True,
+    logical: Mapping[int, int] | None = None,
 ) -> Diagnosis:
     """error: gives kind, summary and place.  deadlock: on flattened device ids, of devices that wait.  modules: by
-    device, where they are known.  is_live: of a run."""
+    device, where they are known.  is_live: of a run.  logical: the id that a device has in its program,
+    by device, where that is another one."""
     deadlock, modules = deadlock or NO_DEADLOCK, modules or {}
     pair = error.pair if isinstance(error, CollectiveMismatchError) else None
     diverging = divergences(deadlock, devices, pair)
@@ -47,7 +49,7 @@ def diagnose(
         pair,
         diverging,
         None if both is None else point_of_divergence(both, devices, modules, diverging),
-        Hints(devices, modules).of(deadlock, pair, diverging),
+        Hints(devices, modules, logical or {}).of(deadlock, pair, diverging),
         is_live,
     )
 

@@ -8,7 +8,7 @@ known. So `check` and a run of the same program give the same hints.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from distxla.collectives.signature import GROUPS, differing, summary
 from distxla.diagnosis.blocked import DeviceState
@@ -53,10 +53,12 @@ class _Hint:
 
 @dataclass(frozen=True)
 class Hints:
-    """devices: the state of each.  modules: the program of each, by device, where that is known."""
+    """devices: the state of each.  modules: the program of each, by device, where that is known.  logical: the id that
+    a device has in its program, where that is another one."""
 
     devices: Mapping[int, DeviceState]
     modules: Mapping[int, Module]
+    logical: Mapping[int, int] = field(default_factory=dict)
 
     def of(
         self, deadlock: Deadlock, pair: tuple[int, int] | None = None, divergences: Sequence[Divergence] = ()
@@ -222,7 +224,8 @@ class Hints:
         waiting, module = self._at(waiter), self.modules.get(device)
         if waiting is None or module is None:
             return None
-        return counterpart(waiting, self._at(device), module, waiter, device)
+        ids = (self.logical.get(one, one) for one in (waiter, device))
+        return counterpart(waiting, self._at(device), module, *ids)
 
 
 def _merged(hints: Iterable[_Hint]) -> list[str]:

@@ -26,10 +26,22 @@ class StreamKey:
     kind: StreamKind
     channel: int = 0
 
+    @property
+    def _call(self) -> int:
+        return self.channel - FIRST_HOST_CALL - 1
+
+    @property
+    def is_host_call(self) -> bool:
+        """Whether it carries operands or results of calls of the driver's functions."""
+        return self.channel >= FIRST_HOST_CALL
+
     def __str__(self) -> str:
-        """`infeed`, `recv on channel 3`."""
+        """`infeed`, `recv on channel 3`, `recv of host call 0`; another text for each stream of a device."""
+        if self.is_host_call:
+            return f"{self.kind.value} of host call{'s' if self.channel == FIRST_HOST_CALL else f' {self._call}'}"
         channel = f" on channel {self.channel}" if self.kind in (StreamKind.RECV, StreamKind.SEND) else ""
         return f"{self.kind.value}{channel}"
 
 
+FIRST_HOST_CALL = 1 << 30  # channels from here on carry calls of the driver's functions (compiler/passes/host_calls.py)
 INFEED, OUTFEED = StreamKey(StreamKind.INFEED), StreamKey(StreamKind.OUTFEED)

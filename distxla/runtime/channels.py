@@ -97,13 +97,23 @@ class ClusterChannels:
         return found
 
     def _connect(self, calls: Sequence[Loaded]) -> None:
-        sides = [ProgramTransfers(devices, tuple(end for _, end in self._ends[number])) for number, _, devices in calls]
-        transfers = pair_up(sides, *self._counts, compiled=True)
+        found = [(world, self._transfers(world)) for world in _worlds(calls)]
         for number, program, devices in calls:
             for k, _ in self._ends[number]:
                 for device in devices:
                     self._configure_end(number, program.communicators[k], device, None, None)
         self.in_use = []
+        for world, transfers in found:
+            self._connect_world(world, transfers)
+
+    def _transfers(self, world: Sequence[Loaded]) -> tuple[Transfer, ...]:
+        """Those between the devices of programs that know each other."""
+        sides = [ProgramTransfers(devices, tuple(end for _, end in self._ends[number])) for number, _, devices in world]
+        program = world[0][1]
+        counts = self._counts if program.assignment is None else (program.replicas, program.partitions)
+        return pair_up(sides, *counts, compiled=True, assignment=program.assignment)
+
+    def _connect_world(self, calls: Sequence[Loaded], transfers: Sequence[Transfer]) -> None:
         for transfer in transfers:
             pair = self._pair(transfer)
             self.in_use.append(pair)
@@ -246,3 +256,10 @@ class ClusterChannels:
             == transfer + 1
             for transfer in range(max(0, sends - channel_words.RING), sends)
         )
+
+
+def _worlds(calls: Sequence[Loaded]) -> list[list[Loaded]]:
+    """The programs of a call that name each other's devices: a program with an assignment names its own only."""
+    common = [loaded for loaded in calls if loaded[1].assignment is None]
+    alone = [[loaded] for loaded in calls if loaded[1].assignment is not None]
+    return [common, *alone] if common else alone

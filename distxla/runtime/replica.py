@@ -49,8 +49,6 @@ class Attachment:
     memories: tuple[int | None, ...]
     common: int
     memory_bytes: int
-    replicas: int
-    partitions: int
     guarded: bool = False
 
 
@@ -137,14 +135,14 @@ class Replica:
 
             memory = self._memories[self._device]
             assert memory is not None
-            loaded = LoadedRoutines(routines, memory.address, memory.bytes.nbytes, self._note)
+            loaded = LoadedRoutines(routines, self._device, memory.address, memory.bytes.nbytes, self._note)
             callbacks = {site.index: loaded.callback(site) for site in program.sites if site.routine is not None}
         image = load_shared(program, source, loaded.resolve if loaded is not None else None, self._note_kernel)
         base = self._control.segment.address
         context = ExecutionContext(
             self._device,
             [None if memory is None else memory.address for memory in self._memories],
-            partitions=self._attachment.partitions,
+            partitions=program.partitions,
             control=base,
             record=self._record,
             arena=placement.arena,
@@ -158,6 +156,7 @@ class Replica:
             ],
             communicators=[None if offset is None else base + offset for offset in placement.communicators],
             shared=placement.shared,
+            assignment=program.assignment,
         )
         hook = None
         if self._injector is not None and program.points:
@@ -174,6 +173,8 @@ class Replica:
             row = self._row(number)
             row[0] = row[1] = None
             loaded[0].close()
+            if loaded[2] is not None:
+                loaded[2].close()
 
     def _row(self, number: int) -> ctypes.Array[ctypes.c_void_p]:
         """A row of the table of programs that native code reads."""

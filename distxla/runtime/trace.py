@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,9 +60,16 @@ class Trace(Handle):
     """
 
     def __init__(
-        self, hosts: Hosts, ring: int, programs: Mapping[int, CompiledProgram], modules: Mapping[int, Module]
+        self,
+        hosts: Hosts,
+        ring: int,
+        programs: Mapping[int, CompiledProgram],
+        modules: Mapping[int, Module],
+        drain: Callable[[], None],
     ) -> None:
-        """ring: offset of rings of `ring_events` for all devices in the control blocks. Blocks until all hosts know."""
+        """ring: offset of rings of `ring_events` for all devices in the control blocks.  drain: waits for calls under
+        way. Blocks until all hosts know."""
+        self._drain = drain
         self._hosts = hosts
         self._loaded = programs, modules
         # those that were called: the trace outlives them
@@ -93,8 +100,9 @@ class Trace(Handle):
         self.close()
 
     def close(self) -> None:
-        """Record no more calls; recorded ones stay. Twice is fine."""
+        """Record no more calls; recorded ones stay. Blocks until calls under way are over. Twice is fine."""
         if self._active:
+            self._drain()
             self._active = False
             with suppress(DistxlaError):  # a cluster that is closed has no rings any more
                 self._place_rings(None)
@@ -102,6 +110,11 @@ class Trace(Handle):
     @property
     def is_active(self) -> bool:
         return self._active
+
+    def _settle(self) -> None:
+        """The calls that are under way belong to the trace while it is active."""
+        if self._active:
+            self._drain()
 
     def _place_rings(self, ring: int | None) -> None:
         """Let devices record into rings from that offset on, or into their own ones again; no device runs."""
@@ -184,6 +197,7 @@ class Trace(Handle):
 
     def events(self) -> dict[int, list[RecordedEvent]]:
         """By device, in order; times are those of the driver's CLOCK_MONOTONIC."""
+        self._settle()
         found: dict[int, list[RecordedEvent]] = {device: [] for device in range(self._hosts.device_count)}
         for call in self._calls:
             for device, events in _events_of(call, self._ahead).items():
@@ -192,6 +206,7 @@ class Trace(Handle):
 
     def timeline(self) -> Timeline:
         """All calls."""
+        self._settle()
         drawing = _Drawing(self._programs, self._modules)
         for number, call in enumerate(self._calls, 1 + self._dropped):
             drawing.call(number, call, _events_of(call, self._ahead))

@@ -7,6 +7,7 @@ import queue
 import threading
 import weakref
 from collections.abc import Callable
+from typing import Any
 
 LOGGER = logging.getLogger("distxla")
 
@@ -19,13 +20,20 @@ class Unloader:
         self._unload = unload
         self._gone: queue.SimpleQueue[int | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
+        self._watched: list[weakref.finalize[[int], object]] = []
 
     def watch(self, executable: object, number: int) -> None:
         """The executable's program was loaded as `number`."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="distxla-unload", daemon=True)
             self._thread.start()
-        weakref.finalize(executable, self._gone.put, number).atexit = False
+        watching = weakref.finalize(executable, self._gone.put, number)
+        watching.atexit = False
+        self._watched = [*(each for each in self._watched if each.alive), watching]
+
+    def living(self) -> list[Any]:
+        """The executables that are watched and were not destroyed."""
+        return [found[0] for each in self._watched if (found := each.peek()) is not None]
 
     def close(self) -> None:
         """Unload nothing any more; blocks while something is being unloaded. Twice is fine."""

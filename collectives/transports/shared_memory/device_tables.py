@@ -1,4 +1,4 @@
-"""Read-only tables in the image, which a routine indexes by its device's id."""
+"""Read-only tables in the image, which a routine indexes by its device's id in the program."""
 
 from __future__ import annotations
 
@@ -43,5 +43,5 @@ def by_device(rows: Mapping[int, tuple[int, ...]]) -> list[int]:
 
 def device_row(atomics: AtomicsBuilder, context: ir.Value, table: ir.GlobalVariable) -> ir.Value:
     """The device's own row."""
-    device = atomics.builder.zext(atomics.context_field(context, "device"), I64)
+    device = atomics.builder.zext(atomics.context_field(context, "logical"), I64)
     return atomics.at(table, atomics.builder.mul(device, i64(DEVICE_ROW)))

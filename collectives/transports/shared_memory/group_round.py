@@ -47,7 +47,7 @@ ARGUMENTS = (
     ("state", POINTER),  # of the group
     ("position", I64),
     ("size", I64),
-    ("members", POINTER),  # u32 flattened ids in group order
+    ("members", POINTER),  # u32 flattened ids of the program in group order
     ("table", POINTER),
     ("items", I64),
     ("shared", I32),  # whether members share the items
@@ -237,7 +237,8 @@ class _Round:
         mine = builder.trunc(builder.add(argument["position"], i64(1)), I32)
         atomics.store(builder.select(has_common, mine, i32(0)), self.area, group_words.E_ONCE)
         with atomics.when(has_common), atomics.count(i64(0), argument["size"]) as member:
-            device = atomics.load(I32, argument["members"], builder.mul(member, i64(4)))
+            member_id = atomics.load(I32, argument["members"], builder.mul(member, i64(4)))
+            device = atomics.assigned(argument["context"], member_id)
             memory = atomics.device_memory(argument["context"], device)
             with atomics.when(builder.icmp_unsigned("!=", builder.ptrtoint(memory, I64), i64(0))):  # it is on this host
                 shares = atomics.load(I64, self._slot(member), round_words.S_SHARES)

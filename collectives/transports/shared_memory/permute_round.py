@@ -54,7 +54,8 @@ class _Round:
     """The parts of a round while a function of them is written.
 
     The device row is four u32: the pair in which the device is the source (NO_PAIR if none), that pair's target device,
-    the pair in which it is the target, that pair's source device. A pair is its target's position in the group.
+    the pair in which it is the target, that pair's source device; these as the program's ids, its own where it is in no
+    pair. A pair is its target's position in the group.
     """
 
     def __init__(
@@ -80,7 +81,8 @@ class _Round:
         atomics, builder = self.atomics, self.builder
         self.record = atomics.context_field(self.context, "record")
         self.memory = atomics.device_memory(self.context, atomics.context_field(self.context, "device"))
-        out_pair, self.target, in_pair, self.source = (atomics.load(I32, self.argument["row"], 4 * i) for i in range(4))
+        out_pair, target, in_pair, source = (atomics.load(I32, self.argument["row"], 4 * i) for i in range(4))
+        self.target, self.source = (atomics.assigned(self.context, device) for device in (target, source))
         self.sends = builder.icmp_unsigned("!=", out_pair, i32(NO_PAIR))
         self.receives = builder.icmp_unsigned("!=", in_pair, i32(NO_PAIR))
         self.out_pair, self.in_pair = self._pair(out_pair), self._pair(in_pair)

@@ -55,9 +55,9 @@ class PermuteEmitter:
         rows = {
             device: (
                 places[targets[device]] if device in targets else NO_PAIR,
-                targets.get(device, NO_PAIR),
+                targets.get(device, device),
                 position if device in sources else NO_PAIR,
-                sources.get(device, NO_PAIR),
+                sources.get(device, device),
             )
             for device, position in places.items()
         }

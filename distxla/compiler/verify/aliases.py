@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from distxla.errors import VerificationError
 from distxla.ir.module import Module
@@ -44,6 +44,24 @@ def verify_aliases(module: Module) -> None:
         number, index = int(match.group(1)), _index(match.group(2))
         _parameter(module, "donor", number, index)
         _require(module, "donor", (number, index) not in taken, f"parameter {number} {list(index)} is aliased, too")
+
+
+def donated_leaves(module: Module) -> tuple[int, ...]:
+    """The leaves of the parameters that `buffer_donor` names, ascending; of a module that has been verified."""
+    donors = {
+        (int(m.group(1)), _index(m.group(2))) for m in _DONOR.finditer(dict(module.header).get("buffer_donor", ""))
+    }
+    parameters = module.entry_computation.parameters
+    leaves = [(number, index) for number, p in enumerate(parameters) for index in _leaf_indices(p.shape)]
+    return tuple(leaf for leaf, place in enumerate(leaves) if place in donors)
+
+
+def _leaf_indices(shape: Shape, index: Index = ()) -> Iterator[Index]:
+    """In the order of `Shape.leaves`."""
+    if shape.elements is None:
+        yield index
+    for number, element in enumerate(shape.elements or ()):
+        yield from _leaf_indices(element, (*index, number))
 
 
 def _index(text: str) -> Index:

@@ -8,6 +8,7 @@ from distxla.errors import VerificationError
 from distxla.ir.effects import Effects
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
+from distxla.ir.stream_key import FIRST_HOST_CALL
 from distxla.ops.all_reduce import AllReduce
 
 
@@ -15,7 +16,8 @@ def verify_channels(module: Module) -> None:
     """Raise VerificationError, located, for rules `channel.id`, `channel.kind`, `channel.host` and `all-reduce.layout`.
 
     A channel of transfers carries no collectives. Transfers with the host share a channel with others like themselves
-    only: of one direction and type, with the same attributes. Either all all-reduces constrain layouts or none does.
+    only: of one direction and type, with the same attributes; calls of the driver's functions share theirs. Either all
+    all-reduces constrain layouts or none does.
     """
     kinds: dict[int, tuple[Instruction, str]] = {}
     hosts: dict[int, Instruction] = {}
@@ -25,7 +27,7 @@ def verify_channels(module: Module) -> None:
         channel = op.channel
         if channel is not None:
             _of_one_kind(module, instruction, channel, kinds)
-            if op.starts_transfer and not op.is_device_transfer:
+            if op.starts_transfer and not op.is_device_transfer and channel < FIRST_HOST_CALL:
                 _like_the_first(module, instruction, hosts.setdefault(channel, instruction))
         if isinstance(op, AllReduce):
             reduction = reduction or instruction

@@ -30,29 +30,42 @@ _Key = tuple[tuple[int, ...], tuple[tuple[int, int], ...]]
 
 
 def verify_world(
-    programs: Iterable[tuple[Iterable[int], Module]], replicas: int, partitions: int, *, in_order: bool = True
+    programs: Iterable[tuple[Iterable[int], Module]],
+    replicas: int,
+    partitions: int,
+    *,
+    in_order: bool = True,
+    assignment: Sequence[int] | None = None,
 ) -> None:
     """Raise the error, located in a program's text, for the first rule that the programs of a run break:
     CollectiveMismatchError for `world.collectives`, `world.order` and `channel.shape`, DeadlockError for `channel.send`
     and `channel.recv`, whose messages don't name them, else VerificationError.
 
     programs: each with the flattened ids of the devices that run it, disjoint.  in_order: whether the order of the text
-    is that of the run, so that `world.order` holds.
+    is that of the run, so that `world.order` holds.  assignment: as for `verify_together`.
     """
     run = [(tuple(devices), module) for devices, module in programs]
     for _, module in run:
         check_counts(module, replicas, partitions)
         verify_module(module, replicas, partitions)
-    verify_together(run, replicas, partitions, in_order=in_order)
+    verify_together(run, replicas, partitions, in_order=in_order, assignment=assignment)
 
 
 def verify_together(
-    programs: Iterable[tuple[Iterable[int], Module]], replicas: int, partitions: int, *, in_order: bool = True
+    programs: Iterable[tuple[Iterable[int], Module]],
+    replicas: int,
+    partitions: int,
+    *,
+    in_order: bool = True,
+    assignment: Sequence[int] | None = None,
 ) -> None:
-    """Checks several programs for `verify_world`, each of which has been verified for these counts."""
+    """Checks several programs for `verify_world`, each of which has been verified for these counts.
+
+    assignment: of the only program, the device that has each of its flattened ids, where those are not the devices.
+    """
     run = [(tuple(devices), module) for devices, module in programs]
     _Groups(run, replicas, partitions, in_order).check()
-    module_transfers(run, replicas, partitions)
+    module_transfers(run, replicas, partitions, assignment)
 
 
 def verify_order(programs: Iterable[tuple[Iterable[int], Module]], replicas: int, partitions: int) -> None:

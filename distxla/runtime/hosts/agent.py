@@ -118,7 +118,7 @@ class Agent:
         proxy_address = shape.address, self._proxy.listen(shape.address)
         self._support, attachment = support, None
         if self._host is not None:
-            attachment = self._host.attachment(shape.replicas, shape.partitions, guarded=True)
+            attachment = self._host.attachment(guarded=True)
         return Made(self._listener.address, proxy_address, attachment)
 
     def begin(self, identities: Sequence[Identity], addresses: Sequence[tuple[str, int]]) -> None:

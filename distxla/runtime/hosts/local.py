@@ -71,12 +71,12 @@ class LocalHost:
         for device in devices:
             self.memories[device] = Segment.create(f"distxla-device-{device}", memory_bytes, self.common)
 
-    def attachment(self, replicas: int, partitions: int, *, guarded: bool = False) -> Attachment:
+    def attachment(self, *, guarded: bool = False) -> Attachment:
         """What this host's replicas need to open the memories. guarded: they end when this process does."""
         count = self.control.devices
         memories = tuple(self.memories[d].descriptor if d in self.memories else None for d in range(count))
         block, common = self.control.segment.descriptor, self.common.descriptor
-        return Attachment(os.getpid(), block, memories, common, self.memory_bytes, replicas, partitions, guarded)
+        return Attachment(os.getpid(), block, memories, common, self.memory_bytes, guarded)
 
     def begin(
         self,

@@ -222,6 +222,7 @@ def _compare(
 # --- one element type at a time, everything else plain
 
 
+@pytest.mark.sampled(one_in=4)
 @pytest.mark.parametrize("kind", sampled_types(DATA_TYPES), ids=str)
 def test_every_element_type(kind: ElementType) -> None:
     shape = Shape(kind, (4, 7))
@@ -235,6 +236,7 @@ def test_every_element_type(kind: ElementType) -> None:
     check(cases, 4, 1, rounds=1)
 
 
+@pytest.mark.sampled(one_in=2)
 @pytest.mark.parametrize("dims", [(), (0,), (1,), (1009,), (0, 8), (200_003,)], ids=str)
 def test_sizes(dims: tuple[int, ...]) -> None:
     shape = Shape(F32, dims)

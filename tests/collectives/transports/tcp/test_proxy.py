@@ -98,6 +98,7 @@ def test_proxies_without_the_secret_are_refused():
         other.close()
 
 
+@pytest.mark.sampled(one_in=3)
 @pytest.mark.parametrize(
     ("frame", "size"),
     [
