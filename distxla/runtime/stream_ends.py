@@ -295,6 +295,15 @@ class HostToDevice(_End):
             self._memory.set_word(self._state + streams.T_TAKEN, 2 * first & _MASK)
             self._memory.set_word(self._state + streams.T_ISSUED, 2 * first & _MASK)
 
+    def discard(self) -> None:
+        """No program runs on the device: forget the items that it has not taken."""
+        with self._lock:
+            for ring in (self._near, self._far):
+                ring.items.clear()
+            self._blocks.clear()
+            self._memory.set_word(self._state + streams.T_TAKEN, 2 * self.posted & _MASK)
+            self._memory.set_word(self._state + streams.T_ISSUED, 2 * self.posted & _MASK)
+
 
 class _Buffers:
     """Memory for items that are handed out, used again once it has no reader: fresh pages cost more than the copy."""
@@ -331,6 +340,11 @@ class DeviceToHost(_End):
     def pending(self) -> int:
         """Items that the device has posted and that are not taken yet."""
         return len(self._kept) + (((self._word(streams.T_POSTED) - 2 * self.taken) & _MASK) >> 1)
+
+    @property
+    def posted(self) -> int:
+        """Items that the device has posted, modulo 2^31."""
+        return self._word(streams.T_POSTED) >> 1
 
     def get(self, deadline: float | None, check: Check) -> PostedItem | None:
         """The next item; None if there is none until the deadline (of time.monotonic)."""

@@ -12,17 +12,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
-from functools import lru_cache
 from typing import Any
-
-import numpy as np
 
 from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.protocols import stream as streams
 from distxla.compiler.abi import Status
 from distxla.compiler.artifact import CompiledProgram, Site
 from distxla.errors import ArgumentError, ClusterError, DistxlaError, ExecutionError, StreamEndError, TimeLimitError
-from distxla.ir.element_type import element_type_of
 from distxla.ir.shape import Shape
 from distxla.ir.stream_key import INFEED, OUTFEED, StreamKey, StreamKind
 from distxla.machine.heap import Block
@@ -32,14 +28,13 @@ from distxla.runtime.shared_image import without_image
 from distxla.runtime.stream_ends import (
     SLICE_S,
     Allocate,
-    Bytes,
     Check,
     DeviceToHost,
     HostToDevice,
-    PackedItem,
     PostedItem,
     StreamMemory,
 )
+from distxla.runtime.stream_items import pack, unpack
 
 _FAILURES = (Status.STREAM_ENDED, Status.ITEM_REFUSED)
 KNOWN_SHAPES = 2 * streams.SLOTS  # of the items put last; more than can wait in a stream
@@ -141,7 +136,7 @@ class Infeed(Handle):
 
     # --- for the owner
 
-    _INTERNAL = frozenset({"cut_after", "failure", "settle", "was_cut"})
+    _INTERNAL = frozenset({"cut_after", "discard", "failure", "settle", "was_cut"})
 
     def cut_after(self, items: int) -> None:
         """Injected fault: end the stream after `items` items. Later items are lost until a program reaches the end."""
@@ -157,6 +152,10 @@ class Infeed(Handle):
 
     def settle(self) -> None:
         self._end.settle()
+
+    def discard(self) -> None:
+        """No program runs on the device: forget the items that it has not taken."""
+        self._end.discard()
 
     def failure(self, status: int, site: Site, number: int) -> DistxlaError:
         """Why an instruction did not get an item. number: the item's, modulo 2^31."""
@@ -224,7 +223,12 @@ class Outfeed(Handle):
 
     # --- for the owner
 
-    _INTERNAL = frozenset({"holds", "move"})
+    _INTERNAL = frozenset({"holds", "move", "posted"})
+
+    @property
+    def posted(self) -> int:
+        """Items that the device has posted, modulo 2^31."""
+        return self._end.posted
 
     def holds(self, size: int) -> bool:
         """Whether the area has room for two items of `size` bytes."""
@@ -455,46 +459,8 @@ class ClusterStreams:
             self._closed = True
 
 
-def pack(value: Any) -> tuple[PackedItem, Shape]:
-    """An item's bytes and its shape. ArgumentError for anything but arrays and tuples of items."""
-    leaves: list[Any] = []
-    shape = _shape(value, leaves)
-    raw = [np.ascontiguousarray(leaf).reshape(-1).view(np.uint8) for leaf in leaves]
-    return PackedItem(raw, *_layout(shape)), shape
-
-
-@lru_cache(maxsize=1024)
-def _layout(shape: Shape) -> tuple[list[int], int, int]:
-    """Where the leaves begin, the payload's bytes, and the type's number."""
-    return *streams.places(shape), streams.type_number(shape)
-
-
-def _shape(value: Any, leaves: list[Any]) -> Shape:
-    if isinstance(value, tuple | list):
-        return Shape.tuple(tuple(_shape(element, leaves) for element in value))
-    array = np.asarray(value)
-    try:
-        element = element_type_of(array.dtype)
-    except (KeyError, TypeError):
-        raise ArgumentError(f"an item is made of arrays and tuples; no element type holds {array.dtype}") from None
-    leaves.append(array)
-    return Shape(element, array.shape)
-
-
-def unpack(posted: PostedItem, item: Shape) -> Any:
-    """The arrays of an item of a known shape, over the payload."""
-    return _nested(item, iter(streams.places(item)[0]), posted.payload)
-
-
-def _nested(shape: Shape, begins: Iterator[int], payload: Bytes) -> Any:
-    if shape.elements is not None:
-        return tuple(_nested(element, begins, payload) for element in shape.elements)
-    begin = next(begins)
-    return payload[begin : begin + shape.byte_size].view(shape.dtype.dtype).reshape(shape.dims)
-
-
 def _slice(deadline: float | None) -> float:
     return SLICE_S if deadline is None else max(0.0, min(SLICE_S, deadline - time.monotonic()))
 
 
-__all__ = ["ClusterStreams", "HostChannel", "Infeed", "Outfeed", "pack", "unpack"]
+__all__ = ["ClusterStreams", "HostChannel", "Infeed", "Outfeed"]

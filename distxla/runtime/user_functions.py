@@ -20,6 +20,8 @@ from distxla.compiler.abi import Status
 from distxla.compiler.artifact import HostRoutine, Site
 from distxla.errors import ArgumentError
 from distxla.ir.shape import Shape
+from distxla.ops.custom_calls.ffi.handler import FfiCall, FfiError
+from distxla.ops.custom_calls.status_returning import StatusCall
 from distxla.ops.custom_calls.user import (
     NativeTarget,
     PythonTarget,
@@ -28,6 +30,7 @@ from distxla.ops.custom_calls.user import (
     checked_result,
     import_name,
     load_symbol,
+    native_call,
     symbol_address,
 )
 from distxla.targets.registry import resolve_import
@@ -74,16 +77,24 @@ def pack(targets: Sequence[UserTarget]) -> Routines:
 class LoadedRoutines:
     """The routines of one program in a replica.
 
-    memory, memory_bytes: address and size of the device's own memory.  failure: called with the error of a callable,
-    before the program ends with Status.ROUTINE_FAILED.
+    device: the replica's.  memory, memory_bytes: address and size of its own memory.  failure: called with the error of
+    a routine, before the program ends with Status.ROUTINE_FAILED.
     """
 
     def __init__(
-        self, routines: Routines, memory: int, memory_bytes: int, failure: Callable[[RoutineFailure], None]
+        self,
+        routines: Routines,
+        device: int,
+        memory: int,
+        memory_bytes: int,
+        failure: Callable[[RoutineFailure], None],
     ) -> None:
+        self._device = device
         self._memory = np.ctypeslib.as_array((ctypes.c_uint8 * memory_bytes).from_address(memory))
         self._report = failure
         self._native = {import_name(target.name): load_symbol(target) for target in routines.native}
+        self._targets = {target.name: target for target in routines.native}
+        self._instances: list[FfiCall | StatusCall] = []
         if routines.python:
             sys.path.extend(entry for entry in routines.path if entry not in sys.path)
         self._python: dict[str, Callable[..., Any]] = {}
@@ -103,6 +114,8 @@ class LoadedRoutines:
         """The C function for a site's place in the context's table; it lives as long as this object is referred to."""
         routine = site.routine
         assert routine is not None
+        if routine.interface:
+            return self._native_callback(routine)
         function = self._python[routine.target]
 
         def call(context: int, number: int, operands: int, results: int) -> int:
@@ -123,6 +136,43 @@ class LoadedRoutines:
 
         return ROUTINE_TYPE(call)
 
+    def _native_callback(self, routine: HostRoutine) -> Any:
+        """The same for a handler of XLA's FFI, and for a function with a status. ArgumentError if it can't be had."""
+        operands = [leaf for shape in routine.operands for leaf in shape.leaves()]
+        results = list(routine.result.leaves())
+        try:
+            target = self._targets[routine.target]
+            instance = native_call(
+                target, routine.interface, routine.config, routine.operands, routine.result, self._device
+            )
+        except FfiError as error:
+            raise ArgumentError(f'custom-call target "{routine.target}" {error}') from error
+        self._instances.append(instance)
+        base, sizes = int(self._memory.ctypes.data), [leaf.byte_size if leaf.is_array else 0 for leaf in results]
+
+        def call(context: int, number: int, given: int, made: int) -> int:
+            try:
+                arguments = _addresses(base, given, operands)
+                targets = _addresses(base, made, results)
+                for target, source in routine.aliases:
+                    ctypes.memmove(targets[target] or 0, arguments[source] or 0, sizes[target])
+                    arguments[source] = targets[target]
+                instance(arguments, targets)
+            except FfiError as error:
+                self._report(RoutineFailure(number, str(error), ""))
+                return Status.ROUTINE_FAILED
+            except BaseException as error:  # nothing may pass through native frames
+                self._report(RoutineFailure(number, f"failed: {error}", traceback.format_exc().rstrip()))
+                return Status.ROUTINE_FAILED
+            return Status.OK
+
+        return ROUTINE_TYPE(call)
+
+    def close(self) -> None:
+        """The program is unloaded."""
+        for instance in self._instances:
+            instance.close()
+
     def _run(self, function: Callable[..., Any], routine: HostRoutine, operands: int, results: int) -> None:
         count = sum(1 for shape in routine.operands for _ in shape.leaves())
         offsets = iter((ctypes.c_uint64 * count).from_address(operands)) if count else iter(())
@@ -142,6 +192,12 @@ class LoadedRoutines:
         view = self._memory[offset : offset + shape.byte_size].view(shape.dtype.dtype).reshape(shape.dims)
         view.flags.writeable = writable
         return view
+
+
+def _addresses(base: int, offsets: int, leaves: Sequence[Shape]) -> list[int | None]:
+    """Where leaves are; None for tokens. offsets: address of their table."""
+    table = (ctypes.c_uint64 * max(1, len(leaves))).from_address(offsets) if leaves else ()
+    return [base + offset if leaf.is_array else None for offset, leaf in zip(table, leaves, strict=False)]
 
 
 def _write(target: Any, value: Any) -> None:

@@ -57,6 +57,8 @@ from distxla.ir.op import Lowering
 from distxla.ir.structure import Structure
 from distxla.ir.unwritten import is_filled
 from distxla.ops.custom_call import HostCall
+from distxla.ops.custom_calls.registry import find_target
+from distxla.ops.custom_calls.user import ORIGINAL, NativeTarget, aliased_leaves
 from distxla.ops.support.executable import executable
 from distxla.targets.code import CodeModule, CodeTarget
 
@@ -408,7 +410,11 @@ class _EntryEmitter:
         if not isinstance(instruction.op, HostCall):
             raise CompileError(f"{instruction.name}: {instruction.opcode} calls no routine of the replica")
         operands = tuple(o.shape.without_layout() for o in step.computation.operands(instruction))
-        routine = HostRoutine(instruction.op.custom_call_target, operands, instruction.shape.without_layout())
+        op, result = instruction.op, instruction.shape.without_layout()
+        routine = HostRoutine(op.custom_call_target, operands, result)
+        if op.api_version != ORIGINAL and isinstance(find_target(op.custom_call_target), NativeTarget):
+            aliases = tuple(aliased_leaves(op.output_to_operand_aliasing, result, operands))
+            routine = replace(routine, interface=op.api_version, config=instruction.backend_config, aliases=aliases)
         return Site(
             len(self.sites),
             instruction.name,

@@ -19,15 +19,17 @@ from distxla.ops.custom_calls.annotation import Annotation
 from distxla.ops.custom_calls.expanded import ExpandedTarget
 from distxla.ops.custom_calls.registry import find_target, require_target
 from distxla.ops.custom_calls.target import Call as TargetCall
-from distxla.ops.custom_calls.user import NativeTarget, PythonTarget, is_row_major
+from distxla.ops.custom_calls.target import CustomCallTarget
+from distxla.ops.custom_calls.user import ORIGINAL, NativeTarget, PythonTarget, is_row_major
 from distxla.ops.support.rewriter import Rewriter, replaced
 from distxla.ops.transpose import Transpose
 from distxla.ops.tuple import GetTupleElement, Tuple
 
 
 class BindCustomCalls(Pass):
-    """Make calls of Python routines `HostCall`s, give C functions their arrays in the layouts they ask for, drop calls
-    that only annotate their operand, and call the instructions that a target is executed as.
+    """Make calls that the replica makes (of Python routines, of FFI handlers and of functions with a status)
+    `HostCall`s, give other C functions their arrays in the layouts they ask for, drop calls that only annotate their
+    operand, and call the instructions that a target is executed as.
 
     Expects: layouts as in the text. Ensures: custom-calls of C functions take and give row-major arrays, their operands
     transposed before, their results after.
@@ -45,7 +47,7 @@ class BindCustomCalls(Pass):
             for old in computation:
                 instruction = rewriter.current(old)
                 target = find_target(old.op.custom_call_target) if isinstance(old.op, CustomCall) else None
-                if isinstance(target, PythonTarget):
+                if isinstance(target, PythonTarget) or _is_called(target, old):
                     fields = {f.name: getattr(old.op, f.name) for f in dataclasses.fields(old.op)}
                     rewriter.keep(instruction.replace(op=HostCall(**fields)))
                 elif isinstance(target, NativeTarget):
@@ -67,6 +69,12 @@ class BindCustomCalls(Pass):
             new.append(rewriter.finish())
         computations = replaced(module.computations, new)
         return module if computations is None else module.replace(computations=computations)
+
+
+def _is_called(target: CustomCallTarget | None, call: Instruction) -> bool:
+    """Whether it calls a C function of another interface than the original one, which the replica does."""
+    op = call.op
+    return isinstance(target, NativeTarget) and isinstance(op, CustomCall) and op.api_version != ORIGINAL
 
 
 def _in_stated_layouts(rewriter: Rewriter, call: Instruction, operands: list[Shape]) -> None:

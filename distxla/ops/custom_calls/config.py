@@ -74,11 +74,11 @@ def read_config(text: str | None) -> BackendConfig:
     try:
         entries = json.loads(text)
     except ValueError:
-        entries = _Reader(text).dictionary_alone()
+        entries = DictionaryReader(text).dictionary_alone()
     return BackendConfig(text, entries)
 
 
-class _Reader:
+class DictionaryReader:
     """`{a = 1 : i64, b = "s", c = [1, 2], d = array<i64: 1, 2>, e, f = {g = true}}`."""
 
     def __init__(self, text: str) -> None:

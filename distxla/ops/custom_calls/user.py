@@ -9,9 +9,9 @@ from __future__ import annotations
 import ctypes
 import traceback
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +21,21 @@ from distxla.errors import ArgumentError, DistxlaError, ExecutionError
 from distxla.ir.element_type import held_number
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
+from distxla.ops.custom_calls.ffi.attributes import read_attributes
+from distxla.ops.custom_calls.ffi.handler import FfiCall, FfiError
+from distxla.ops.custom_calls.ffi.layout import TYPES, Stage
+from distxla.ops.custom_calls.status_returning import (
+    FAILURE,
+    STATUS_RETURNING_UNIFIED,
+    SUCCESS,
+    StatusCall,
+    define_status_functions,
+)
 from distxla.ops.custom_calls.target import Call, CustomCallTarget, built_in_targets
 from distxla.ops.support.emit import Buffer, KernelEmitter
 from distxla.ops.support.evaluation import Evaluation
 
-ORIGINAL = "API_VERSION_ORIGINAL"
+ORIGINAL, TYPED_FFI = "API_VERSION_ORIGINAL", "API_VERSION_TYPED_FFI"
 
 
 @dataclass(frozen=True)
@@ -56,10 +66,15 @@ class NativeTarget(UserTarget):
     out: the result's buffer; for a tuple a `void**` table of its elements', nested ones likewise.  in: a table of the
     operands', of which tuples are tables, too. Tokens are null pointers. Arrays have the layouts that the instruction
     states. An operand that `output_to_operand_aliasing` names is at the same address as its part of the result.
+
+    A call of API_VERSION_TYPED_FFI takes `symbol` for a handler of XLA's FFI (ffi/) instead, and a status-returning one
+    for a function that gets a status, too (status_returning.py). stages: (name, symbol) of
+    handlers for other stages than the execution.
     """
 
     library: str | None = None
     symbol: str = ""
+    stages: tuple[tuple[str, str], ...] = ()
 
     @property
     def kind(self) -> str:
@@ -69,10 +84,7 @@ class NativeTarget(UserTarget):
         if (why := super().obstacle(call)) is not None:
             return why
         if call.op.api_version != ORIGINAL:
-            return (
-                f'custom-call of "{self.name}" is of {call.op.api_version}: a registered C function takes '
-                f"(void* out, void** in), which is {ORIGINAL}"
-            )
+            return self._called_obstacle(call)
         for shape in (*operand_layouts(call), call.shape):
             for leaf in shape.leaves():
                 if leaf.layout is not None and (leaf.layout.tiles or leaf.layout.other):
@@ -88,7 +100,38 @@ class NativeTarget(UserTarget):
             return f'custom-call of "{self.name}" with an array in a nested tuple that is not row-major'
         return None
 
+    def _called_obstacle(self, call: Call) -> str | None:
+        for leaf in [leaf for shape in (*operand_layouts(call), call.shape) for leaf in shape.leaves()]:
+            if leaf.is_array and leaf.dtype.name not in TYPES and call.op.api_version == TYPED_FFI:
+                return f'custom-call of "{self.name}" with an array of {leaf.dtype.name}, which the typed FFI lacks'
+            if not is_row_major(leaf) or (leaf.layout is not None and (leaf.layout.tiles or leaf.layout.other)):
+                return f'custom-call of "{self.name}" takes an array that is not row-major: {leaf}'
+        if call.op.api_version == TYPED_FFI:
+            read_attributes(call.instruction.backend_config)
+        return None
+
+    def _evaluate_called(self, call: Call, run: Evaluation, operands: Sequence[Any]) -> Any:
+        given = [leaf for value in operands for leaf in _flat(value)]
+        arguments = [None if leaf is None else np.ascontiguousarray(leaf) for leaf in given]
+        results = _empty(call.shape)
+        made = _flat(results)
+        for target, source in aliased_leaves(call.op.output_to_operand_aliasing, call.shape, call.operands):
+            made[target][...] = arguments[source]
+            arguments[source] = made[target]
+        config = call.instruction.backend_config
+        try:
+            instance = native_call(self, call.op.api_version, config, call.operands, call.shape, device=0)
+            try:
+                instance(*([None if a is None else a.ctypes.data for a in row] for row in (arguments, made)))
+            finally:
+                instance.close()
+        except FfiError as error:
+            raise ExecutionError(f'custom-call {call.instruction.name}: "{self.name}" {error}') from error
+        return results
+
     def evaluate(self, call: Call, run: Evaluation, *operands: Any) -> Any:
+        if call.op.api_version != ORIGINAL:
+            return self._evaluate_called(call, run, operands)
         arguments = tuple(_physical(value, shape) for value, shape in zip(operands, operand_layouts(call), strict=True))
         results = _empty(call.shape)
         for output, operand, index in call.op.output_to_operand_aliasing:
@@ -141,7 +184,12 @@ _registered: dict[str, UserTarget] = {}
 
 
 def register_custom_call(
-    name: str, function: Callable[..., Any] | None = None, *, library: str | Path | None = None, symbol: str = ""
+    name: str,
+    function: Callable[..., Any] | None = None,
+    *,
+    library: str | Path | None = None,
+    symbol: str = "",
+    stages: Mapping[str, str] | None = None,
 ) -> None:
     """Let custom-calls whose target is `name` run a routine of the user's, in programs that are compiled from now on.
 
@@ -152,7 +200,10 @@ def register_custom_call(
     tokens as None; they are valid during the call only) and returns an array of the result's shape and type, or a
     tuple; it is sent to those processes by cloudpickle. Its code may run at any time and in any process.
     library, symbol: a C function `void symbol(void* out, void** in)` (symbol: `name` by default); a library without a
-    slash that is no file here is looked for where the system's loader looks. It is loaded in this process, too.
+    slash that is no file here is looked for where the system's loader looks. It is loaded in this process, too. For
+    calls of API_VERSION_TYPED_FFI the symbol is a handler of XLA's FFI, for status-returning ones a function with a
+    status.  stages: symbols of such handlers for the other
+    stages, "instantiate", "prepare" and "initialize".
 
     A name that was registered before now means the new routine; programs compiled before keep the old one.  Raises
     ArgumentError for names that come with distxla, a library that cannot be loaded, a symbol that it doesn't have.
@@ -167,8 +218,12 @@ def register_custom_call(
     if library is not None:
         path = Path(library)
         place = str(path.resolve()) if path.exists() or path.parent != Path() else str(library)
-        found = NativeTarget(name, place, symbol or name)
+        unknown = next((stage for stage in stages or () if stage not in STAGES), None)
+        if unknown is not None:
+            raise ArgumentError(f'custom-call target "{name}": stage {unknown!r} is none of {", ".join(STAGES)}')
+        found = NativeTarget(name, place, symbol or name, tuple((stages or {}).items()))
         load_symbol(found)
+        load_stages(found)
     else:
         if not callable(function):
             raise ArgumentError(f'custom-call target "{name}": {type(function).__name__} is not callable')
@@ -231,12 +286,47 @@ def import_name(name: str) -> str:
     return _IMPORT + name.encode("utf-8", "surrogatepass").hex()
 
 
-def load_symbol(target: NativeTarget) -> Any:
-    """The C function, its library loaded into this process; ArgumentError where either is missing."""
+STAGES = ("instantiate", "prepare", "initialize")
+
+
+def load_stages(target: NativeTarget) -> dict[Stage, int]:
+    """The addresses of the handlers for all stages; ArgumentError as `load_symbol`."""
+    found = {Stage.EXECUTE: symbol_address(load_symbol(target))}
+    for name, symbol in target.stages:
+        found[Stage[name.upper()]] = symbol_address(load_symbol(replace(target, symbol=symbol)))
+    return found
+
+
+def native_call(
+    target: NativeTarget, interface: str, config: str | None, operands: Sequence[Shape], result: Shape, device: int
+) -> FfiCall | StatusCall:
+    """A call of the target in another interface than the original one. FfiError, ArgumentError where it can't be."""
+    if interface == TYPED_FFI:
+        leaves = [leaf for shape in operands for leaf in shape.leaves()]
+        return FfiCall(load_stages(target), config, leaves, list(result.leaves()), device)
+    if hasattr(_library(target), FAILURE):
+        raise ArgumentError(f'custom-call target "{target.name}": {target.library} brings a {FAILURE} of its own')
+    address, is_unified = symbol_address(load_symbol(target)), interface == STATUS_RETURNING_UNIFIED
+    return StatusCall(address, config, operands, result, is_unified=is_unified)
+
+
+def _library(target: NativeTarget) -> ctypes.CDLL:
+    """The library, loaded into this process; ArgumentError where it can't be."""
     try:
-        library = ctypes.CDLL(target.library)
+        try:
+            return ctypes.CDLL(target.library)
+        except OSError as error:
+            if FAILURE not in str(error) and SUCCESS not in str(error):
+                raise
+            define_status_functions()
+            return ctypes.CDLL(target.library)
     except OSError as error:
         raise ArgumentError(f'custom-call target "{target.name}": cannot load {target.library}: {error}') from None
+
+
+def load_symbol(target: NativeTarget) -> Any:
+    """The C function, its library loaded into this process; ArgumentError where either is missing."""
+    library = _library(target)
     try:
         address = ctypes.cast(getattr(library, target.symbol), ctypes.c_void_p).value
     except AttributeError:
@@ -322,6 +412,28 @@ def _with_part(value: Any, index: Sequence[int], part: Any) -> Any:
 
 def _flat(value: Any) -> list[Any]:
     return [leaf for v in value for leaf in _flat(v)] if isinstance(value, tuple) else [value]
+
+
+def aliased_leaves(
+    aliasing: Sequence[tuple[tuple[int, ...], int, tuple[int, ...]]], result: Shape, operands: Sequence[Shape]
+) -> list[tuple[int, int]]:
+    """(result, operand) of the leaves, tokens counted, that are at one address."""
+    found = []
+    for output, operand, index in aliasing:
+        pairs = zip(
+            _all_leaves(result, output), _all_leaves(Shape.tuple(tuple(operands)), (operand, *index)), strict=True
+        )
+        found += list(pairs)
+    return found
+
+
+def _all_leaves(shape: Shape, index: Sequence[int]) -> range:
+    first = 0
+    for k in index:
+        assert shape.elements is not None
+        first += sum(1 for element in shape.elements[:k] for _ in element.leaves())
+        shape = shape.elements[k]
+    return range(first, first + sum(1 for _ in shape.leaves()))
 
 
 def _leaf_range(shape: Shape, index: Sequence[int]) -> range:

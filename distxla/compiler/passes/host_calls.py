@@ -1,0 +1,172 @@
+"""Calls of functions in the driver's process: custom-calls that become host transfers.
+
+JAX lowers `debug.print`, `pure_callback` and `io_callback` for CPUs to custom-calls that name a Python function by its
+number. Each becomes a send of the operands to the host and, where it has results, a recv of these. All calls of a
+program share one channel to the host, so their order is the device's; each has a channel for its results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import numpy as np
+
+from distxla.errors import ArgumentError, UnsupportedOpError, VerificationError
+from distxla.ir.computation import Computation
+from distxla.ir.element_type import U32
+from distxla.ir.instruction import Instruction
+from distxla.ir.literal import Literal
+from distxla.ir.module import Module
+from distxla.ir.shape import Shape
+from distxla.ir.stream_key import FIRST_HOST_CALL
+from distxla.location import Location
+from distxla.ops.channel import Recv, RecvDone, Send, SendDone
+from distxla.ops.constant import Constant
+from distxla.ops.custom_call import CustomCall
+from distxla.ops.custom_calls.config import ConfigError, read_config
+from distxla.ops.custom_calls.host_callback import BY_NUMBER, CALLBACKS
+from distxla.ops.support.rewriter import Rewriter, replaced
+from distxla.ops.token import AfterAll
+from distxla.ops.tuple import GetTupleElement, Tuple
+
+Key = int | str
+
+
+@dataclass(frozen=True)
+class HostCallSite:
+    """A call of a function in the driver's process. number: among the module's.  key: of the function.
+
+    operands, results: shapes; a token among them has no value.  channel: on which the results go to the device.
+    """
+
+    number: int
+    key: Key
+    instruction: str
+    location: Location | None
+    operands: tuple[Shape, ...]
+    results: tuple[Shape, ...]
+
+    @property
+    def channel(self) -> int:
+        return FIRST_HOST_CALL + 1 + self.number
+
+    @property
+    def arrays(self) -> tuple[Shape, ...]:
+        """The results that are no tokens."""
+        return tuple(shape for shape in self.results if shape.is_array)
+
+
+def with_host_calls(module: Module, keys: Collection[Key]) -> tuple[Module, tuple[HostCallSite, ...]]:
+    """The module with its calls of the driver's functions as host transfers, and these calls.
+
+    keys: the functions that there are: numbers of JAX's callbacks, and names of other custom-calls' targets.
+    ArgumentError, at the call, for a callback whose function is missing; UnsupportedOpError for values that can't be
+    sent.
+    """
+    sites: list[HostCallSite] = []
+    new: list[Computation] = []
+    for computation in module.computations:
+        rewriter = Rewriter(computation)
+        for old in computation:
+            instruction = rewriter.current(old)
+            key = _key(module, old, keys)
+            if key is None:
+                rewriter.keep(instruction)
+                continue
+            operands = tuple(operand.shape.without_layout() for operand in computation.operands(old))
+            results = (old.shape.elements if old.shape.elements is not None else (old.shape,)) or ()
+            where = module.locate(old)
+            for shape in (*operands, *results):
+                if not (shape.is_array and not shape.is_dynamic) and not shape.is_token:
+                    raise UnsupportedOpError(f"{old.name}: a function of the driver takes and gives no {shape}", where)
+            if not sites:
+                _require_free_channels(module)
+            bare = tuple(shape.without_layout() for shape in results)
+            sites.append(HostCallSite(len(sites), key, old.name, where, operands, bare))
+            _rewrite(rewriter, instruction, sites[-1])
+        new.append(rewriter.finish())
+    computations = replaced(module.computations, new)
+    return (module if computations is None else module.replace(computations=computations)), tuple(sites)
+
+
+def _key(module: Module, instruction: Instruction, keys: Collection[Key]) -> Key | None:
+    """The function that an instruction calls in the driver's process; None where it calls none."""
+    op = instruction.op
+    if not isinstance(op, CustomCall):
+        return None
+    target = op.custom_call_target
+    if target in keys:
+        return target
+    if target not in BY_NUMBER:
+        if target in CALLBACKS:
+            raise ArgumentError(f"{instruction.name}: {CALLBACKS[target]}", module.locate(instruction))
+        return None
+    try:
+        index = read_config(instruction.backend_config).get("index", int)
+    except ConfigError as error:
+        raise VerificationError(f"{instruction.name}: {error}", module.locate(instruction)) from error
+    if index not in keys:
+        given = f"host_calls has {', '.join(map(repr, keys))}" if keys else "no host_calls were given"
+        raise ArgumentError(
+            f'{instruction.name} calls function {index} of the process that lowered the program ("{target}"), '
+            f"but {given}: Cluster.compile(module, host_calls={{{index}: function}}) runs it on the driver",
+            module.locate(instruction),
+        )
+    return index
+
+
+def _require_free_channels(module: Module) -> None:
+    """VerificationError where the program itself uses a channel of host calls."""
+    for computation in module.computations:
+        for instruction in computation:
+            if (instruction.op.channel or 0) >= FIRST_HOST_CALL:
+                raise VerificationError(
+                    f"{instruction.name}: channels from {FIRST_HOST_CALL} on are those of host calls",
+                    module.locate(instruction),
+                )
+
+
+def _rewrite(rewriter: Rewriter, call: Instruction, site: HostCallSite) -> None:
+    """Add the transfers. The instruction in which the device waits keeps the call's name."""
+
+    def add(op: object, shape: Shape, *operands: str) -> str:
+        return rewriter.add(call, op, shape, operands).name  # type: ignore[arg-type]
+
+    scalar, token = Shape(U32), Shape.token()
+    number = add(Constant(literal=Literal.of(np.uint32(site.number), scalar)), scalar)
+    values = [name for name, shape in zip(call.operands, site.operands, strict=True) if shape.is_array]
+    tokens = [name for name, shape in zip(call.operands, site.operands, strict=True) if shape.is_token]
+    item = Shape.tuple((scalar, *(shape for shape in site.operands if shape.is_array)))
+    sent = add(Tuple(), item, number, *values)
+    before = add(AfterAll(), token, *tokens)
+    send = Send(channel_id=FIRST_HOST_CALL, is_host_transfer=True)
+    done = SendDone(channel_id=FIRST_HOST_CALL, is_host_transfer=True)
+    plain = call.replace(backend_config=None, sharding=None, frontend_attributes=(), other=())
+    context = Shape.tuple((item, scalar, token))
+    if not site.arrays:
+        rewriter.keep(plain.replace(op=send, shape=context, operands=(sent, before)))
+        after = add(done, token, call.name)
+        taken = []
+    else:
+        begun = add(send, context, sent, before)
+        rewriter.keep(rewriter[begun].replace(control_predecessors=call.control_predecessors))
+        over = add(done, token, begun)
+        value = Shape.tuple(site.arrays)
+        recv = Recv(channel_id=site.channel, is_host_transfer=True)
+        received = add(recv, Shape.tuple((value, scalar, token)), over)
+        result = Shape.tuple((value, token))
+        recv_done = RecvDone(channel_id=site.channel, is_host_transfer=True)
+        rewriter.keep(plain.replace(op=recv_done, shape=result, operands=(received,), control_predecessors=()))
+        leaves = add(GetTupleElement(index=0), value, call.name)
+        after = add(GetTupleElement(index=1), token, call.name)
+        taken = [add(GetTupleElement(index=k), shape, leaves) for k, shape in enumerate(site.arrays)]
+    names = iter(taken)
+    parts = [next(names) if shape.is_array else after for shape in site.results]
+    if call.shape.elements is None:
+        rewriter.forward(call.name, parts[0])
+    else:
+        rewriter.forward(call.name, add(Tuple(), Shape.tuple(site.results), *parts))
+
+
+__all__ = ["HostCallSite", "with_host_calls"]

@@ -1,0 +1,257 @@
+"""Functions of the driver that devices call: order, results, errors, limits, and what is refused."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import distxla as dx
+from distxla.compiler.verify.visible_obstacles import refuse, visible_obstacles
+from distxla.runtime.cluster import Cluster
+
+PYTHON = (
+    'custom_call_target="xla_ffi_python_cpu_callback", api_version=API_VERSION_TYPED_FFI, '
+    "custom_call_has_side_effect=true, backend_config={index = %d : ui64}"
+)
+# a call without results, one with a result, one that is ordered by a token, and a named one
+CALLS = f"""HloModule calls, num_partitions=2
+add {{
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT r = f32[] add(a, b)
+}}
+ENTRY main {{
+  before = token[] parameter(0)
+  x = f32[2,3] parameter(1)
+  told = () custom-call(x), {PYTHON % 0}
+  y = (f32[2,3]{{0,1}}) custom-call(x), {PYTHON % 1}
+  v = f32[2,3] get-tuple-element(y), index=0
+  both = (token[], f32[], s32[2]) custom-call(before, v), {PYTHON % 2}
+  s = f32[] get-tuple-element(both), index=1
+  r = f32[] all-reduce(s), channel_id=1, replica_groups={{{{0,1}}}}, use_global_device_ids=true, to_apply=add
+  named = f32[] custom-call(r), custom_call_target="halved"
+  after = token[] get-tuple-element(both), index=0
+  i = s32[2] get-tuple-element(both), index=2
+  ROOT all = (token[], f32[2,3], f32[], s32[2]) tuple(after, v, named, i)
+}}
+"""
+LOOP = f"""HloModule loop
+more {{
+  p = (s32[], f32[1000]) parameter(0)
+  i = s32[] get-tuple-element(p), index=0
+  n = s32[] constant(30)
+  ROOT c = pred[] compare(i, n), direction=LT
+}}
+odd {{
+  x = f32[1000] parameter(0)
+  ROOT y = f32[1000] custom-call(x), {PYTHON % 1}
+}}
+even {{
+  x = f32[1000] parameter(0)
+  told = () custom-call(x), {PYTHON % 0}
+  one = f32[] constant(1)
+  ones = f32[1000] broadcast(one), dimensions={{}}
+  ROOT y = f32[1000] add(x, ones)
+}}
+body {{
+  p = (s32[], f32[1000]) parameter(0)
+  i = s32[] get-tuple-element(p), index=0
+  x = f32[1000] get-tuple-element(p), index=1
+  two = s32[] constant(2)
+  parity = s32[] remainder(i, two)
+  y = f32[1000] conditional(parity, x, x), branch_computations={{even, odd}}
+  one = s32[] constant(1)
+  j = s32[] add(i, one)
+  ROOT q = (s32[], f32[1000]) tuple(j, y)
+}}
+ENTRY main {{
+  x = f32[1000] parameter(0)
+  zero = s32[] constant(0)
+  p = (s32[], f32[1000]) tuple(zero, x)
+  w = (s32[], f32[1000]) while(p), condition=more, body=body
+  ROOT r = f32[1000] get-tuple-element(w), index=1
+}}
+"""
+
+
+class Calls:
+    """The functions of CALLS, and what they were given."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[int, int]] = []  # function, device
+
+    def functions(self, **others: Callable[..., Any]) -> dict[int | str, Callable[..., Any]]:
+        found: dict[int | str, Callable[..., Any]] = {0: self.told, 1: self.sine, 2: self.both, "halved": self.halved}
+        return found | {int(key.removeprefix("f")): function for key, function in others.items()}
+
+    def told(self, x: Any, *, device: int) -> None:
+        assert x.dtype == np.float32
+        assert x.tolist() == given(device).tolist()
+        self.seen.append((0, device))
+
+    def sine(self, x: Any, *, device: int) -> tuple[Any]:
+        self.seen.append((1, device))
+        return (np.sin(x),)
+
+    def both(self, token: None, v: Any, *, device: int) -> tuple[Any, ...]:
+        assert token is None
+        self.seen.append((2, device))
+        return None, v.sum(dtype=np.float32), np.array([device, 7], np.int32)
+
+    def halved(self, r: Any) -> Any:
+        return r / np.float32(2)
+
+
+def given(device: int) -> Any:
+    return np.arange(6, dtype=np.float32).reshape(2, 3) + device
+
+
+ARGS = [[None, given(device)] for device in range(2)]
+
+
+def check_results(outs: Any) -> None:
+    half = sum(np.sin(given(d)).sum(dtype=np.float32) for d in range(2)) / np.float32(2)
+    for device, row in enumerate(outs):
+        np.testing.assert_array_equal(np.asarray(row[1]), np.sin(given(device)))
+        assert np.asarray(row[2]) == half
+        assert np.asarray(row[3]).tolist() == [device, 7]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with dx.Cluster(partitions=2) as opened:
+        yield opened
+
+
+@pytest.mark.cluster
+def test_functions_get_arrays_and_their_results_go_on(cluster: Cluster) -> None:
+    calls = Calls()
+    step = cluster.compile(dx.parse(CALLS), host_calls=calls.functions())
+    for _ in range(5):
+        check_results(step(ARGS))
+    for device in range(2):
+        assert [number for number, of in calls.seen if of == device] == [0, 1, 2] * 5
+    calls.seen.clear()
+    step(ARGS, repeat=3)
+    assert [number for number, of in calls.seen if of == 1] == [0, 1, 2] * 3
+
+
+@pytest.mark.cluster
+def test_calls_in_loops_and_branches_keep_their_order() -> None:
+    seen: list[float] = []
+
+    def told(x: Any) -> None:
+        seen.append(float(x[0]))
+
+    def doubled(x: Any) -> Any:
+        seen.append(-float(x[-1]))
+        return x + np.float32(1)
+
+    with dx.Cluster() as cluster:
+        step = cluster.compile(dx.parse(LOOP), host_calls={0: told, 1: doubled})
+        result = np.asarray(step([[np.zeros(1000, np.float32)]])[0][0])
+    assert result.tolist() == [30.0] * 1000
+    assert seen == [float(i) if i % 2 == 0 else -float(i) for i in range(30)]
+
+
+@pytest.mark.cluster
+def test_an_exception_ends_the_call_and_names_its_line(cluster: Cluster) -> None:
+    calls = Calls()
+
+    def fails(x: Any) -> Any:
+        raise KeyError("nothing there")
+
+    def fails_late(x: Any) -> None:
+        time.sleep(0.1)
+        raise KeyError("too late")
+
+    for number, function, instruction, text in ((1, fails, "y", "nothing there"), (0, fails_late, "told", "too late")):
+        step = cluster.compile(dx.parse(CALLS), host_calls=calls.functions() | {number: function})
+        with pytest.raises(dx.ExecutionError) as caught:
+            step(ARGS)
+        line = function.__code__.co_firstlineno
+        error = str(caught.value)
+        assert f"{instruction} on device" in error
+        assert f"host call {number} raised KeyError: '{text}' ({__file__}:" in error
+        assert int(error.split(f"({__file__}:")[1].split(")")[0]) in (line + 1, line + 2)
+        assert caught.value.location is not None
+        assert "Traceback" in "".join(caught.value.__notes__)
+        check_results(cluster.compile(dx.parse(CALLS), host_calls=calls.functions())(ARGS))
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda x: x[:1], r"host call 1 returned float32\[1,3\] as value 0 where f32\[2,3\] is due"),
+        (lambda x: x.astype(np.float64), r"returned float64\[2,3\] as value 0"),
+        (lambda x: (x, x), "returned 2 values where 1 are due"),
+        (lambda x: None, "returned 0 values where 1 are due"),
+    ],
+)
+def test_other_results_are_refused(cluster: Cluster, function: Callable[..., Any], message: str) -> None:
+    step = cluster.compile(dx.parse(CALLS), host_calls=Calls().functions(f1=function))
+    with pytest.raises(dx.ExecutionError, match=message):
+        step(ARGS)
+
+
+@pytest.mark.cluster
+def test_a_function_cannot_run_programs(cluster: Cluster) -> None:
+    inner = cluster.compile(dx.parse(CALLS), host_calls=Calls().functions())
+    step = cluster.compile(dx.parse(CALLS), host_calls=Calls().functions(f1=lambda x: inner(ARGS)))
+    with pytest.raises(dx.ExecutionError, match="it cannot run a program on a cluster itself"):
+        step(ARGS)
+
+
+@pytest.mark.cluster
+def test_a_function_that_does_not_return_meets_the_time_limit(cluster: Cluster) -> None:
+    go_on = threading.Event()
+    with_result = cluster.compile(dx.parse(CALLS), host_calls=Calls().functions(f1=lambda x: go_on.wait(20) and x))
+    with pytest.raises(dx.TimeLimitError) as caught:
+        with_result(ARGS, time_limit=0.3)
+    diagnosis = caught.value.diagnosis
+    assert diagnosis is not None
+    state = diagnosis.devices[0]
+    assert (state.instruction, state.opcode) == ("y", "custom-call")
+    assert state.host == "the function of the driver that it has called"
+    fine = cluster.compile(dx.parse(CALLS), host_calls=Calls().functions())
+    with pytest.raises(dx.TimeLimitError, match="a function that device 0 has called still ran"):
+        fine(ARGS, time_limit=0.3)
+    go_on.set()
+    check_results(fine(ARGS))
+    slow = cluster.compile(dx.parse(CALLS), host_calls=Calls().functions(f0=lambda x: time.sleep(0.2)))
+    begin = time.monotonic()
+    check_results(slow(ARGS))
+    assert time.monotonic() - begin >= 0.2  # no result waits for it, but the call does
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize(
+    ("host_calls", "message"),
+    [
+        (None, "told calls function 0 of the process that lowered the program .* but no host_calls were given"),
+        ({0: print}, r"y calls function 1 .* but host_calls has 0: .*host_calls=\{1: function\}"),
+        ({0: 3}, r"host_calls\[0\]: int is not callable"),
+        ({0.5: print}, "expected a number or the name of a target, found 0.5"),
+        ([print], "expected functions by number or target name, found list"),
+    ],
+)
+def test_missing_functions_are_named(cluster: Cluster, host_calls: Any, message: str) -> None:
+    with pytest.raises(dx.ArgumentError, match=message):
+        cluster.compile(dx.parse(CALLS), host_calls=host_calls)
+
+
+def test_other_executors_say_who_can_call() -> None:
+    for target, text in (
+        ("xla_ffi_partitioned_python_cpu_callback", "Cluster.compile"),
+        ("xla_python_cpu_callback", "an older JAX names its function by an address"),
+        ("xla_ffi_python_gpu_callback", "lower it for the platform cpu"),
+    ):
+        module = dx.parse(CALLS.replace("xla_ffi_python_cpu_callback", target))
+        with pytest.raises(dx.UnsupportedOpError, match=text):
+            refuse(module, visible_obstacles(module))
