@@ -83,6 +83,8 @@ class Heap:
         self._promised = self._checked = 0
         self._in_use: dict[int, int] = {}  # by offset of a block its bytes on the host, touched or not
         self._in_use_bytes = 0  # their sum
+        self._of_runtime: dict[int, int] = {}  # by offset the bytes of blocks that hold no values of the user
+        self.size = size
         self._begin = begin
         self._lock = threading.Lock()
         self._freed: deque[tuple[int, int]] = deque()
@@ -99,11 +101,25 @@ class Heap:
             self._settle()
             return self._used
 
-    def allocate(self, size: int, devices: Sequence[int] = ()) -> Block:
+    @property
+    def value_bytes(self) -> int:
+        """Bytes in use, of each device's memory, for arguments, results and views of them."""
+        with self._lock:
+            self._settle()
+            return self._used - sum(self._of_runtime.values())
+
+    @property
+    def value_offsets(self) -> frozenset[int]:
+        """Where the blocks of `value_bytes` begin, if the heap has a headroom."""
+        with self._lock:
+            self._settle()
+            return frozenset(self._in_use.keys() - self._of_runtime.keys())
+
+    def allocate(self, size: int, devices: Sequence[int] = (), *, of_runtime: bool = False) -> Block:
         """A block of at least `size` bytes; page-aligned from one page on. OutOfMemoryError when it is full, or
         when the host has no memory for it.
 
-        devices: that will touch it; by default one.
+        devices: that will touch it; by default one.  of_runtime: not for a value of the user's.
         """
         alignment = PAGE if size >= PAGE else ALIGNMENT
         size = max(alignment, (size + alignment - 1) // alignment * alignment)
@@ -119,6 +135,8 @@ class Heap:
                     self._idle -= max(0, min(offset + size, self._high) - offset)
                     self._idle = max(0, self._idle)
                     self._high = max(self._high, offset + size)
+                    if of_runtime:
+                        self._of_runtime[offset] = size
                     return Block(self, offset, size)
         raise OutOfMemoryError(f"device memory is full: {size} bytes wanted, {self._used} of each device's are in use")
 
@@ -172,6 +190,7 @@ class Heap:
             self._used -= size
             self._idle += size
             self._in_use_bytes -= self._in_use.pop(offset, 0)
+            self._of_runtime.pop(offset, None)
             i = bisect.bisect_left(self._starts, offset)
             self._starts.insert(i, offset)
             self._ends.insert(i, offset + size)

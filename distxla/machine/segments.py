@@ -15,6 +15,7 @@ import fcntl
 import mmap
 import os
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,9 +68,9 @@ class _Mapping:
             raise ClusterError(f"cannot map {size} bytes of shared memory: {os.strerror(ctypes.get_errno())}")
         return int(found)
 
-    def __del__(self) -> None:
+    def __del__(self, unmap: Any = _libc.munmap) -> None:  # at the end of the process the module's names are gone
         if hasattr(self, "_address"):
-            _libc.munmap(self._address, self._size)
+            unmap(self._address, self._size)
 
 
 class Segment:

@@ -7,38 +7,38 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from distxla.collectives.protocols import event as event_words
 from distxla.compiler.artifact import CompiledProgram
 from distxla.compiler.cache import compile_cached
-from distxla.compiler.passes.manual_partitions import PerDevice
-from distxla.compiler.passes.partitioning import device_program
+from distxla.compiler.passes.host_calls import with_host_calls
 from distxla.compiler.passes.reduction_order import with_reduction_order
 from distxla.compiler.passes.rounds_in_order import with_rounds_in_order
 from distxla.compiler.server import CompileServer
 from distxla.compiler.verify.verifier import verify_module
 from distxla.compiler.verify.visible_obstacles import refuse, visible_obstacles
-from distxla.compiler.verify.world import verify_order, verify_together
 from distxla.errors import ArgumentError, ClusterError, DistxlaError
-from distxla.ir.element_type import element_type_of
 from distxla.ir.module import Module
-from distxla.ir.shape import Shape
+from distxla.jax.global_modules import device_program
 from distxla.machine.heap import Heap
 from distxla.ops.custom_calls.user import user_targets
+from distxla.runtime.call_queue import CallQueue
 from distxla.runtime.cluster_hosts import Hosts
 from distxla.runtime.device_array import DeviceArray
-from distxla.runtime.executable import Executable, Row, as_argument, expand, rows_of
+from distxla.runtime.device_assignment import DeviceAssignment, assignment_of
+from distxla.runtime.executable import Executable, Row, expand, put_array, rows_of
 from distxla.runtime.fault_injection import Injection, injection_of
 from distxla.runtime.handle import Handle
+from distxla.runtime.host_calls import HostCalls, bound, checked_host_calls, require_outside
 from distxla.runtime.hosts.budget import checked_memory
 from distxla.runtime.hosts.nodes import checked_counts, checked_size
 from distxla.runtime.interrupts import deferred_interrupt
 from distxla.runtime.memory_need import Need
 from distxla.runtime.program_loading import ProgramLoader
-from distxla.scheduler.communication_order import order_communication
+from distxla.runtime.together import together
 from distxla.targets.registry import target_of_backend
 from distxla.time_limit import phase
 from distxla.time_limit import time_limit as within
@@ -56,8 +56,9 @@ _open: weakref.WeakSet[Cluster] = weakref.WeakSet()
 
 @atexit.register
 def _close_all() -> None:
-    for cluster in list(_open):
-        cluster.close()
+    with ExitStack() as stack:  # each is closed whatever the others raise
+        for cluster in list(_open):
+            stack.callback(cluster.close)
 
 
 class Cluster(Handle):
@@ -81,7 +82,7 @@ class Cluster(Handle):
     "kill:device=3,at=all-reduce.7" (docs/guide/fault_injection.md).  Threads may share a cluster; calls run in turn.
     """
 
-    _INTERNAL = frozenset({"adopt", "call", "heap", "memory", "resident_bytes"})
+    _INTERNAL = frozenset({"adopt", "call", "heap", "issue", "memory", "queue", "resident_bytes"})
 
     def __init__(
         self,
@@ -113,6 +114,8 @@ class Cluster(Handle):
         self._closed = False
         self._owner = os.getpid()
         self._lock = threading.RLock()
+        self._queue = CallQueue(require_outside)
+        self._host_calls = HostCalls()
         self._injection = injection_of(inject, replicas * partitions)
         between = self._injection.between_hosts if self._injection is not None else lambda hosts: ()
         memory = checked_memory(device_memory)
@@ -149,7 +152,10 @@ class Cluster(Handle):
             raise
         return self
 
-    def __exit__(self, *exception: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        if kind is not None:
+            self._queue.interrupt()
+            self._queue.take_unseen()
         self.close()
 
     @property
@@ -194,15 +200,25 @@ class Cluster(Handle):
         if self._failure is not None:
             raise ClusterError(f"the cluster could not be started: {self._failure}") from self._failure
 
-    @deferred_interrupt()
     def close(self) -> None:
         """Take down everything that this cluster started; blocks until it is gone. Twice is fine.
 
-        KeyboardInterrupt comes when all is gone; a second Ctrl-C interrupts, and `close` may be called again.
+        Calls under way end first, and a failure of theirs that no caller has got is raised in the end. Ctrl-C ends them
+        at once. KeyboardInterrupt comes when all is gone; a second Ctrl-C interrupts, and `close` may be called again.
         """
         if self._owner != os.getpid():  # a forked child has its parent's handle, not its cluster
             return
+        try:
+            self._queue.drain()
+        finally:
+            self._take_down()
+        if (error := self._queue.take_unseen()) is not None:
+            raise error
+
+    @deferred_interrupt()
+    def _take_down(self) -> None:
         self._closing.set()  # before the lock: a thread that has it and waits for actors' answers gives up
+        self._queue.close("the cluster is closed")
         with self._lock:
             if self._closed:
                 return
@@ -224,6 +240,7 @@ class Cluster(Handle):
             self._hosts.start()
             self.heap = Heap(self._hosts.budget.device_bytes, self._hosts.pages, headroom=self._hosts.headroom())
             self._loader = ProgramLoader(self._hosts, self.heap, self.replicas, self.partitions, self._unload)
+            self._loader.dispatcher.stop_reason = lambda: self._queue.stop_reason() or self._host_calls.failure
             if self._injection is not None:
                 self._injection.connect_feeds(self._loader.streams)
             self.start_s = time.perf_counter() - begin
@@ -237,13 +254,20 @@ class Cluster(Handle):
         module: Module,
         devices: Iterable[int] | None = None,
         *,
+        device_assignment: Sequence[Sequence[int]] | None = None,
+        host_calls: Mapping[Any, Callable[..., Any]] | None = None,
         reduction_order: str | None = None,
         trace: bool = False,
         time_limit: float | None = None,
     ) -> Executable:
         """Compile the module for this cluster; it is loaded on its devices when they are up.
 
-        devices: flattened ids that will run it, all by default.  reduction_order: "rank", "tree" or "ring", in which
+        devices: flattened ids that will run it, all by default: a part of a run of the cluster's counts.
+        device_assignment: for a program of its own counts, which may be fewer, a table [replicas][partitions] of the
+        cluster's devices, in any order; ids in the program are then its own (docs/guide/device_assignment.md).
+        host_calls: functions that run here when a device calls them, by number for JAX's callbacks, else by the name of
+        a custom-call's target (docs/guide/host_calls.md).
+        reduction_order: "rank", "tree" or "ring", in which
         all-reduce and reduce-scatter combine their members' values; where it is not given, what the text says, rank by
         default.  trace: a `trace` shows each step that the program computes; its results are the same, but it takes
         longer.  time_limit: seconds for checking and compiling.  Blocks while compiling. Raises ArgumentError where the
@@ -255,55 +279,45 @@ class Cluster(Handle):
             raise ClusterError(_NOT_STARTED)
         if not isinstance(module, Module):
             raise ArgumentError(f"compile takes a Module, as load and parse give it, found {type(module).__name__}")
-        whole = device_program(module, self._stated_partitions)
+        assigned = assignment_of(device_assignment, devices, self.replicas, self.partitions)
+        partitions = assigned.partitions if assigned.is_own else self._stated_partitions
+        with within(time_limit), phase("partitioning"):
+            whole = device_program(module, partitions, assigned.replicas, available=assigned.partitions)
         module = module if whole is None else whole.module
-        for name, wanted, found in (
-            ("replica_count", self.replicas, module.replica_count),
-            ("num_partitions", self.partitions, module.num_partitions),
-        ):
-            if found is not None and found != wanted:
-                text = f"module {module.name} has {name}={found}, the cluster {wanted}"
-                raise ArgumentError(text, module.locate_header(name))
-        chosen = tuple(range(self.devices)) if devices is None else tuple(devices)
-        if not chosen or any(not 0 <= d < self.devices for d in chosen):
-            raise ArgumentError(f"devices {list(chosen)}: the cluster has devices 0 to {self.devices - 1}")
-        with within(time_limit):
-            return self._compile(module, chosen, whole, reduction_order, trace)
-
-    def _compile(
-        self,
-        module: Module,
-        chosen: tuple[int, ...],
-        whole: PerDevice | None,
-        reduction_order: str | None,
-        trace: bool,
-    ) -> Executable:
+        assigned.require_counts(module)
+        functions = checked_host_calls(host_calls)
+        module, sites = with_host_calls(module, functions)
         begin = time.perf_counter()
-        with phase("checking"):
-            module = with_reduction_order(module, reduction_order)
-            verify_module(module, self.replicas, self.partitions)
-            refuse(module, visible_obstacles(module))
-        self._hosts.budget.require(Need(module), chosen)
-        targets = user_targets(module)
-        with phase("compiling"):
-            program, cached = self._compiled(module, chosen, trace)
-        self._hosts.budget.require(Need.of(module, program), chosen)
+        with within(time_limit):
+            with phase("checking"):
+                module = with_reduction_order(module, reduction_order)
+                verify_module(module, assigned.replicas, assigned.partitions)
+                refuse(module, visible_obstacles(module))
+            self._hosts.budget.require(Need(module), assigned.devices)
+            targets = user_targets(module)
+            with phase("compiling"):
+                program, cached = self._compiled(module, assigned, trace)
+            self._hosts.budget.require(Need.of(module, program), assigned.devices)
         took = time.perf_counter() - begin
-        return Executable(
-            self, program, chosen, took, cached, module=module, targets=targets, whole=whole, traced=trace
+        found = Executable(
+            self, program, assigned.devices, took, cached, module=module, targets=targets, whole=whole, traced=trace
         )
+        found.host_calls = bound(sites, functions)
+        return found
 
-    def _compiled(self, module: Module, devices: tuple[int, ...], traced: bool) -> tuple[CompiledProgram, bool]:
+    def _compiled(self, module: Module, assigned: DeviceAssignment, traced: bool) -> tuple[CompiledProgram, bool]:
         """The program, and whether the cache on disk had it."""
         assert self._server is not None
         # programs of other devices, which may be in its groups, are compiled without it
-        compiled = module if len(devices) == self.devices else with_rounds_in_order(module)
-        points = () if self._injection is None else self._injection.points(module, devices)
-        counts = self.replicas, self.partitions
-        found = compile_cached(self._server, compiled, *counts, traced=traced, points=points, target=self._target)
+        compiled = module if assigned.is_whole else with_rounds_in_order(module)
+        points = () if self._injection is None else self._injection.points(module, assigned.devices)
+        counts = assigned.replicas, assigned.partitions
+        found, cached = compile_cached(
+            self._server, compiled, *counts, traced=traced, points=points, target=self._target
+        )
         if self._injection is not None:
-            self._injection.require_points(found[0], devices, points)
-        return found
+            self._injection.require_points(found, assigned.devices, points)
+        return assigned.bind(found, self.devices), cached
 
     def adopt(self, program: CompiledProgram, devices: Iterable[int] | None = None) -> Executable:
         """An executable of a program that was compiled elsewhere, for this cluster's counts."""
@@ -339,20 +353,10 @@ class Cluster(Handle):
 
     def put(self, value: Any, device: int) -> DeviceArray:
         """Copy a NumPy array, or anything that np.asarray takes, to a device."""
-        import numpy as np
-
         self.wait_started()
         if not 0 <= device < self.devices:
             raise ArgumentError(f"device {device}: the cluster has devices 0 to {self.devices - 1}")
-        array = np.asarray(value)
-        try:
-            shape = Shape(element_type_of(array.dtype), array.shape)
-        except (KeyError, TypeError):
-            raise ArgumentError(f"no element type holds values of {array.dtype}") from None
-        block = self.heap.allocate(array.nbytes, (device,))
-        memory = self.memory(device)
-        memory.write(block.offset, as_argument(array, shape, 0, device))
-        return DeviceArray(memory, block, block.offset, device, shape)
+        return put_array(self, value, device)
 
     def infeed(self, device: int) -> Infeed:
         """The input of the device's infeeds, for the cluster's life. Blocks until the replicas serve."""
@@ -376,6 +380,11 @@ class Cluster(Handle):
             raise ClusterError("the cluster is closed")
         return loader.streams
 
+    @property
+    def queue(self) -> CallQueue:
+        """The calls under way."""
+        return self._queue
+
     def memory(self, device: int) -> DeviceMemory:
         """The device's memory as the driver reaches it."""
         return self._hosts.memory(device)
@@ -390,31 +399,53 @@ class Cluster(Handle):
         """Run executables at once, each with its rows of arguments by device; `Executable.__call__` calls this."""
         if repeat < 1:
             raise ArgumentError(f"repeat: expected at least 1, found {repeat}")
+        require_outside()
+        self._queue.drain()
+        outs: list[list[Row]] = []
+
+        def place(executables: list[Executable]) -> list[Any]:
+            kept = [executable.place_arguments(rows) for executable, (_, rows) in zip(executables, calls)]
+            outs.extend(executable.place_results() for executable in executables)
+            return [executables, kept, outs]
+
+        self.issue([executable for executable, _ in calls], place, time_limit=time_limit, repeat=repeat)
+        return outs
+
+    def issue(
+        self,
+        given: list[Executable],
+        place: Callable[[list[Executable]], list[Any]],
+        *,
+        time_limit: float | None = None,
+        repeat: int = 1,
+    ) -> None:
+        """Run executables at once. place: writes their call areas, once they are loaded, and returns what must live
+        until the call is over."""
         with self._lock:
             if self._loader is None:
                 self.wait_started()
             loader = self._loader
             if loader is None or self._closing.is_set():
                 raise ClusterError("the cluster is closed")
-            given = [executable for executable, _ in calls]
-            calls = list(zip(self._together(given), [rows for _, rows in calls], strict=True))
+            executables = together(given, self.replicas, self.partitions, self._again)
             loader.dispatcher.settle(time_limit)
             if self._injection is not None:
-                loader.inject(self._injection, [executable for executable, _ in calls])
-            for executable, _ in calls:
+                loader.inject(self._injection, executables)
+            for executable in executables:
                 if executable.number is None:
                     with phase("loading programs"):
                         loader.load(executable)
-            loader.channels.connect([(e.number or 0, e.program, e.devices) for e, _ in calls])
+            loader.channels.connect([(e.number or 0, e.program, e.devices) for e in executables])
             loader.communicators.await_others()
-            kept = [executable.place_arguments(rows) for executable, rows in calls]
-            outs = [executable.place_results() for executable, _ in calls]
-            numbers = {d: executable.number or 0 for executable, _ in calls for d in executable.devices}
+            kept = place(executables)
+            numbers = {d: executable.number or 0 for executable in executables for d in executable.devices}
+            called = {d: executable.host_calls for executable in executables for d in executable.devices}
             try:
-                with nullcontext() if self._trace is None else self._trace.call():
+                tracing = nullcontext() if self._trace is None else self._trace.call()
+                with self._host_calls.during(loader.streams, called, time_limit), tracing:
                     seconds = loader.dispatcher.call(numbers, repeat, time_limit)
             except BaseException as error:
-                loader.dispatcher.keep(calls, kept, outs)
+                loader.dispatcher.keep(*kept)
                 if self._injection is not None:
                     self._injection.call_over(loader.dispatcher.aftermath(), error)
                 raise
@@ -423,8 +454,6 @@ class Cluster(Handle):
                 executable.device_s = loader.dispatcher.device_seconds(executable.devices)
             if self._injection is not None:
                 self._injection.call_over(loader.dispatcher.aftermath())
-            del kept
-        return outs
 
     def _unload(self, number: int) -> None:
         """In the unloader's thread: a program's last executable has gone."""
@@ -443,6 +472,7 @@ class Cluster(Handle):
         from distxla.runtime.trace import Trace, ring_events
 
         self.wait_started()
+        self._queue.drain()
         with self._lock:
             loader = self._loader
             if loader is None or self._closing.is_set():
@@ -454,45 +484,14 @@ class Cluster(Handle):
                 size = ring_events(self.devices) * event_words.EVENT_BYTES
                 self._rings = self._hosts.local.control.carve(size * self.devices)
             dispatcher = loader.dispatcher
-            self._trace = Trace(self._hosts, self._rings, dispatcher.programs, dispatcher.modules)
+            self._trace = Trace(self._hosts, self._rings, dispatcher.programs, dispatcher.modules, self._queue.drain)
             return self._trace
-
-    def _together(self, executables: list[Executable]) -> list[Executable]:
-        """The executables to run for these at once: themselves, unless they must communicate in another order so that
-        no device waits for ever (communication_order.py); then those that change are compiled again, once.
-
-        Raises the errors of `verify_together` for programs that can't communicate.
-        """
-        key = tuple(executable.serial for executable in executables)
-        first, *others = executables
-        found = first.together.get(key)
-        if found is None:
-            found = self._settled(executables)
-            first.keep_together(key, others, found)
-        return [other or executable for executable, other in zip(executables, found, strict=True)]
-
-    def _settled(self, executables: list[Executable]) -> list[Executable | None]:
-        known = [(e.devices, e.module) for e in executables if e.module is not None]
-        if len(known) < len(executables):  # of programs that were compiled elsewhere the text isn't known
-            return [None] * len(executables)
-        with phase("ordering what devices do together"):
-            verify_together(known, self.replicas, self.partitions, in_order=False)
-            order = order_communication(known, self.replicas, self.partitions)
-            ordered = list(zip([devices for devices, _ in known], order.modules, strict=True))
-            verify_order(ordered, self.replicas, self.partitions)
-        return [
-            None if module is executable.module else self._again(executable, module)
-            for executable, (_, module) in zip(executables, ordered, strict=True)
-        ]
 
     def _again(self, old: Executable, module: Module) -> Executable:
         """The executable of a module that is the same in another order."""
         begin = time.perf_counter()
-        program, cached = self._compiled(module, old.devices, old.traced)
-        took, targets, whole, traced = time.perf_counter() - begin, old.targets, old.whole, old.traced
-        return Executable(
-            self, program, old.devices, took, cached, module=module, targets=targets, whole=whole, traced=traced
-        )
+        program, cached = self._compiled(module, DeviceAssignment.of(old.program, old.devices), old.traced)
+        return old.again(program, module, time.perf_counter() - begin, cached)
 
     def resident_bytes(self) -> list[int]:
         """Resident memory of each replica without its arenas."""

@@ -171,7 +171,7 @@ class Hosts:
             self.budget.settle_here(self.device_count, self._free_here)
         local = self._make_local(socket.gethostname())
         support = support_program()
-        attachment = local.attachment(*self._counts)
+        attachment = local.attachment()
         with SharedValue(self.session, without_image(support)) as light, self.shared_image(support) as images:
             pending = [replica.attach.remote(attachment, light.reference, images[0]) for replica in self.replicas]
             self.identities = self.ask(pending, ATTACH_LIMIT_S)
@@ -204,7 +204,7 @@ class Hosts:
                             *self._counts,
                             self.budget.segment_bytes,
                             secret,
-                            local.attachment(*self._counts) if index == 0 else None,
+                            local.attachment() if index == 0 else None,
                             faults,
                         ),
                         whole.reference,
@@ -217,7 +217,7 @@ class Hosts:
             pending = []
             with self.shared_image(support, whole) as images:
                 for devices, one, image in zip(self.devices, made, images):
-                    attachment = one.attachment or local.attachment(*self._counts)
+                    attachment = one.attachment or local.attachment()
                     replicas = [self.replicas[device] for device in devices]
                     pending += [replica.attach.remote(attachment, light.reference, image) for replica in replicas]
                 self.identities = self.ask(pending, ATTACH_LIMIT_S)

@@ -17,6 +17,7 @@ from distxla.ir.public_names import PublicNames
 from distxla.ir.shape import Shape
 from distxla.machine.heap import Block
 from distxla.machine.segments import Segment
+from distxla.runtime.call_queue import PendingCall
 from distxla.runtime.dlpack import CPU_DEVICE, Capsule, exported
 from distxla.runtime.host import DeviceMemory
 
@@ -56,9 +57,9 @@ class DeviceArray(PublicNames, NDArrayOperatorsMixin):  # type: ignore[metaclass
     Pickle stores the values: unpickling gives a NumPy array.  A token has no elements: TypeError.
     """
 
-    __slots__ = ("_block", "_memory", "_sizes", "device", "hlo_shape", "offset")
+    __slots__ = ("_block", "_memory", "_pending", "_sizes", "device", "hlo_shape", "offset")
     __hash__: ClassVar[None]  # type: ignore[assignment]
-    _INTERNAL = frozenset({"is_in", "offset"})
+    _INTERNAL = frozenset({"is_in", "offset", "settle"})
 
     def __init__(
         self,
@@ -68,9 +69,12 @@ class DeviceArray(PublicNames, NDArrayOperatorsMixin):  # type: ignore[metaclass
         device: int,
         hlo_shape: Shape,
         sizes: tuple[tuple[int, int], ...] = (),
+        pending: PendingCall | None = None,
     ) -> None:
-        """sizes: (dimension, offset of its s32 size in the device's memory) of dynamic dimensions."""
+        """sizes: (dimension, offset of its s32 size in the device's memory) of dynamic dimensions.  pending: the call
+        under way that makes it."""
         self._sizes = sizes
+        self._pending = pending
         self._memory = memory
         self._block = block
         self.offset = offset
@@ -113,6 +117,12 @@ class DeviceArray(PublicNames, NDArrayOperatorsMixin):  # type: ignore[metaclass
     def nbytes(self) -> int:
         return self.size * self.dtype.itemsize
 
+    def settle(self) -> None:
+        """Block until the call is over that makes the array; raises its failure."""
+        if self._pending is not None:
+            self._pending.wait()
+            self._pending = None
+
     def is_in(self, memory: DeviceMemory) -> bool:
         """Whether the array is in this device memory (an array of another cluster is not)."""
         return self._memory is memory
@@ -123,6 +133,8 @@ class DeviceArray(PublicNames, NDArrayOperatorsMixin):  # type: ignore[metaclass
         """A view on the driver's host, else a copy.  writable: the flag alone, for a protocol that has no other."""
         if not self.hlo_shape.is_array:
             raise TypeError(f"{self.hlo_shape} has no elements")
+        if self._pending is not None:
+            self.settle()
         size = self.hlo_shape.byte_size
         if size == 0:
             found: NDArray[Any] = np.zeros(self.hlo_shape.dims, self.dtype)

@@ -78,6 +78,7 @@ class Dispatcher:
         # interrupt came amid the end
         self._unsettled: tuple[list[int], list[tuple[RemoteHost, int]] | None] | None = None
         self._kept: list[object] = []
+        self.stop_reason: Callable[[], DistxlaError | None] = lambda: None  # why the call in flight should end now
         self.programs: dict[int, CompiledProgram] = {}
         self.modules: dict[int, Module] = {}  # those that are known; reports find source lines in them
 
@@ -210,7 +211,9 @@ class Dispatcher:
             require_progress()
 
     def _require_progress(self, end: float | None, time_limit: float | None, devices: list[int]) -> None:
-        """Raise where the time is over or devices can never go on."""
+        """Raise where the time is over, devices can never go on, or the call is to end."""
+        if (reason := self.stop_reason()) is not None:
+            raise reason
         stuck = self._deadlocks.look(devices, self.programs)
         if stuck is not None and not self._local.is_aborted:  # where a device has failed, that is the reason
             stuck = self._deadlocks.settled(stuck, devices, self.programs)

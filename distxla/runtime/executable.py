@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from distxla.machine.heap import Heap
     from distxla.ops.custom_calls.user import UserTarget
     from distxla.runtime.host import DeviceMemory
+    from distxla.runtime.host_calls import BoundHostCall
 
 Row = list[DeviceArray]
 
@@ -52,7 +53,8 @@ class Devices(Protocol):
 _SHOWN = 6  # leaves in a repr
 
 
-def _aligned(size: int) -> int:
+def aligned(size: int) -> int:
+    """Bytes of a buffer, and of what is left until the next one may begin."""
     return max(ALIGNMENT, (size + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT)
 
 
@@ -64,6 +66,7 @@ class Executable(Handle):
     driver's command to the last device's completion, and on each device.  module: the compiled one, None where only
     the program is known.  targets: the user's custom-calls in it, as they were registered then.
     whole: the global arrays of a global module, else None.  traced: whether its steps can be seen in traces.
+    host_calls: the functions of the driver that it calls, by number.
     serial: tells it from all others.  together: of calls in which it is the first of several, by all their serials,
     the executables that run in their places; None for those that stay.
     """
@@ -72,8 +75,10 @@ class Executable(Handle):
     _INTERNAL = frozenset(
         {
             "arena",
+            "again",
             "arity",
             "call_area",
+            "host_calls",
             "keep_together",
             "number",
             "place_arguments",
@@ -105,6 +110,7 @@ class Executable(Handle):
         self.targets = targets
         self.whole = whole
         self.traced = traced
+        self.host_calls: tuple[BoundHostCall, ...] = ()
         self.serial = next(self._serials)
         self.together: dict[tuple[int, ...], list[Executable | None]] = {}
         self._others: dict[tuple[int, ...], list[weakref.ref[Executable]]] = {}
@@ -130,7 +136,7 @@ class Executable(Handle):
             *(dimension_size for _ in program.result_sizes),
         )
         self._bytes = [leaf.byte_size for leaf in self.parameters]
-        places = np.cumsum([0, *(_aligned(leaf.byte_size) for leaf in self.results)])
+        places = np.cumsum([0, *(aligned(leaf.byte_size) for leaf in self.results)])
         self._result_places: list[int] = [int(place) for place in places[:-1]]
         self._result_bytes = int(places[-1])
         self._result_offsets = places[:-1].astype(np.uint64)
@@ -147,6 +153,22 @@ class Executable(Handle):
         """
         outs = self._cluster.call([(self, rows_of(args, self.devices))], time_limit=time_limit, repeat=repeat)
         return outs[0]
+
+    def again(self, program: CompiledProgram, module: Module, compile_s: float, cached: bool) -> Executable:
+        """The same, of a module whose instructions have another order."""
+        found = Executable(
+            self._cluster,
+            program,
+            self.devices,
+            compile_s,
+            cached,
+            module=module,
+            targets=self.targets,
+            whole=self.whole,
+            traced=self.traced,
+        )
+        found.host_calls = self.host_calls
+        return found
 
     def keep_together(self, key: tuple[int, ...], others: Iterable[Executable], found: list[Executable | None]) -> None:
         """Note the executables that run in the places of this one and others, until one of these is deleted."""
@@ -182,6 +204,8 @@ class Executable(Handle):
             memory = self._cluster.memory(device)
             line = []
             for k, (value, shape) in enumerate(zip(row, self.parameters, strict=True)):
+                if type(value) is DeviceArray:
+                    value.settle()
                 if type(value) is DeviceArray and value.is_in(memory) and _lies_otherwise(value, shape):
                     value = np.asarray(value)
                 if type(value) is DeviceArray:
@@ -221,7 +245,7 @@ class Executable(Handle):
         array = np.asarray(value) if not isinstance(value, bool | int | float | complex) else None
         if array is None or not placed.is_whole(array.shape):
             return value
-        return placed.shards.split(array, device % self.program.partitions)
+        return placed.shards.split(array, self.program.logical(device) % self.program.partitions)
 
     def join(self, outs: Sequence[Sequence[Any]], replica: int = 0) -> list[NDArray[Any]]:
         """The results of a global module as whole arrays, by leaf, as its shardings say.
@@ -232,9 +256,16 @@ class Executable(Handle):
         if self.whole is None:
             raise ArgumentError(f"{self.program.name} is no global module: its results are no parts of others")
         partitions = self.program.partitions
-        wanted = range(replica * partitions, (replica + 1) * partitions)
+        ids = range(replica * partitions, (replica + 1) * partitions)
+        assignment = self.program.assignment
+        if assignment is None:
+            wanted: Sequence[int] = ids
+        elif ids.stop > len(assignment) or replica < 0:
+            raise ArgumentError(f"replica {replica}: the program has replicas 0 to {self.program.replicas - 1}")
+        else:
+            wanted = [assignment[id_] for id_ in ids]
         if not set(wanted) <= set(self.devices):
-            raise ArgumentError(f"joining needs the results of the devices {wanted.start} to {wanted.stop - 1}")
+            raise ArgumentError(f"joining needs the results of the devices {ids.start} to {ids.stop - 1}")
         rows = [outs[self.devices.index(device)] for device in wanted]
         return [
             np.asarray(placed.shards.join([np.asarray(row[k]) for row in rows]))
@@ -325,6 +356,19 @@ def as_argument(value: Any, shape: Shape, k: int, device: int) -> NDArray[np.uin
         padded[tuple(slice(n) for n in array.shape)] = array
         array = padded
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+
+def put_array(cluster: Devices, value: Any, device: int) -> DeviceArray:
+    """Copy what np.asarray takes to a device; ArgumentError for types that no element type holds."""
+    array = np.asarray(value)
+    try:
+        shape = Shape(element_type_of(array.dtype), array.shape)
+    except (KeyError, TypeError):
+        raise ArgumentError(f"no element type holds values of {array.dtype}") from None
+    block = cluster.heap.allocate(array.nbytes, (device,))
+    memory = cluster.memory(device)
+    memory.write(block.offset, as_argument(array, shape, 0, device))
+    return DeviceArray(memory, block, block.offset, device, shape)
 
 
 def _dimension_sizes(value: Any) -> tuple[int, ...]:

@@ -7,6 +7,7 @@ import dataclasses
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -64,11 +65,16 @@ class ProgramLoader:
         self._next = 0  # the number to try first for the next program
         self._loaded: dict[int, _Loaded] = {}
         self._unloader = Unloader(unload)
-        self.streams = ClusterStreams(hosts.local.control.carve, heap.allocate, self._stream_memory, self._unusable)
+        allocate = partial(heap.allocate, of_runtime=True)
+        self.streams = ClusterStreams(hosts.local.control.carve, allocate, self._stream_memory, self._unusable)
         self.communicators = Communicators(hosts.local.control, self.streams, hosts.remotes)
         control = hosts.local.control
-        self.channels = ClusterChannels(self.communicators, control, heap.allocate, replicas, partitions, hosts.devices)
+        self.channels = ClusterChannels(self.communicators, control, allocate, replicas, partitions, hosts.devices)
         self.dispatcher = Dispatcher(hosts, self.communicators, self.streams, self._routine_failure)
+
+    def living(self) -> list[Executable]:
+        """The executables whose programs are loaded and that somebody still holds."""
+        return self._unloader.living()
 
     def inject(self, injection: Injection, executables: Sequence[Executable]) -> None:
         """Send the cluster's faults to its devices, once, before any program is loaded. Blocks until they have them.
@@ -89,7 +95,7 @@ class ProgramLoader:
         begin = time.perf_counter()
         program, block = executable.program, self._hosts.local.control
         replicas, partitions = self._counts
-        if program.replicas != replicas or program.partitions != partitions:
+        if program.assignment is None and (program.replicas != replicas or program.partitions != partitions):
             raise ArgumentError(
                 f"{program.name} was compiled for {program.replicas} x {program.partitions} devices, "
                 f"the cluster has {replicas} x {partitions}"
@@ -112,7 +118,7 @@ class ProgramLoader:
         count = len(executable.parameters) + len(executable.results)
         if self._arena is None or self._arena.size < program.arena_bytes:
             # programs never run at once on one device
-            self._arena = self._heap.allocate(program.arena_bytes, executable.devices)
+            self._arena = self._heap.allocate(program.arena_bytes, executable.devices, of_runtime=True)
         packed = pack(executable.targets) if executable.targets else None
         for_agents = dataclasses.replace(program, steps=()) if self._hosts.agent_actors else None
         self.streams.load(number, program, executable.devices)

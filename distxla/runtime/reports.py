@@ -13,7 +13,7 @@ from distxla.collectives.protocols.channel import DIRECTORY_KEY
 from distxla.collectives.signature import differences
 from distxla.compiler.abi import Status
 from distxla.compiler.artifact import CommunicatorSpec, CompiledProgram, Site
-from distxla.diagnosis.blocked import HOST, DeviceState, Doing, Event, Loop
+from distxla.diagnosis.blocked import HOST, HOST_CALL, DeviceState, Doing, Event, Loop
 from distxla.diagnosis.diagnose import deadlock_error, diagnose
 from distxla.diagnosis.diagnosis import Diagnosis
 from distxla.errors import DeadlockError, DistxlaError
@@ -49,7 +49,8 @@ class PostMortemSnapshot:
     ) -> Diagnosis:
         """devices: an earlier result of `devices`."""
         found = self.devices(stuck) if devices is None else devices
-        return diagnose(error, found, None if stuck is None else stuck.deadlock, self._modules_of())
+        deadlock = None if stuck is None else stuck.deadlock
+        return diagnose(error, found, deadlock, self._modules_of(), logical=self._logical())
 
     def devices(self, stuck: Stuck | None = None) -> dict[int, DeviceState]:
         """The devices of the call, and others that some wait for."""
@@ -59,6 +60,15 @@ class PostMortemSnapshot:
     def _modules_of(self) -> dict[int, Module]:
         numbers = {device: self.records.record(device, control_words.R_COMMAND_PROGRAM) for device in self.running}
         return {device: self.modules[number] for device, number in numbers.items() if number in self.modules}
+
+    def _logical(self) -> dict[int, int]:
+        """The ids that devices have in programs which number them in their own way."""
+        found = {}
+        for device in self.running:
+            program = self.programs.get(self.records.record(device, control_words.R_COMMAND_PROGRAM))
+            if program is not None and program.assignment is not None:
+                found[device] = program.logical(device)
+        return found
 
     def _device(self, device: int) -> DeviceState:
         number = self.records.record(device, control_words.R_COMMAND_PROGRAM)
@@ -118,15 +128,16 @@ class PostMortemSnapshot:
         round_ = self.records.record_long(device, control_words.R_ROUND)
         others: tuple[int, ...] = ()
         host = ""
+        spec = program.communicators[site.communicator] if site.communicator >= 0 else None
+        is_host_call = spec is not None and spec.stream is not None and spec.stream.is_host_call
         if doing is not Doing.WAITS:
             pass
         elif waits_for < self.records.devices:
             others = (waits_for,)
         elif waits_for == control_words.UNSIGNED + control_words.WAITS_FOR_HOST:
-            host = HOST
+            host = HOST_CALL if is_host_call else HOST
         else:
             others = self.missing(device, program, site.index, round_)
-        spec = program.communicators[site.communicator] if site.communicator >= 0 else None
         group = group_of(spec, device)
         module = self.modules.get(self.records.record(device, control_words.R_PROGRAM))
         instruction = instruction_of(site, module)
@@ -137,11 +148,11 @@ class PostMortemSnapshot:
             doing,
             program.name,
             site.instruction,
-            site.opcode,
+            "custom-call" if is_host_call else site.opcode,
             site.location,
             site.computation if holder is None else holder.name,  # calls may have been inlined
             number or None,
-            instruction.op.channel if instruction is not None else _channel(spec),
+            None if is_host_call else instruction.op.channel if instruction is not None else _channel(spec),
             group,
             others,
             host=host,

@@ -20,6 +20,7 @@ from typing import Any
 from distxla.errors import ClusterError
 from distxla.runtime.ray import client, machine, versions
 from distxla.runtime.ray.embedded import EmbeddedRay
+from distxla.runtime.ray.forks import watch_forks
 from distxla.runtime.ray.plain import PlainRay
 from distxla.runtime.ray.session import RayHere, Session
 
@@ -109,6 +110,7 @@ def acquire(workers: int, address: str | None, closing: threading.Event) -> tupl
             ray: Any = sys.modules.get("ray")
             if ray is not None and ray.is_initialized():
                 return RayHere(), False
+        watch_forks()
         if address is not None:
             if _running is not None or _ahead is not None:
                 raise ClusterError("this process already runs an embedded Ray and can join no other")

@@ -1,0 +1,261 @@
+"""Calls under way: a thread runs them in order, so that their callers need not wait for the results."""
+
+from __future__ import annotations
+
+import copy
+import os
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from distxla.errors import ClusterError, DistxlaError, InternalError
+
+MOST_CALLS = 32  # under way at once; a further one waits until half are over
+MOST_BYTES = 64 << 20  # of the results of calls under way, on each device; a further call waits likewise
+INTERRUPTED = "the call was interrupted"
+
+
+class PendingCall:
+    """A call that was submitted. Its results are there once it `is_over` and `error` is None.
+
+    name: of its program.  run: runs it and blocks until it has ended; called once, in the queue's thread.  needs: calls
+    whose results it takes.  result_bytes: of its results, on each device.  failed_first: the call whose failure this
+    one has: itself, or one that it needs; None where it has not failed, or was interrupted.
+    """
+
+    __slots__ = (
+        "_done",
+        "_needs",
+        "_queue",
+        "_run",
+        "_then",
+        "error",
+        "failed_first",
+        "is_over",
+        "is_stopped",
+        "name",
+        "result_bytes",
+    )
+
+    def __init__(
+        self, name: str, run: Callable[[], object], needs: Sequence[PendingCall] = (), result_bytes: int = 0
+    ) -> None:
+        self.name = name
+        self.result_bytes = result_bytes
+        self.is_over = False
+        self.is_stopped = False
+        self.error: BaseException | None = None
+        self.failed_first: PendingCall | None = None
+        self._run: Callable[[], object] | None = run
+        self._needs = needs
+        self._queue: CallQueue | None = None
+        self._then: list[Callable[[PendingCall], object]] = []
+        self._done = threading.Lock()
+        self._done.acquire()
+
+    def wait(self) -> None:
+        """Block until the call is over; raise its failure, each time as an exception of its own.
+
+        Ctrl-C ends the calls under way and raises KeyboardInterrupt.
+        """
+        if not self.is_over:
+            if self._queue is None:
+                raise InternalError(f"the call of {self.name} was never submitted")
+            self._queue.wait(self)
+        if self.error is not None:
+            if self._queue is not None and self.failed_first is not None:
+                self._queue.note_seen(self.failed_first)
+            raise _again(self.error)
+
+    def then(self, told: Callable[[PendingCall], object]) -> None:
+        """Call `told` once the call is over: in the queue's thread, or at once. It must not wait for other calls."""
+        self._then.append(told)
+        if self.is_over:
+            self._tell()
+
+    def _outcome(self) -> BaseException | None:
+        """Run it, unless a call that it needs has failed; the failure."""
+        for call in self._needs:
+            if call.error is not None:
+                self.failed_first = call.failed_first
+                error = _again(call.error)
+                error.add_note(f"{self.name} was not run: it takes a result of {call.name}, which failed")
+                return error
+        assert self._run is not None
+        try:
+            self._run()
+        except BaseException as error:
+            self.failed_first = None if self.is_stopped else self
+            return error
+        return None
+
+    def _end(self, error: BaseException | None) -> None:
+        self.error = error
+        self._run, self._needs = None, ()  # and the arguments that they hold
+        self.is_over = True
+        self._done.release()
+        self._tell()
+
+    def _tell(self) -> None:
+        while self._then:
+            try:
+                told = self._then.pop()
+            except IndexError:  # taken by the other thread
+                return
+            told(self)
+
+
+class CallQueue:
+    """Runs calls in the order of their submission, in a thread of its own that the first call starts.
+
+    Threads may submit; a call that is submitted while a call runs in the queue's own thread is refused.
+    """
+
+    def __init__(self, require_outside: Callable[[], None] = lambda: None) -> None:
+        """require_outside: raises ClusterError in further threads for which a call that runs waits."""
+        self._require_outside = require_outside
+        self._lock = threading.Lock()  # of the fields below
+        self._calls: deque[PendingCall] = deque()  # under way; the first one may be running
+        self._ended = ""  # why no call is taken any more
+        self._unseen: PendingCall | None = None
+        self._work: queue.SimpleQueue[bool] = queue.SimpleQueue()  # whether there is a call, or the end
+        self._thread: threading.Thread | None = None
+        self._owner = os.getpid()
+
+    def await_room(self, result_bytes: int) -> None:
+        """Block while too many calls are under way for another one with such results: to be called before memory is
+        allocated for these, which calls under way may give back. Raises as `submit`."""
+        self._require_other_thread()
+        while (older := self._in_the_way(result_bytes)) is not None:
+            self.wait(older)
+
+    def submit(self, call: PendingCall) -> None:
+        """Put the call behind all others. Blocks while too many are under way.
+
+        ClusterError where the queue was closed, and in the thread that runs the calls.
+        """
+        self._require_other_thread()
+        call._queue = self
+        while (older := self._in_the_way(call.result_bytes, call)) is not None:
+            self.wait(older)
+
+    def _in_the_way(self, result_bytes: int, call: PendingCall | None = None) -> PendingCall | None:
+        """The call to wait for before there is room for such results; where there is, `call` is under way then."""
+        with self._lock:
+            if self._ended:
+                raise ClusterError(self._ended)
+            calls = self._calls
+            used = sum(other.result_bytes for other in calls)
+            if len(calls) >= MOST_CALLS or (calls and used + result_bytes > MOST_BYTES):
+                return calls[len(calls) // 2]  # waking up for each one would cost more
+            if call is not None:
+                if self._thread is None:
+                    self._start()
+                # Ctrl-C may come between any two of these: a wake-up without a call is harmless, the reverse is not
+                self._work.put(True)
+                calls.append(call)
+        return None
+
+    def wait(self, call: PendingCall) -> None:
+        """Block until a call that was submitted is over, whether or not it failed. Ctrl-C as `PendingCall.wait`."""
+        if call.is_over:
+            return
+        self._require_other_thread()
+        try:
+            with call._done:
+                pass
+        except KeyboardInterrupt:
+            self.interrupt()
+            raise
+
+    def drain(self) -> None:
+        """Block until no call is under way; within a call of the queue return at once. Ctrl-C as `PendingCall.wait`."""
+        if self._calls and not self._is_own_thread():
+            with self._lock:
+                last = self._calls[-1] if self._calls else None
+            if last is not None:
+                self.wait(last)
+
+    def interrupt(self) -> None:
+        """End all calls under way, which then fail with ClusterError; blocks until the one that runs has ended."""
+        with self._lock:
+            calls = list(self._calls)
+            for call in calls:
+                call.is_stopped = True
+        if calls and not self._is_own_thread():
+            for call in calls:
+                with call._done:
+                    pass
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether calls are under way."""
+        return bool(self._calls)
+
+    def stop_reason(self) -> ClusterError | None:
+        """The error with which the call that this thread runs should end now; None while it may go on."""
+        if not self._is_own_thread() or not self._calls[0].is_stopped:
+            return None
+        return ClusterError(INTERRUPTED)
+
+    def note_seen(self, call: PendingCall) -> None:
+        """A caller gets the failure of this call."""
+        if self._unseen is call:
+            self._unseen = None
+
+    def take_unseen(self) -> BaseException | None:
+        """The first failure that no caller has got; then forgotten."""
+        call, self._unseen = self._unseen, None
+        return None if call is None else call.error
+
+    def close(self, why: str) -> None:
+        """Take no calls any more, end those under way, and wait for the thread. Twice is fine."""
+        with self._lock:
+            self._ended = self._ended or why
+        self.interrupt()
+        if self._thread is not None and not self._is_own_thread():
+            self._work.put(False)
+            self._thread.join()
+            self._thread = None
+
+    def _start(self) -> None:
+        self._thread = threading.Thread(target=self._serve, name="distxla-calls", daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        while self._work.get():
+            with self._lock:
+                call = self._calls[0] if self._calls else None
+            if call is None:
+                continue
+            error = ClusterError(INTERRUPTED) if call.is_stopped else call._outcome()
+            with self._lock:
+                self._calls.popleft()
+                if error is not None and self._unseen is None and call.failed_first is call:
+                    self._unseen = call
+            call._end(error)
+
+    def _is_own_thread(self) -> bool:
+        return self._thread is not None and threading.get_ident() == self._thread.ident
+
+    def _require_other_thread(self) -> None:
+        if self._owner != os.getpid():
+            raise ClusterError("the cluster belongs to the process that opened it: a forked one cannot wait for calls")
+        self._require_outside()
+        if self._is_own_thread():
+            raise ClusterError("a call cannot wait for another call of the cluster that runs it")
+
+
+def _again(error: BaseException) -> BaseException:
+    """The error once more: an exception that is raised in several places needs a traceback in each."""
+    if not isinstance(error, DistxlaError):
+        return error
+    found = copy.copy(error)
+    found.__cause__ = error.__cause__
+    if notes := getattr(error, "__notes__", None):
+        found.__notes__ = list(notes)
+    return found
+
+
+__all__ = ["CallQueue", "PendingCall"]

@@ -1,0 +1,216 @@
+"""Arguments and results of a call by leaf: one leaf on all devices is a column.
+
+A column lies at the same offset of every device's memory, so that a call of many devices takes as few steps in Python
+as one of a single device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distxla.errors import ArgumentError, OutOfMemoryError, UnsupportedOpError
+from distxla.ir.shape import Shape
+from distxla.machine.heap import Block, Heap
+from distxla.machine.pages import PAGE
+from distxla.runtime.call_queue import CallQueue, PendingCall
+from distxla.runtime.device_array import DeviceArray
+from distxla.runtime.executable import Executable, aligned, as_argument
+from distxla.runtime.host import DeviceMemory
+
+
+class ColumnDevices(Protocol):
+    """The parts of a cluster that calls by columns use."""
+
+    heap: Heap
+
+    def memory(self, device: int) -> DeviceMemory:
+        """A device's memory as the driver sees it."""
+
+    @property
+    def queue(self) -> CallQueue:
+        """The calls under way."""
+
+    def issue(self, executables: list[Executable], place: Callable[[list[Executable]], list[Any]]) -> object:
+        """Load the executables, let `place` write their call areas, and run them."""
+
+
+class Column:
+    """A leaf on all devices of a call, in their order: an argument, or a result that may be pending.
+
+    shape: on each device.  offset: in the devices' memories.  call: that makes it; None where it was put there.
+    """
+
+    __slots__ = ("_arrays", "_block", "_cluster", "call", "devices", "offset", "shape")
+
+    def __init__(
+        self,
+        cluster: ColumnDevices,
+        devices: tuple[int, ...],
+        shape: Shape,
+        block: Block,
+        offset: int,
+        call: PendingCall | None = None,
+    ) -> None:
+        self._cluster = cluster
+        self._block: Block | None = block
+        self._arrays: list[DeviceArray] | None = None
+        self.devices = devices
+        self.shape = shape
+        self.offset = offset
+        self.call = call
+
+    @property
+    def is_deleted(self) -> bool:
+        """Whether its memory was given up."""
+        return self._block is None
+
+    @property
+    def arrays(self) -> list[DeviceArray]:
+        """The leaf on each device, in their order; does not block. ArgumentError once it was given up."""
+        if self._arrays is None:
+            self._arrays = [self.array(k) for k in range(len(self.devices))]
+        return self._arrays
+
+    def array(self, k: int) -> DeviceArray:
+        """The leaf on the k-th device; does not block. ArgumentError once it was given up."""
+        block, device = self._held(), self.devices[k]
+        return DeviceArray(self._cluster.memory(device), block, self.offset, device, self.shape, pending=self.call)
+
+    def settle(self) -> None:
+        """Block until the call is over that makes it; raises its failure."""
+        if self.call is not None:
+            self.call.wait()
+            self.call = None
+
+    def delete(self) -> None:
+        """Give its memory up: it is free once calls under way and arrays in the caller's hands need it no more."""
+        self._block = self._arrays = None
+
+    def is_of(self, cluster: ColumnDevices, devices: tuple[int, ...]) -> bool:
+        """Whether it lies on these devices of this cluster."""
+        return self._cluster is cluster and self.devices == devices
+
+    def _held(self) -> Block:
+        if self._block is None:
+            raise ArgumentError("the array was deleted, or donated to a call")
+        return self._block
+
+
+def put_column(
+    cluster: ColumnDevices, devices: tuple[int, ...], shape: Shape, values: Sequence[Any], k: int = 0
+) -> Column:
+    """Copy an array to each device; `values` in the order of the devices, or one for all of them.
+
+    k: the number of the argument, for messages. ArgumentError for other types and sizes than those of `shape`.
+    """
+    block = cluster.heap.allocate(shape.byte_size, devices)
+    last, data = None, np.empty(0, np.uint8)
+    for device, value in zip(devices, values if len(values) > 1 else [values[0]] * len(devices), strict=True):
+        if value is not last or last is None:
+            data, last = as_argument(value, shape, k, device), value
+        cluster.memory(device).write(block.offset, data)
+    return Column(cluster, devices, shape, block, block.offset)
+
+
+class ColumnCalls:
+    """Calls of one executable by columns. Its results of a page and more have blocks of their own, so that the memory
+    of each is free by itself; the others share one.
+
+    UnsupportedOpError for programs whose dimension sizes are known at run time only.
+    """
+
+    def __init__(self, cluster: ColumnDevices, executable: Executable) -> None:
+        program = executable.program
+        if program.parameter_sizes or program.result_sizes:
+            raise UnsupportedOpError(f"{program.name} has dynamic dimensions: it cannot be called by columns")
+        self._cluster = cluster
+        self.executable = executable
+        large = [leaf.byte_size for leaf in executable.results if leaf.byte_size >= PAGE]
+        self._places: list[tuple[int, int]] = []  # of each result: the number of its block, and where in it
+        small = count = 0
+        for leaf in executable.results:
+            is_large = leaf.byte_size >= PAGE
+            self._places.append((count, 0) if is_large else (len(large), small))
+            count += is_large
+            small += 0 if is_large else aligned(leaf.byte_size)
+        self._sizes = [*large, small] if small else large  # of the blocks
+        self._bytes = sum(self._sizes)
+
+    def submit(self, columns: Sequence[Column], donated: Sequence[int] = ()) -> list[Column]:
+        """Call it behind all calls under way; the columns of the results, which are pending.
+
+        donated: numbers of arguments whose memory the caller gives up. Blocks while too many calls are under way.
+        ArgumentError, and nothing is called, for columns that do not fit.
+        """
+        executable, cluster = self.executable, self._cluster
+        self._require(columns)
+        held = [column._held() for column in columns]
+        cluster.queue.await_room(self._bytes)
+        needs = _calls_of(columns)
+        try:
+            blocks = self._result_blocks()
+        except OutOfMemoryError:  # what calls under way take and give up is free after them
+            cluster.queue.drain()
+            blocks = self._result_blocks()
+        places = [blocks[number].offset + place for number, place in self._places]
+        offsets = np.array([*(column.offset for column in columns), *places], np.uint64)
+
+        def run() -> None:
+            cluster.issue([executable], lambda found: _place(found[0], offsets, [*held, *blocks]))
+
+        call = PendingCall(executable.program.name, run, needs, self._bytes)
+        results = [
+            Column(cluster, executable.devices, shape, blocks[number], place, call)
+            for shape, place, (number, _) in zip(executable.results, places, self._places)
+        ]
+        cluster.queue.submit(call)
+        for k in donated:
+            columns[k].delete()
+        return results
+
+    def _result_blocks(self) -> list[Block]:
+        return [self._cluster.heap.allocate(size, self.executable.devices) for size in self._sizes]
+
+    def _require(self, columns: Sequence[Column]) -> None:
+        executable = self.executable
+        if len(columns) != executable.arity:
+            raise ArgumentError(
+                f"expected {executable.arity} arguments for {executable.program.name}, found {len(columns)}"
+            )
+        for k, (column, shape) in enumerate(zip(columns, executable.parameters)):
+            if column.shape is not shape and not _fits(column.shape, shape):
+                raise ArgumentError(f"argument {k}: expected {shape}, found {column.shape}")
+            if not column.is_of(self._cluster, executable.devices):
+                raise ArgumentError(f"argument {k}: it lies on other devices than those of {executable.program.name}")
+
+
+def _calls_of(columns: Sequence[Column]) -> list[PendingCall]:
+    """The calls that make them and have not ended, or failed."""
+    found: list[PendingCall] = []
+    for column in columns:
+        call = column.call
+        if call is None:
+            continue
+        if call.is_over and call.error is None:
+            column.call = None
+        elif call not in found:
+            found.append(call)
+    return found
+
+
+def _fits(found: Shape, expected: Shape) -> bool:
+    return found.element_type is expected.element_type and found.dims == expected.dims
+
+
+def _place(executable: Executable, offsets: NDArray[np.uint64], held: list[Any]) -> list[Any]:
+    """Write the call area; the memory that must live until the call is over."""
+    if offsets.size:
+        executable.call_area[:, :] = offsets
+    return held
+
+
+__all__ = ["Column", "ColumnCalls", "ColumnDevices", "put_column"]

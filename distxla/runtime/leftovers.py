@@ -1,0 +1,116 @@
+"""What a cluster holds for its user, and whether somebody else can go on with it: for distxla.testing."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from distxla.errors import DistxlaError, TimeLimitError
+from distxla.runtime import cluster as clusters
+from distxla.runtime.columns import Column
+from distxla.runtime.device_array import DeviceArray
+
+if TYPE_CHECKING:
+    from distxla.runtime.cluster import Cluster
+    from distxla.runtime.executable import Executable
+
+
+def open_clusters() -> list[Cluster]:
+    """The clusters of this process that were started and not closed."""
+    return list(clusters._open)
+
+
+def value_bytes(cluster: Cluster) -> int:
+    """Bytes of each device's memory that arguments, results and views of them hold."""
+    return cluster.heap.value_bytes
+
+
+def value_offsets(cluster: Cluster) -> frozenset[int]:
+    """Where in each device's memory those bytes are."""
+    return cluster.heap.value_offsets
+
+
+def living_executables(cluster: Cluster) -> list[Executable]:
+    """The executables of the cluster that were called and that somebody still holds."""
+    loader = cluster._loader
+    return [] if loader is None else loader.living()
+
+
+def living_arrays(cluster: Cluster, without: frozenset[int]) -> list[DeviceArray | Column]:
+    """The cluster's arrays that somebody still holds, but for those at some offsets. Looks at every object of the
+    process: tens of milliseconds."""
+    found = []
+    for each in gc.get_objects():
+        if (type(each) is DeviceArray or type(each) is Column) and (block := each._block) is not None:
+            found += [each] if block._heap is cluster.heap and block.offset not in without else []
+    return found
+
+
+def is_free(cluster: Cluster, seconds: float) -> bool:
+    """Whether no call is under way; blocks up to `seconds` for those that are."""
+    end = time.monotonic() + seconds
+    while cluster.queue.is_busy:
+        if time.monotonic() >= end:
+            return False
+        time.sleep(0.001)
+    if not cluster._lock.acquire(timeout=max(0.0, end - time.monotonic())):
+        return False
+    cluster._lock.release()
+    return True
+
+
+def why_unusable(cluster: Cluster, seconds: float) -> str:
+    """Why nobody should go on with the cluster, as a sentence; "" if nothing is wrong.
+
+    Blocks at most about `seconds`, for calls of other threads and for devices that still compute after a failed call.
+    """
+    if cluster._closing.is_set():
+        return "it was closed"
+    if not is_free(cluster, seconds):
+        return "a call does not end"
+    cluster.queue.take_unseen()
+    cluster._lock.acquire()
+    try:
+        loader = cluster._loader
+        if loader is None:
+            return "it was closed"
+        if (error := loader.dispatcher.unusable()) is not None:
+            return error.message.partition("; the cluster")[0]
+        if stopped := sorted(cluster._hosts._stopped_here()):
+            return f"device {stopped[0]} is stopped"
+        here = cluster._hosts.devices[0]
+        if ending := [one.device for one in cluster._hosts.identities if one.device in here and is_ending(one.pid)]:
+            return f"the replica of device {ending[0]} has ended"
+        try:
+            loader.dispatcher.settle(seconds)
+        except TimeLimitError:
+            return "devices of a call that failed still compute"
+        return "its feeds were used" if loader.streams._states else ""
+    finally:
+        cluster._lock.release()
+
+
+def is_ending(pid: int) -> bool:
+    """Whether the process has ended, or has been sent a SIGKILL that it has not had the time to obey."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return True
+    fields = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
+    pending = int(fields.get("SigPnd", "0"), 16) | int(fields.get("ShdPnd", "0"), 16)
+    return fields["State"][0] in "ZX" or bool(pending >> (signal.SIGKILL - 1) & 1)
+
+
+def end_by_force(cluster: Cluster) -> None:
+    """Close a cluster in which a call may be under way: its replicas on this host are killed first."""
+    with suppress(DistxlaError):
+        for _, _, pid in cluster.replicas_info:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+    with suppress(DistxlaError):  # of the call that is ended here
+        cluster.close()

@@ -1,0 +1,197 @@
+"""The queue of calls under way, without a cluster."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+import distxla as dx
+from distxla.runtime import call_queue
+from distxla.runtime.call_queue import CallQueue, PendingCall
+
+
+@pytest.fixture
+def queue() -> Iterator[CallQueue]:
+    made = CallQueue()
+    yield made
+    made.close("the test is over")
+    assert not [thread for thread in threading.enumerate() if thread.name == "distxla-calls"]
+
+
+def failing() -> None:
+    raise dx.ExecutionError("a device failed")
+
+
+def until_stopped(queue: CallQueue) -> Callable[[], None]:
+    def run() -> None:
+        end = time.monotonic() + 20
+        while (reason := queue.stop_reason()) is None:
+            assert time.monotonic() < end
+            time.sleep(0.001)
+        raise reason
+
+    return run
+
+
+def test_calls_run_in_order_and_do_not_keep_their_callers(queue: CallQueue) -> None:
+    gate, seen = threading.Event(), list[int]()
+    first = PendingCall("first", gate.wait)
+    queue.submit(first)
+    calls = [PendingCall(f"f{k}", lambda k=k: seen.append(k)) for k in range(5)]  # type: ignore[misc]
+    for call in calls:
+        queue.submit(call)
+    assert not first.is_over
+    assert not seen
+    gate.set()
+    calls[-1].wait()
+    assert first.is_over
+    assert seen == [0, 1, 2, 3, 4]
+
+
+def test_a_failure_is_raised_at_the_call_and_at_those_that_need_it(queue: CallQueue) -> None:
+    first = PendingCall("first", failing)
+    second = PendingCall("second", failing, [first])
+    third = PendingCall("third", failing, [second])
+    other = PendingCall("other", lambda: None)
+    for call in (first, second, third, other):
+        queue.submit(call)
+    other.wait()
+    with pytest.raises(dx.ExecutionError, match="a device failed") as caught:
+        third.wait()
+    notes = "\n".join(caught.value.__notes__)
+    assert "second was not run: it takes a result of first, which failed" in notes
+    assert third.failed_first is first
+    assert queue.take_unseen() is None, "the failure of `third` is that of `first`"
+    raised = []
+    for _ in range(2):
+        with pytest.raises(dx.ExecutionError) as caught:
+            first.wait()
+        raised.append(caught.value)
+    assert raised[0] is not raised[1], "each has a traceback of its own"
+
+
+def test_a_failure_that_nobody_waited_for_is_kept(queue: CallQueue) -> None:
+    queue.submit(PendingCall("first", failing))
+    queue.drain()
+    assert isinstance(queue.take_unseen(), dx.ExecutionError)
+    assert queue.take_unseen() is None
+
+
+def test_a_submission_waits_while_too_many_calls_or_bytes_are_under_way(
+    queue: CallQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(call_queue, "MOST_CALLS", 3)
+    monkeypatch.setattr(call_queue, "MOST_BYTES", 100)
+    for sizes in ([0] * 4, [60, 60]):
+        gate = threading.Event()
+        calls = [PendingCall(f"f{k}", gate.wait, result_bytes=size) for k, size in enumerate(sizes)]
+        for call in calls[:-1]:
+            queue.submit(call)
+        thread = threading.Thread(target=queue.submit, args=(calls[-1],))
+        thread.start()
+        thread.join(0.05)
+        assert thread.is_alive()
+        gate.set()
+        thread.join(20)
+        calls[-1].wait()
+    large = PendingCall("large", lambda: None, result_bytes=1000)
+    queue.submit(large)  # alone it may be as large as it is
+    large.wait()
+
+
+def test_threads_submit_at_once(queue: CallQueue) -> None:
+    seen: list[tuple[int, int]] = []
+
+    def submit(thread: int) -> None:
+        for k in range(50):
+            queue.submit(PendingCall("f", lambda k=k: seen.append((thread, k))))  # type: ignore[misc]
+
+    threads = [threading.Thread(target=submit, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    queue.drain()
+    for number in range(4):
+        assert [k for thread, k in seen if thread == number] == list(range(50))
+
+
+def test_a_wake_up_without_a_call_is_harmless(queue: CallQueue) -> None:
+    """As Ctrl-C amid a submission may leave one."""
+    first, second = PendingCall("first", lambda: None), PendingCall("second", lambda: None)
+    queue.submit(first)
+    first.wait()
+    queue._work.put(True)
+    queue.submit(second)
+    second.wait()
+
+
+def test_ctrl_c_while_waiting_ends_all_calls_under_way(queue: CallQueue) -> None:
+    running = PendingCall("running", until_stopped(queue))
+    behind = PendingCall("behind", failing)
+    queue.submit(running)
+    queue.submit(behind)
+    timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        behind.wait()
+    timer.join()
+    for call in (running, behind):
+        with pytest.raises(dx.ClusterError, match="the call was interrupted"):
+            call.wait()
+    assert queue.take_unseen() is None
+    again = PendingCall("again", lambda: None)
+    queue.submit(again)
+    again.wait()
+
+
+def test_close_ends_calls_and_takes_no_more(queue: CallQueue) -> None:
+    running = PendingCall("running", until_stopped(queue))
+    queue.submit(running)
+    queue.close("the cluster is closed")
+    assert isinstance(running.error, dx.ClusterError)
+    with pytest.raises(dx.ClusterError, match="the cluster is closed"):
+        queue.submit(PendingCall("late", lambda: None))
+
+
+def test_a_call_within_a_call_is_refused_instead_of_waiting_for_itself(queue: CallQueue) -> None:
+    def within() -> None:
+        queue.drain()  # returns at once
+        queue.submit(PendingCall("inner", lambda: None))
+
+    call = PendingCall("outer", within)
+    queue.submit(call)
+    with pytest.raises(dx.ClusterError, match="cannot wait for another call"):
+        call.wait()
+
+
+def test_those_who_asked_are_told_once(queue: CallQueue) -> None:
+    told: list[tuple[str, bool]] = []
+    gate = threading.Event()
+    call = PendingCall("first", gate.wait)
+    call.then(lambda over: told.append(("before", over.is_over)))
+    queue.submit(call)
+    gate.set()
+    call.wait()
+    queue.drain()
+    call.then(lambda over: told.append(("after", over.is_over)))
+    end = time.monotonic() + 20
+    while len(told) < 2 and time.monotonic() < end:
+        time.sleep(0.001)
+    assert told == [("before", True), ("after", True)]
+
+
+def test_a_forked_process_cannot_wait(queue: CallQueue) -> None:
+    gate = threading.Event()
+    call = PendingCall("first", gate.wait)
+    queue.submit(call)
+    queue._owner += 1  # as in a forked process
+    with pytest.raises(dx.ClusterError, match="a forked one cannot wait"):
+        call.wait()
+    queue._owner -= 1
+    gate.set()
