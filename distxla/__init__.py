@@ -6,6 +6,7 @@
         outs = step(args)                       # args[d][k], outs[d][k]
 
 Names are imported when they are used: parsing needs neither Ray nor LLVM.
+(PYTEST_DONT_REWRITE: pytest, which loads distxla.testing, does not parse it again.)
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ from distxla.errors import (
     ExecutionError,
     HloSyntaxError,
     InternalError,
+    JaxError,
     OutOfMemoryError,
+    PartitioningError,
     ReplicaLostError,
     StreamEndError,
     TimeLimitError,
@@ -40,11 +43,11 @@ if TYPE_CHECKING:
     from distxla.ir.layout import Layout
     from distxla.ir.module import Module
     from distxla.ir.shape import Shape
+    from distxla.jax.loading import load_module as load
     from distxla.ops.custom_calls.user import register_custom_call, unregister_custom_call
     from distxla.runtime.cluster import Cluster
     from distxla.runtime.device_array import DeviceArray
     from distxla.runtime.executable import Executable
-    from distxla.text.files import load_module as load
     from distxla.text.parser import parse_module as parse
 
 _PLACES = {
@@ -57,7 +60,7 @@ _PLACES = {
     "Shape": ("distxla.ir.shape", "Shape"),
     "XlaBuilder": ("distxla.builder.xla_builder", "XlaBuilder"),
     "XlaOp": ("distxla.builder.xla_op", "XlaOp"),
-    "load": ("distxla.text.files", "load_module"),
+    "load": ("distxla.jax.loading", "load_module"),
     "parse": ("distxla.text.parser", "parse_module"),
     "register_custom_call": ("distxla.ops.custom_calls.user", "register_custom_call"),
     "unregister_custom_call": ("distxla.ops.custom_calls.user", "unregister_custom_call"),
@@ -92,10 +95,12 @@ __all__ = [
     "ExecutionError",
     "HloSyntaxError",
     "InternalError",
+    "JaxError",
     "Layout",
     "Location",
     "Module",
     "OutOfMemoryError",
+    "PartitioningError",
     "ReplicaLostError",
     "Shape",
     "StreamEndError",

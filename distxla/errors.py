@@ -93,6 +93,19 @@ class CompileError(DistxlaError):
     code = "compile"
 
 
+class JaxError(DistxlaError):
+    """JAX or jaxlib is missing, broken, or of a version in which a private name has moved."""
+
+    code = "jax"
+
+
+class PartitioningError(DistxlaError):
+    """XLA's partitioner refuses a module, or its process ended; the message has XLA's own."""
+
+    code = "partition"
+    exit_status = 2
+
+
 class ClusterError(DistxlaError):
     """The cluster could not be started, joined, or was used after it was closed."""
 

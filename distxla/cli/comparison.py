@@ -75,7 +75,7 @@ def compare(
     limit = tolerance_of(element) if tolerance is None or tolerance_of(element) == 0 else tolerance
     wide = np.complex128 if element.is_complex else np.float64
     with np.errstate(all="ignore"):
-        if limit == 0.0:
+        if tolerance_of(element) == 0.0:
             wrong = np.asarray(got != wanted)
             distance = np.abs(got.astype(np.float64) - wanted.astype(np.float64))
             scale = float(np.max(np.abs(wanted.astype(np.float64)), initial=0.0))

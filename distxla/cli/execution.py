@@ -78,22 +78,25 @@ def run_on_reference(world: RunPrograms, arguments: Arguments, repeat: int, feed
 
     from distxla.reference.lockstep import run_programs
 
-    programs = {device: program.module for device, program in world.program_of.items()}
-    execution = Execution({}, places=[(device, socket.gethostname(), os.getpid()) for device in programs])
+    devices = {world.logical(device): device for device in world.program_of}
+    programs = {world.logical(device): program.module for device, program in world.program_of.items()}
+    given = {world.logical(device): leaves for device, leaves in arguments.by_device.items()}
+    execution = Execution({}, places=[(device, socket.gethostname(), os.getpid()) for device in devices.values()])
     random_states: dict[int, int] = {}
-    with phase("evaluating"), fed_reference(feeds) as streams:
+    with phase("evaluating"), fed_reference(feeds, world.logical) as streams:
         for _ in range(repeat):
             begin = time.perf_counter()
             with _whole_limit():
-                execution.outs = run_programs(
+                outs = run_programs(
                     programs,
-                    arguments.by_device,
+                    given,
                     replicas=world.replicas,
                     partitions=world.partitions,
                     time_limit=seconds_left(),
                     random_states=random_states,
                     streams=streams,
                 )
+                execution.outs = {devices[id_]: leaves for id_, leaves in outs.items()}
             execution.steps_s.append(time.perf_counter() - begin)
     return execution
 
@@ -178,8 +181,7 @@ def run_on_cluster(
     terminal.show_notices()
     count = world.device_count
     cluster = Cluster(
-        world.replicas,
-        world.partitions,
+        *world.cluster_counts,
         address=nodes.address,
         devices_per_host=nodes.devices_per_host,
         device_memory=nodes.device_memory,
@@ -189,7 +191,15 @@ def run_on_cluster(
     with closing(cluster.start()):
         with terminal.progress(f"compiling, and starting {count} replica{'s' if count > 1 else ''}"):
             traced = trace is not None
-            executables = [cluster.compile(p.module, p.devices, trace=traced) for p in world.programs]
+            executables = [
+                cluster.compile(
+                    p.module,
+                    p.devices if world.table is None else None,
+                    device_assignment=world.table,
+                    trace=traced,
+                )
+                for p in world.programs
+            ]
             with phase("starting the replicas"):
                 cluster.wait_started()
         execution = Execution(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import threading
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -207,22 +207,25 @@ def _leaves(item: Any) -> Iterator[Array]:
 
 
 @contextmanager
-def fed_reference(feeds: Feeds) -> Iterator[ReferenceStreams]:
-    """Streams of the reference with all items in them; outputs are collected at the end, errors or not."""
+def fed_reference(feeds: Feeds, logical: Callable[[int], int]) -> Iterator[ReferenceStreams]:
+    """Streams of the reference with all items in them; outputs are collected at the end, errors or not.
+
+    logical: the id in the program of a device.
+    """
     from distxla.reference.streams import Streams
 
     streams = Streams(fed=False)  # whatever is not fed here has ended
     for device, items in feeds.given.items():
-        streams.infeed(device).put_all(items)
-        streams.infeed(device).close()
+        streams.infeed(logical(device)).put_all(items)
+        streams.infeed(logical(device)).close()
     try:
         yield streams
     finally:
         for device, uses in feeds.uses.items():
             if INFEED in uses:
-                feeds.left[device] = streams.infeed(device).pending
+                feeds.left[device] = streams.infeed(logical(device)).pending
             if OUTFEED in uses:
-                for item in streams.outfeed(device):
+                for item in streams.outfeed(logical(device)):
                     feeds.collect(device, item)
 
 

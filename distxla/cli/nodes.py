@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from distxla.collectives.protocols.control_block import MOST_DEVICES
 from distxla.machine.byte_counts import bytes_of
 
 
@@ -43,6 +44,33 @@ def nodes_options(command: Callable[..., Any]) -> Callable[..., Any]:
     ):
         command = option(command)
     return command
+
+
+def device_assignment_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the option, as `device_assignment`."""
+    return click.option(
+        "--device-assignment",
+        metavar="D,D...",
+        callback=_devices,
+        help="The cluster's device for each device of the program, by replica, then partition.",
+    )(command)
+
+
+def _devices(ctx: click.Context, parameter: click.Parameter, value: str | None) -> tuple[int, ...] | None:
+    if value is None:
+        return None
+    parts = [part.strip() for part in value.split(",")]
+    if not all(part.isdecimal() for part in parts):
+        raise click.BadParameter(f"expected device numbers like 3,1, found {value!r}", ctx, parameter)
+    devices = tuple(int(part) for part in parts)
+    twice = next((device for device in devices if devices.count(device) > 1), None)
+    if twice is not None:
+        raise click.BadParameter(f"device {twice} is named twice", ctx, parameter)
+    if max(devices) >= MOST_DEVICES:
+        raise click.BadParameter(
+            f"device {max(devices)} is beyond the {MOST_DEVICES} that a run may have", ctx, parameter
+        )
+    return devices
 
 
 def _counts(ctx: click.Context, parameter: click.Parameter, value: str | None) -> tuple[int, ...] | None:

@@ -17,16 +17,16 @@ from distxla.collectives.joined_channels import notes
 from distxla.collectives.protocols.control_block import MOST_DEVICES
 from distxla.collectives.transfer import Transfer
 from distxla.compiler.passes.manual_partitions import PerDevice
-from distxla.compiler.passes.partitioning import device_program
 from distxla.compiler.passes.reduction_order import with_reduction_order
 from distxla.compiler.verify.world import verify_order, verify_world
 from distxla.errors import ArgumentError, DeadlockError, DistxlaError, VerificationError
 from distxla.ir.effects import COMMUNICATING
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
+from distxla.jax.global_modules import device_program
+from distxla.jax.loading import load_module
 from distxla.ops.registry import op_classes
 from distxla.scheduler.communication_order import JointOrder, order_communication
-from distxla.text.files import load_module
 from distxla.time_limit import phase
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ DEVICE_LIST = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
 
 @dataclass(frozen=True)
 class DeviceProgram:
-    """A module and the flattened ids of the devices that run it, ascending.
+    """A module and the flattened ids of the devices that run it, ascending but for an assignment.
 
     module: the program of each device.  whole: the global arrays where the file holds a global module, else None.
     """
@@ -57,6 +57,8 @@ class RunPrograms:
     parse_s: seconds spent on reading the modules.  stated: replicas and partitions as headers, flags or devices after
     `@` say them, None for a count that is assumed to be one.
     order: how `settled` found the order of communication.
+    assignment: of the only program, which then has ids of its own: the device of the cluster for each of them.
+    cluster_devices: how many that cluster has.
     """
 
     programs: tuple[DeviceProgram, ...]
@@ -65,10 +67,49 @@ class RunPrograms:
     parse_s: float
     stated: tuple[int | None, int | None]
     order: JointOrder | None = None
+    assignment: tuple[int, ...] | None = None
+    cluster_devices: int = 0
 
     @property
     def device_count(self) -> int:
-        return self.replicas * self.partitions
+        """Devices of the cluster."""
+        return self.replicas * self.partitions if self.assignment is None else self.cluster_devices
+
+    @property
+    def cluster_counts(self) -> tuple[int, int]:
+        """Replicas and partitions of the cluster."""
+        return (self.replicas, self.partitions) if self.assignment is None else (1, self.cluster_devices)
+
+    @property
+    def table(self) -> list[tuple[int, ...]] | None:
+        """The assignment by replica and partition."""
+        if self.assignment is None:
+            return None
+        return [self.assignment[r * self.partitions : (r + 1) * self.partitions] for r in range(self.replicas)]
+
+    def logical(self, device: int) -> int:
+        """The flattened id that the programs have for a device of the cluster."""
+        return device if self.assignment is None else self.assignment.index(device)
+
+    def assigned(self, assignment: tuple[int, ...] | None, devices_per_host: tuple[int, ...] | None) -> RunPrograms:
+        """The only program, on these devices of a cluster: of as many as the hosts have, or else just enough.
+
+        None leaves everything as it is. ArgumentError where the program has another number of devices.
+        """
+        if assignment is None:
+            return self
+        option = "--device-assignment"
+        if len(self.programs) > 1:
+            raise ArgumentError(f"{option} is for one module, found {len(self.programs)}")
+        if len(assignment) != self.device_count:
+            raise ArgumentError(f"{option} names {counted(len(assignment), 'device')}, the program has {self.counts}")
+        devices = max(assignment) + 1 if devices_per_host is None else sum(devices_per_host)
+        if max(assignment) >= devices:
+            raise ArgumentError(
+                f"{option} names device {max(assignment)}, --devices-per-host gives devices 0 to {devices - 1}"
+            )
+        programs = (replace(self.programs[0], devices=assignment),)
+        return replace(self, programs=programs, assignment=assignment, cluster_devices=devices)
 
     @property
     def counts(self) -> str:
@@ -84,7 +125,11 @@ class RunPrograms:
         if whole is None:
             return array
         placed = (whole.parameters if leaves == "arg" else whole.results)[k]
-        return placed.shards.split(array, device % self.partitions) if placed.is_whole(array.shape) else array
+        return (
+            placed.shards.split(array, self.logical(device) % self.partitions)
+            if placed.is_whole(array.shape)
+            else array
+        )
 
     def joined(self, program: DeviceProgram, outs: Mapping[int, Sequence[Array | None]]) -> list[tuple[int, Array]]:
         """(leaf, whole array) of a global module's results; none where there is more than one replica of them."""
@@ -114,9 +159,12 @@ class RunPrograms:
         with phase("checking"):
             self.verify()
         with phase("ordering what devices do together"):
-            order = order_communication([(p.devices, p.module) for p in self.programs], self.replicas, self.partitions)
+            named = [tuple(map(self.logical, p.devices)) for p in self.programs]
+            order = order_communication(
+                list(zip(named, [p.module for p in self.programs], strict=True)), self.replicas, self.partitions
+            )
             programs = tuple(replace(p, module=m) for p, m in zip(self.programs, order.modules, strict=True))
-            verify_order([(p.devices, p.module) for p in programs], self.replicas, self.partitions)
+            verify_order(list(zip(named, order.modules, strict=True)), self.replicas, self.partitions)
         return replace(self, programs=programs, order=order)
 
     def verify(self) -> None:
@@ -124,7 +172,7 @@ class RunPrograms:
         which they communicate."""
         programs = [(p.devices, p.module) for p in self.programs]
         try:
-            verify_world(programs, self.replicas, self.partitions, in_order=False)
+            verify_world(programs, self.replicas, self.partitions, in_order=False, assignment=self.assignment)
         except (VerificationError, DeadlockError) as error:
             self.explain(error)
             raise
@@ -161,7 +209,8 @@ class RunPrograms:
 
     @cached_property
     def _transfers(self) -> tuple[Transfer, ...]:
-        return module_transfers([(p.devices, p.module) for p in self.programs], self.replicas, self.partitions)
+        programs = [(p.devices, p.module) for p in self.programs]
+        return module_transfers(programs, self.replicas, self.partitions, self.assignment)
 
     def moves(self) -> list[dict[str, str | None]]:
         """The instructions that `settled` executes earlier than in the text, for JSON."""
@@ -196,7 +245,7 @@ def read_world(names: Sequence[str], replicas: int | None, partitions: int | Non
         modules = [load_module(path) for path, _ in split]
     parse_s = time.perf_counter() - begin
     with phase("partitioning"):
-        wholes = [device_program(module, partitions) for module in modules]
+        wholes = [device_program(module, partitions, replicas) for module in modules]
     modules = [module if whole is None else whole.module for module, whole in zip(modules, wholes, strict=True)]
 
     named = [device for _, devices in split for device in devices or ()]

@@ -13,7 +13,7 @@ import click
 
 from distxla.cli import terminal
 from distxla.cli.custom_calls import custom_call_option, register_all
-from distxla.cli.nodes import Nodes, nodes_options
+from distxla.cli.nodes import Nodes, device_assignment_option, nodes_options
 from distxla.cli.report_page import ReportingCommand
 from distxla.cli.time_limits import time_limit_option
 from distxla.cli.usage import Choice, files
@@ -41,6 +41,7 @@ class RunOptions:
     modules: tuple[str, ...]
     replicas: int | None
     partitions: int | None
+    device_assignment: tuple[int, ...] | None
     args_file: str | None
     out_file: str | None
     infeed: str | None
@@ -72,6 +73,7 @@ class RunOptions:
 @click.option(
     "--partitions", type=click.IntRange(1), metavar="N", help="Number of partitions, where no header says it."
 )
+@device_assignment_option
 @click.option(
     "--args",
     "args_file",
@@ -169,11 +171,15 @@ def command(ctx: click.Context, /, **values: Any) -> None:
 
 def _require_possible(options: RunOptions) -> None:
     """ArgumentError for options that don't go together."""
+    from distxla.cli.programs import split_devices
+
     if options.backend == "reference":
         _require_none_of_a_cluster(options)
     elif options.backend not in backends():
         available = " or ".join(f"--backend {name}" for name in backends())
         raise ArgumentError(f"the {options.backend} backend is not available in this version; use {available}")
+    if options.device_assignment is not None and any(split_devices(name)[1] is not None for name in options.modules):
+        raise ArgumentError("--device-assignment and devices behind @ both say where a program runs: give one of them")
     if options.address is None and options.devices_per_host is not None and len(options.devices_per_host) > 1:
         raise ArgumentError("--devices-per-host names several hosts, which takes --address: an embedded Ray has one")
 
@@ -185,6 +191,7 @@ def _require_none_of_a_cluster(options: RunOptions) -> None:
         "--inject": (bool(options.inject), "has no processes that could fail"),
         "--address": (options.address is not None, "runs in this process"),
         "--devices-per-host": (options.devices_per_host is not None, "runs in this process"),
+        "--device-assignment": (options.device_assignment is not None, "has no other devices than the program's"),
     }
     for option, (is_given, reason) in given.items():
         if is_given:
@@ -208,6 +215,7 @@ def _run(options: RunOptions) -> bool:
             require_writable(path)
     register_all(options.custom_calls)
     world = read_world(options.modules, options.replicas, options.partitions)
+    world = world.assigned(options.device_assignment, options.devices_per_host)
     world = world.in_order(options.reduction_order).settled()
     injection = _injection(options, world)
     nodes = Nodes(options.address, options.devices_per_host, options.device_memory)

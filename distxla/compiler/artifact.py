@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from distxla.collectives.channel_end import End
 from distxla.collectives.protocols.channel import DIRECTORY_KEY
@@ -17,11 +17,19 @@ from distxla.location import Location
 
 @dataclass(frozen=True)
 class HostRoutine:
-    """The interface of a site that calls Python: the custom-call target, the operands' shapes, the result's."""
+    """The interface of a site that calls a routine of the replica: the custom-call target, the operands' shapes, the
+    result's.
+
+    interface: the api_version of a C function, "" for Python.  config: its attributes or opaque text.  aliases:
+    (result, operand) of leaves at one address.
+    """
 
     target: str
     operands: tuple[Shape, ...]
     result: Shape
+    interface: str = ""
+    config: str | None = None
+    aliases: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -151,6 +159,8 @@ class CompiledProgram:
     points: where faults can be injected, by number; none in a program that wasn't compiled for that.
     target: by name, of the image.
     kernels: those that the target runs itself.  module: with the computations that these call.
+    assignment: of a program that is bound to devices of a larger run, those by its own flattened ids; else both are the
+    same.
     timings: seconds by stage, for reports.  steps: the meanings of the numbers in a device's record, for reports.
     """
 
@@ -175,6 +185,36 @@ class CompiledProgram:
     points: tuple[InjectionPoint, ...] = ()
     kernels: tuple[ImportedKernel, ...] = field(default=(), repr=False)
     module: Module | None = field(default=None, repr=False)
+    assignment: tuple[int, ...] | None = None
+
+    def logical(self, device: int) -> int:
+        """The program's flattened id of a device of the run that it runs on."""
+        return device if self.assignment is None else self.assignment.index(device)
+
+    def assigned(self, assignment: Sequence[int], device_count: int) -> CompiledProgram:
+        """The same program, bound to devices of a run of `device_count`: what names devices here names those.
+
+        assignment: the run's device for each of the program's flattened ids.
+        """
+        ids = tuple(assignment)
+        everyone = (tuple(range(device_count)),)
+
+        def of(devices: Sequence[int]) -> tuple[int, ...]:
+            return tuple(ids[device] for device in devices)
+
+        communicators = tuple(
+            replace(
+                spec,
+                groups=everyone if spec.key == DIRECTORY_KEY else tuple(of(group) for group in spec.groups),
+                pairs=tuple((ids[source], ids[target]) for source, target in spec.pairs),
+                silent=of(spec.silent),
+                # equal groups may be of different pairs, and must not share state then
+                key=f"{spec.key} of {ids}" if spec.pairs else spec.key,
+            )
+            for spec in self.communicators
+        )
+        shared = tuple(replace(arena, groups=tuple(of(group) for group in arena.groups)) for arena in self.shared)
+        return replace(self, communicators=communicators, shared=shared, assignment=ids)
 
     @property
     def parameter_sizes(self) -> tuple[tuple[int, int], ...]:

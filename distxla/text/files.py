@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 
 from distxla.ir.module import Module
 from distxla.text.missing_files import unreadable
@@ -14,17 +15,26 @@ _PIECE = 1 << 24  # bytes
 def load_module(path: str | os.PathLike[str]) -> Module:
     """Parse a file of HLO text. ArgumentError if it can't be read; else the errors of `parse_module`."""
     name = os.fspath(path)
+    return parse_module(read_file(name), name)
+
+
+def read_file(name: str) -> bytes:
+    """The file's bytes; of what is no ordinary file, up to the first piece that no text has.
+
+    ArgumentError if it can't be read.
+    """
     try:
-        data = _read(name)
+        return _read(name)
     except OSError as error:
         raise unreadable(name, error) from error
-    return parse_module(data, name)
 
 
 def _read(path: str) -> bytes:
-    """The file's bytes, up to the first piece that no text has: devices such as /dev/zero have no end."""
+    """Devices such as /dev/zero have no end."""
     pieces = []
     with open(path, "rb") as file:
+        if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            return file.read()
         while piece := file.read(_PIECE):
             pieces.append(piece)
             if b"\0" in piece:

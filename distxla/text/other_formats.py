@@ -24,10 +24,12 @@ _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 
 @dataclass(frozen=True)
 class OtherFormat:
-    """what: its name, as in `this is ...`.  notes: how to get HLO text from it; one of several lines is Python."""
+    """what: its name, as in `this is ...`.  notes: how to get HLO text from it; one of several lines is Python.
+    is_convertible: whether jaxlib reads it."""
 
     what: str
     notes: tuple[str, ...]
+    is_convertible: bool = True
 
 
 def with_notes(error: _Error, other: OtherFormat) -> _Error:
@@ -54,7 +56,7 @@ def format_of_text(text: str, name: str) -> OtherFormat | None:
         return None
     dialect = "StableHLO" if "stablehlo." in text else "MHLO" if "mhlo." in text.replace("mhlo.num_", "") else None
     if dialect is None:
-        return OtherFormat("MLIR text without StableHLO", ("convert it to StableHLO first",))
+        return OtherFormat("MLIR text without StableHLO", ("convert it to StableHLO first",), is_convertible=False)
     counts = [f"--{what} {count}" for what, count in _COUNTS.findall(text) if int(count) > 1]
     flags = (f"HLO text made of it has no counts: run it with {' '.join(counts)}",) if counts else ()
     return OtherFormat(f"{dialect} (MLIR text)", (*_from_mlir(name, "text"), *flags))
@@ -77,6 +79,12 @@ def format_of_bytes(data: bytes, name: str) -> OtherFormat | None:
             "XLA dumps text with XLA_FLAGS='--xla_dump_to=FOLDER --xla_dump_hlo_as_text'",
         ),
     )
+
+
+def module_proto_of(data: bytes) -> bytes | None:
+    """The HloModuleProto in these bytes, perhaps within an HloProto or HloSnapshot; None where there is none."""
+    found = _module_proto(data, 0, len(data)) if data.startswith(_FIRST_FIELD) else None
+    return None if found is None else data[slice(*found)]
 
 
 def _from_mlir(name: str, variable: str) -> tuple[str, ...]:

@@ -101,6 +101,7 @@ def test_compile_takes_it(folder: Path) -> None:
     assert "r (custom-call)" in run.stdout
 
 
+@pytest.mark.sampled(one_in=2)
 @pytest.mark.parametrize(
     ("option", "message"),
     [

@@ -37,6 +37,7 @@ def in_shell(text: str) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
+@pytest.mark.sampled(one_in=2)
 @pytest.mark.parametrize("limit", [8, 16, 32, 48])
 def test_too_few_descriptors(limit: int) -> None:
     status, printed, errors = in_shell(f"ulimit -n {limit}; {DISTXLA} run m.hlo")

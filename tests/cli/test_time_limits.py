@@ -165,6 +165,7 @@ def test_a_start_that_does_not_end_is_named_and_leaves_nothing(tmp_path: Path) -
     require_ended(before)
 
 
+@pytest.mark.sampled(one_in=2)
 @pytest.mark.slow
 @pytest.mark.parametrize("text", [chained_adds, wide_tuple])
 @pytest.mark.parametrize("command", ["check", "compile"])

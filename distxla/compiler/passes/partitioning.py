@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -28,7 +29,8 @@ from distxla.text.sdy import SHARDING_ATTRIBUTE, UnreadableSharding, read_meshes
 from distxla.text.shardings import parse_domain
 
 HOW_TO: Final = (
-    "give it what XLA's partitioner makes of the module: in JAX jax.jit(f).lower(*args).compile().as_text(), elsewhere "
+    "install distxla[jax], whose partitioner it then takes, or give it what XLA's partitioner makes of the module: in "
+    "JAX jax.jit(f).lower(*args).compile().as_text(), elsewhere "
     "the file *after_spmd-partitioning* that XLA_FLAGS='--xla_dump_to=DIR --xla_dump_large_constants "
     "--xla_dump_hlo_pass_re=spmd-partitioning' writes; or compute in one manual region (JAX's shard_map); see "
     "docs/guide/annotations.md and docs/guide/dumps.md"
@@ -71,13 +73,31 @@ def device_program(module: Module, partitions: int | None = None) -> PerDevice |
         if whole is not None:
             _require_nothing_left(whole.module)
         return whole
-    if (module.num_partitions or partitions) != 1 and not _PARTITIONED.search(module.entry):
+    if (module.num_partitions or partitions) != 1 and not is_partitioned(module):
         found = list(_annotations(module))
         count = module.num_partitions or partitions or max((a.devices for a in found), default=1)
         if found and count > 1 and not _is_partitioned(module, found):
             verify_module(module)
             raise _refusal(module, found[0], count)
     return None
+
+
+def is_partitioned(module: Module) -> bool:
+    """Whether XLA's partitioner has made the module, by the name of its entry computation."""
+    return _PARTITIONED.search(module.entry) is not None
+
+
+def partition_count(module: Module, partitions: int | None = None) -> int:
+    """For how many partitions a global module is: the header's count, else `partitions`, else as many as its meshes
+    and annotations speak of."""
+    if given := module.num_partitions or partitions:
+        return given
+    found = [1]
+    with suppress(UnreadableSharding):
+        found += [mesh.size for mesh in read_meshes(dict(module.header).get("frontend_attributes", "")).values()]
+    with suppress(UnsupportedOpError):
+        found += [annotation.devices for annotation in _annotations(module)]
+    return max(found)
 
 
 def _require_nothing_left(module: Module) -> None:
@@ -93,7 +113,7 @@ def _refusal(module: Module, found: _Annotation, partitions: int) -> Unsupported
     return UnsupportedOpError(
         f"{i.name} ({i.opcode}) is {placement}, {found.sharding.text}, but the module has not been partitioned: each "
         f"of {partitions} partitions would compute all of it on arrays of its own. It needs an SPMD partitioner, which "
-        f"distxla is not; {HOW_TO}",
+        f"distxla itself is not; {HOW_TO}",
         module.locate(i, found.at),
     )
 

@@ -1,0 +1,57 @@
+"""HLO text of a module in another form, by jaxlib in the partitioner's process; kept in the cache."""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+from dataclasses import dataclass
+from typing import Final
+
+from distxla.compiler.cache_folder import CacheFolder, cache_folder, cache_limit
+from distxla.jax.partition_messages import Converted
+from distxla.jax.partition_server import SERVER
+from distxla.jax.private_names import require_jaxlib
+
+_FORMAT: Final = "converted 1"
+
+
+@dataclass(frozen=True)
+class ConvertedModule:
+    """text: HLO text of the whole module.  partitions, replicas: as the module states them, None where it doesn't."""
+
+    text: str
+    partitions: int | None
+    replicas: int | None
+
+
+def converted_module(module: bytes) -> ConvertedModule:
+    """HLO text of StableHLO text, MLIR bytecode, or an HloModuleProto; blocks.
+
+    Raises PartitioningError with XLA's message where it cannot read the module or dies of it; JaxError; TimeLimitError.
+    """
+    version = require_jaxlib("reading a module of another form than HLO text")
+    key = hashlib.sha256(repr((_FORMAT, version)).encode() + b"\0" + module).hexdigest()
+    files = CacheFolder(cache_folder(), cache_limit())
+    found = _read(files, key)
+    if found is None:
+        answer: Converted = SERVER.convert(module)
+        found = ConvertedModule(answer.text, answer.partitions, answer.replicas)
+        files.write(key, pickle.dumps(found, protocol=pickle.HIGHEST_PROTOCOL))
+    return found
+
+
+def _read(files: CacheFolder, key: str) -> ConvertedModule | None:
+    content = files.read(key)
+    if content is None:
+        return None
+    try:
+        found = pickle.loads(content)
+    except Exception:  # of a class that has changed
+        found = None
+    if not isinstance(found, ConvertedModule):
+        files.remove(key)
+        return None
+    return found
+
+
+__all__ = ["ConvertedModule", "converted_module"]

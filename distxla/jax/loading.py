@@ -1,0 +1,84 @@
+"""Modules in files of any form: HLO text, HloModuleProto, StableHLO text, MLIR bytecode, jax.export.
+
+The form is known by the content, not by the name. All but HLO text is read by jaxlib, in the partitioner's process.
+"""
+
+from __future__ import annotations
+
+import os
+
+from distxla.errors import ArgumentError, JaxError, PartitioningError
+from distxla.ir.module import Module
+from distxla.jax.exported import BYTECODE, read_exported
+from distxla.text.files import read_file
+from distxla.text.other_formats import decoded, format_of_bytes, format_of_text
+from distxla.text.parser import parse_module
+
+EXPORTED = "a function of jax.export"
+
+
+def load_module(path: str | os.PathLike[str]) -> Module:
+    """The module in a file of HLO text, an HloModuleProto (`.hlo.pb`, also in an HloProto), StableHLO text, MLIR
+    bytecode (a portable artifact, too), or what `jax.export` has serialised; blocks.
+
+    All but HLO text needs the extra distxla[jax]; such a module computes with global arrays, as a front end writes it.
+    Raises ArgumentError where the file can't be read, or holds something else or only a part of it; the errors of
+    `parse` for HLO text; JaxError.
+    """
+    name = os.fspath(path)
+    data = read_file(name)
+    exported = read_exported(data)
+    if exported is not None:
+        return _converted(exported.module, name, EXPORTED, exported.devices)
+    other = format_of_bytes(data, name)
+    if other is None and BYTECODE in data:
+        raise ArgumentError(f"{name} holds MLIR bytecode, but not as jax.export writes it: it may have been cut off")
+    if other is None:
+        text = decoded(data, name)
+        other = format_of_text(text, name)
+        if other is None or not other.is_convertible:
+            return parse_module(text, name)
+    try:
+        return _converted(data, name, other.what, None)
+    except _NoJaxlib as missing:
+        try:
+            return parse_module(data, name)  # raises the error that says what it is, and how to get HLO text of it
+        except Exception as error:
+            error.add_note(str(missing))
+            raise
+
+
+class _NoJaxlib(JaxError):
+    """jaxlib is not installed."""
+
+
+def _converted(data: bytes, name: str, what: str, devices: int | None) -> Module:
+    from distxla.jax.conversion import converted_module
+    from distxla.jax.private_names import EXTRA, is_jaxlib_there
+
+    if not is_jaxlib_there():
+        if what == EXPORTED:
+            raise JaxError(f"{name} is {what}: {EXTRA} lets distxla read it")
+        raise _NoJaxlib(f"hint: with {EXTRA} distxla reads it")
+    try:
+        found = converted_module(data)
+    except PartitioningError as error:
+        raise ArgumentError(f"{name} looks like {what}, but XLA cannot read it: {_first(error.message)}") from error
+    text = found.text.replace('source_file="-"', f'source_file="{_quoted(name)}"')
+    module = parse_module(text.replace('\n1 "-"\n', f'\n1 "{_quoted(name)}"\n', 1), f"{name} (as HLO)")
+    counts = {"num_partitions": found.partitions or devices, "replica_count": found.replicas}
+    stated = {key: count for key, count in counts.items() if count is not None and (key, count) != ("replica_count", 1)}
+    return module.replace(**{key: count for key, count in stated.items() if getattr(module, key) is None})
+
+
+def _quoted(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"')
+
+
+def _first(message: str) -> str:
+    """What XLA says, without the lines that follow."""
+    line = next((line for line in message.splitlines() if line.strip()), message)
+    return line.removeprefix("XLA refuses the module: ")
+
+
+__all__ = ["load_module"]

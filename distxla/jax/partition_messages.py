@@ -1,0 +1,66 @@
+"""What this process and the partitioner's (partition_worker.py) tell each other: length-prefixed pickles."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import IO, Final
+
+from distxla.jax.private_names import HloDescription, PartitionerOptions
+
+LENGTH: Final = struct.Struct("<Q")
+
+
+@dataclass(frozen=True)
+class Request:
+    """module: StableHLO text, MLIR bytecode, HLO text or an HloModuleProto.  options: None if it is only to become HLO
+    text.  folder: does not exist yet; for XLA's dumps."""
+
+    module: bytes
+    options: PartitionerOptions | None
+    folder: str
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The partitioned module, its description, and that of the global one."""
+
+    proto: bytes
+    partitioned: HloDescription
+    parameter_shapes: tuple[str, ...]
+    output_shapes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Converted:
+    """HLO text of a module, and the counts that it states."""
+
+    text: str
+    partitions: int | None
+    replicas: int | None
+
+
+@dataclass(frozen=True)
+class Death:
+    """A fork that ended without an answer. status: as subprocess has it.  messages: what XLA printed, its beginning."""
+
+    status: int
+    messages: str
+
+
+def read_message(pipe: IO[bytes]) -> bytes:
+    """One message; EOFError where the other end has been closed."""
+    header = pipe.read(LENGTH.size)
+    if len(header) < LENGTH.size:
+        raise EOFError
+    (length,) = LENGTH.unpack(header)
+    data = pipe.read(length)
+    if len(data) < length:
+        raise EOFError
+    return data
+
+
+def write_message(pipe: IO[bytes], data: bytes) -> None:
+    pipe.write(LENGTH.pack(len(data)))
+    pipe.write(data)
+    pipe.flush()

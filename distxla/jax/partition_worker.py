@@ -1,0 +1,237 @@
+"""The partitioner's processes: one that has imported jaxlib and waits, and a fork of it for each module.
+
+XLA ends its process where a check fails; that ends the fork only. A fork is also ended as soon as XLA has written the
+partitioned module, so nothing is compiled beyond that, and no memory stays behind.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import pickle
+import re
+import select
+import shutil
+import signal
+import struct
+import sys
+import threading
+from typing import Any, Final
+
+from distxla.errors import DistxlaError, PartitioningError
+from distxla.jax import private_names
+from distxla.jax.partition_messages import Answer, Converted, Death, Request, read_message, write_message
+from distxla.text.other_formats import format_of_text, module_proto_of
+
+PASSES: Final = ("spmd-partitioning", "sharding-remover", "shardy-xla", "control-dep-rewriter")
+MESSAGE_BYTES: Final = 1 << 16  # of what XLA prints
+PR_SET_PDEATHSIG: Final = 1
+IN_CLOSE_WRITE: Final = 8
+_EVENT: Final = struct.Struct("iIII")  # of inotify: watch, mask, cookie, bytes of the name
+_AFTER: Final = re.compile(r"\.after_(?P<after>[\w-]+)\.before_(?P<before>[\w-]+)\.hlo\.pb$")
+
+
+def main() -> None:
+    """Answer requests until stdin, or the parent, ends."""
+    messages, parent = map(int, sys.argv[1:3])
+    try:
+        watch = os.pidfd_open(parent)
+    except ProcessLookupError:
+        return
+    if os.getppid() != parent:
+        return
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # a library's output must not get into the answers
+    try:
+        private_names.names_checked()
+    except DistxlaError as error:
+        write_message(answers, pickle.dumps(error))
+        return
+    write_message(answers, pickle.dumps(None))
+    while _is_asked(watch):
+        try:
+            request = read_message(sys.stdin.buffer)
+        except EOFError:
+            return
+        write_message(answers, _forked(pickle.loads(request), messages, watch))
+
+
+def _is_asked(watch: int) -> bool:
+    """Wait for a request; False where the parent has ended."""
+    poll = select.poll()
+    poll.register(watch, select.POLLIN)
+    poll.register(0, select.POLLIN)
+    return all(descriptor != watch for descriptor, _ in poll.poll())
+
+
+def _forked(request: Request, messages: int, watch: int) -> bytes:
+    """The pickled answer of a fork of this process, or its Death."""
+    os.ftruncate(messages, 0)
+    os.mkdir(request.folder, 0o700)
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reader)
+        _answer_and_end(request, writer)
+    os.close(writer)
+    poll = select.poll()
+    poll.register(reader, select.POLLIN)
+    poll.register(watch, select.POLLIN)
+    pieces = []
+    while True:
+        if any(descriptor == watch for descriptor, _ in poll.poll()):
+            os.kill(child, signal.SIGKILL)
+            shutil.rmtree(request.folder, ignore_errors=True)
+            os._exit(0)
+        piece = os.read(reader, 1 << 20)
+        if not piece:
+            break
+        pieces.append(piece)
+    os.close(reader)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    data = b"".join(pieces)
+    if status == 0 and data:
+        return data
+    return pickle.dumps(Death(status, os.pread(messages, MESSAGE_BYTES, 0).decode(errors="replace")))
+
+
+def _answer_and_end(request: Request, writer: int) -> None:
+    """In the fork: write the answer and end the process, with all threads of XLA."""
+    status = 1
+    try:
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        answer: Any
+        try:
+            answer = _answer(request)
+        except DistxlaError as error:
+            answer = error
+        with os.fdopen(writer, "wb") as pipe:
+            pickle.dump(answer, pipe, protocol=pickle.HIGHEST_PROTOCOL)
+        status = 0
+    finally:
+        if status:
+            sys.excepthook(*sys.exc_info())
+            sys.stderr.flush()
+        os._exit(status)
+
+
+def _answer(request: Request) -> Answer | Converted:
+    return converted(request.module) if request.options is None else partitioned(request, request.options)
+
+
+def converted(module: bytes) -> Converted:
+    """HLO text of a module in another form."""
+    try:
+        proto = module_proto_of(module)
+        if proto is not None:
+            return Converted(private_names.describe_hlo(proto).text, None, None)
+        counts = private_names.counts_of_stablehlo(module)
+        return Converted(private_names.describe_hlo(private_names.proto_of_stablehlo(module)).text, *counts)
+    except DistxlaError:
+        raise
+    except Exception as error:
+        raise _failure([error]) from error
+
+
+def partitioned(request: Request, options: private_names.PartitionerOptions) -> Answer:
+    """Partition in this process, which has to end afterwards: a thread of it may go on compiling."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    events = libc.inotify_init1(os.O_CLOEXEC)
+    if events < 0 or libc.inotify_add_watch(events, request.folder.encode(), IN_CLOSE_WRITE) < 0:
+        raise PartitioningError(f"cannot watch {request.folder}: {os.strerror(ctypes.get_errno())}")
+    ended, end = os.pipe()
+    failures: list[Exception] = []
+
+    def work() -> None:
+        try:
+            module = _stablehlo(request.module)
+            private_names.compile_with_dumps(module, options, request.folder, "|".join(PASSES))
+        except Exception as error:
+            failures.append(error)
+        os.close(end)
+
+    threading.Thread(target=work, daemon=True).start()
+    name = _awaited(events, ended, options)
+    if name is None:  # it may have been written just before the end
+        name = _last_dump(request.folder, options)
+    if name is None:
+        raise _failure(failures)
+    return _read(request.folder, name)
+
+
+def _stablehlo(module: bytes) -> bytes:
+    if module.startswith(b"ML\xefR"):
+        return module
+    proto = module_proto_of(module)
+    if proto is not None:
+        return private_names.stablehlo_of_proto(proto)
+    text = module.decode()
+    return module if format_of_text(text, "<module>") is not None else private_names.stablehlo_of_text(text)
+
+
+def _awaited(events: int, ended: int, options: private_names.PartitionerOptions) -> str | None:
+    """The name of the file with the partitioned module as soon as it is complete; None if XLA ends before."""
+    poll = select.poll()
+    poll.register(events, select.POLLIN)
+    poll.register(ended, select.POLLHUP)
+    while True:
+        ready = [descriptor for descriptor, _ in poll.poll()]
+        if events in ready:
+            for name in _closed_files(events):
+                if is_last(name, options):
+                    return name
+        elif ended in ready:
+            return None
+
+
+def _closed_files(events: int) -> list[str]:
+    data, names, at = os.read(events, 1 << 16), [], 0
+    while at < len(data):
+        *_, length = _EVENT.unpack_from(data, at)
+        at += _EVENT.size
+        names.append(os.fsdecode(data[at : at + length].rstrip(b"\0")))
+        at += length
+    return names
+
+
+def is_last(name: str, options: private_names.PartitionerOptions) -> bool:
+    """Whether the dump of this name holds what the partitioner's passes make.
+
+    XLA's pipeline has spmd-partitioning for several partitions, else sharding-remover and shardy-xla, and in newer
+    versions control-dep-rewriter behind them. It also dumps the module before each of them.
+    """
+    found = _AFTER.search(name)
+    if found is None or found["after"] not in PASSES or found["before"] in PASSES:
+        return False
+    return options.partitions == 1 or found["after"] != "shardy-xla"
+
+
+def _last_dump(folder: str, options: private_names.PartitionerOptions) -> str | None:
+    return next((name for name in sorted(os.listdir(folder)) if is_last(name, options)), None)
+
+
+def _failure(failures: list[Exception]) -> DistxlaError:
+    if not failures:
+        return PartitioningError("XLA compiled the module without a pass that partitions")
+    (error,) = failures
+    return error if isinstance(error, DistxlaError) else PartitioningError(f"XLA refuses the module: {error}")
+
+
+def _read(folder: str, name: str) -> Answer:
+    proto = _proto(folder, name)
+    before = next(entry for entry in os.listdir(folder) if entry.endswith(".before_optimizations.hlo.pb"))
+    whole = private_names.describe_hlo(_proto(folder, before))
+    return Answer(proto, private_names.describe_hlo(proto), whole.parameter_shapes, whole.output_shapes)
+
+
+def _proto(folder: str, name: str) -> bytes:
+    with open(os.path.join(folder, name), "rb") as file:
+        proto = module_proto_of(file.read())
+    if proto is None:
+        raise PartitioningError(f"XLA's dump {name} holds no HloModuleProto")
+    return proto
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,193 @@
+"""XLA's own SPMD partitioner: from a global module to the program of each partition.
+
+jaxlib runs it, in a process of its own (partition_worker.py). What it made is kept in the cache of compiled programs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import pickle
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Final
+
+from distxla.compiler.cache_folder import CacheFolder, cache_folder, cache_limit
+from distxla.compiler.passes.manual_partitions import shards_of
+from distxla.errors import ArgumentError, PartitioningError, UnsupportedOpError
+from distxla.ir.sharding import Sharding
+from distxla.ir.shards import GlobalArray
+from distxla.jax.partition_messages import Answer
+from distxla.jax.partition_server import SERVER
+from distxla.jax.private_names import PartitionerOptions, require_jaxlib
+from distxla.text.lexer import Lexer
+from distxla.text.sdy import UnreadableSharding
+from distxla.text.shapes import parse_shape
+from distxla.text.shardings import read_sharding
+
+_FORMAT: Final = "partitioned 1"
+
+
+@dataclass(frozen=True)
+class Partitioned:
+    """A module after XLA's partitioner.
+
+    text: HLO text of one partition's program, its header with the counts, all constants in full, and the source lines
+    of the global module.  proto: the same as an HloModuleProto.  parameter_shapes, output_shapes: the global arrays, of
+    the entry's parameters and of its result's leaves, as HLO text has them (`f32[8,4]{1,0}`).  parameter_shardings,
+    output_shardings: how each of them is cut, as HLO text has it (`{devices=[4,1]<=[4]}`, `{replicated}`).
+    jaxlib: the version that partitioned.  seconds: that it took.  is_cached: whether it came from the cache on disk.
+    """
+
+    text: str
+    proto: bytes = field(repr=False)
+    partitions: int
+    replicas: int
+    parameter_shapes: tuple[str, ...]
+    output_shapes: tuple[str, ...]
+    parameter_shardings: tuple[str, ...]
+    output_shardings: tuple[str, ...]
+    jaxlib: str
+    seconds: float = field(compare=False)
+    is_cached: bool = field(compare=False)
+
+    @cached_property
+    def parameters(self) -> tuple[GlobalArray, ...]:
+        """The global arrays of the parameters, and how each is cut. UnsupportedOpError where that is not in equal
+        parts."""
+        return self._arrays("parameter", self.parameter_shapes, self.parameter_shardings)
+
+    @cached_property
+    def results(self) -> tuple[GlobalArray, ...]:
+        """As `parameters`, of the result's leaves."""
+        return self._arrays("result", self.output_shapes, self.output_shardings)
+
+    def _arrays(self, what: str, shapes: Sequence[str], shardings: Sequence[str]) -> tuple[GlobalArray, ...]:
+        return tuple(
+            _global_array(f"{what} {k}", shape, sharding, self.partitions)
+            for k, (shape, sharding) in enumerate(zip(shapes, shardings, strict=True))
+        )
+
+
+def partition_module(
+    module: str | bytes,
+    *,
+    partitions: int,
+    replicas: int = 1,
+    use_shardy: bool | None = None,
+    propagate_to_parameters: bool | Sequence[bool] = True,
+    propagate_to_outputs: bool | Sequence[bool] = True,
+    compile_options: bytes | None = None,
+) -> Partitioned:
+    """Partition a global module by XLA's SPMD partitioner; blocks, 0.03 s and more after jaxlib's import (0.5 s).
+
+    module: StableHLO text, MLIR bytecode (a portable artifact, too), HLO text, or a serialised HloModuleProto.
+    use_shardy: the partitioner that reads Shardy's annotations, not GSPMD's; by default where the module has some.
+    propagate_to_parameters, propagate_to_outputs: whether it may choose shardings that the module leaves open, for all
+    or for each.  compile_options: a serialised xla.CompileOptionsProto; its settings replace the three before.
+
+    Raises PartitioningError with XLA's message where it refuses the module or its process dies; JaxError where jaxlib
+    is missing, broken or too different; ArgumentError; TimeLimitError.
+    """
+    if partitions < 1 or replicas < 1:
+        raise ArgumentError(f"expected at least one partition and replica, found {partitions} and {replicas}")
+    version = require_jaxlib("partitioning")
+    data = module.encode() if isinstance(module, str) else bytes(module)
+    options = PartitionerOptions(
+        partitions,
+        replicas,
+        has_shardy(data) if use_shardy is None else use_shardy,
+        _flags(propagate_to_parameters),
+        _flags(propagate_to_outputs),
+        compile_options,
+    )
+    key = hashlib.sha256(repr((_FORMAT, version, options)).encode() + b"\0" + data).hexdigest()
+    files = CacheFolder(cache_folder(), cache_limit())
+    found = _read(files, key)
+    if found is not None:
+        return found
+    begin = time.perf_counter()
+    made = _partitioned(SERVER.partition(data, options), options, version, begin)
+    files.write(key, pickle.dumps(made, protocol=pickle.HIGHEST_PROTOCOL))
+    return made
+
+
+def has_shardy(module: bytes) -> bool:
+    """Whether the module has annotations of Shardy: as its dialect, or as the attributes that stand for it."""
+    return b"sdy" in module
+
+
+def _global_array(what: str, shape_text: str, sharding_text: str, partitions: int) -> GlobalArray:
+    shape, sharding = parse_shape(shape_text).without_layout(), _sharding(sharding_text)
+    try:
+        shards = shards_of(sharding, shape.rank, partitions)
+    except UnreadableSharding as error:
+        raise UnsupportedOpError(f"{what} of the partitioned module, {shape}: {error}") from error
+    if any(size % count for size, count in zip(shape.dims, shards.tiles, strict=True)):
+        tiles = " x ".join(map(str, shards.tiles))
+        raise UnsupportedOpError(f"{what} of the partitioned module: {shape} cannot be cut evenly into {tiles} parts")
+    return GlobalArray(shape, shards)
+
+
+def _sharding(text: str) -> Sharding:
+    return read_sharding(Lexer(text))
+
+
+def _flags(given: bool | Sequence[bool]) -> tuple[bool, ...]:
+    return (given,) if isinstance(given, bool) else tuple(map(bool, given)) or (False,)
+
+
+def _read(files: CacheFolder, key: str) -> Partitioned | None:
+    content = files.read(key)
+    if content is None:
+        return None
+    try:
+        found = pickle.loads(content)
+    except Exception:  # of a class that has changed
+        found = None
+    if not isinstance(found, Partitioned):
+        files.remove(key)
+        return None
+    return dataclasses.replace(found, is_cached=True)
+
+
+def _partitioned(answer: Answer, options: PartitionerOptions, version: str, begin: float) -> Partitioned:
+    one = answer.partitioned
+    parameters, outputs = len(one.parameter_shapes), len(one.output_shapes)
+    if one.parameter_shardings is None or one.output_sharding is None:
+        if options.partitions > 1:
+            raise PartitioningError("XLA's partitioner does not say how parameters and results are cut")
+        cut_parameters: tuple[str, ...] = ("{replicated}",) * parameters
+        cut_outputs: tuple[str, ...] = ("{replicated}",) * outputs
+    else:
+        cut_parameters = one.parameter_shardings
+        sharding = _sharding(one.output_sharding)
+        elements = sharding.elements if sharding.kind == "tuple" else (sharding,) * outputs
+        cut_outputs = tuple(element.text for element in elements)
+    return Partitioned(
+        _with_counts(one.text, options),
+        answer.proto,
+        options.partitions,
+        options.replicas,
+        answer.parameter_shapes,
+        answer.output_shapes,
+        cut_parameters,
+        cut_outputs,
+        version,
+        time.perf_counter() - begin,
+        False,
+    )
+
+
+def _with_counts(text: str, options: PartitionerOptions) -> str:
+    """The text with the counts in its header, which a printed HloModuleProto lacks."""
+    header, newline, rest = text.partition("\n")
+    for name, count, least in (("replica_count", options.replicas, 2), ("num_partitions", options.partitions, 1)):
+        if f" {name}=" not in header and count >= least:
+            header += f", {name}={count}"
+    return header + newline + rest
+
+
+__all__ = ["Partitioned", "has_shardy", "partition_module"]

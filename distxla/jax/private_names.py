@@ -1,0 +1,490 @@
+"""Every use of a private name of JAX or jaxlib: nothing else in distxla touches one.
+
+Such names move from release to release. Each is looked up when it is used, at the places where jaxlib 0.6 and newer
+have it; where none has it, the error names jaxlib's version.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import io
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any, Final
+
+from distxla.errors import ArgumentError, JaxError
+from distxla.machine.packages import installed_version
+
+EXTRA: Final = "pip install 'distxla[jax]'"
+TESTED: Final = "0.6 to 0.12"
+_XLA: Final = ("jaxlib._jax", "jaxlib.xla_extension")
+_PLACES: Final = {
+    **dict.fromkeys(("get_tfrt_cpu_client", "CompileOptions", "DeviceAssignment", "DeviceList", "mlir"), _XLA),
+    **dict.fromkeys(("HloModule", "HloPrintOptions", "HloSharding", "XlaComputation"), ("jaxlib._hlo", *_XLA)),
+    "hlo_module_from_text": ("jaxlib._hlo", *_XLA),
+    "trace_context": ("jax._src.config",),
+}
+
+
+def jaxlib_version() -> str | None:
+    """The version of the installed jaxlib, which is not imported; None where there is none."""
+    return installed_version("jaxlib") if is_jaxlib_there() else None
+
+
+def is_jaxlib_there() -> bool:
+    """Whether a package jaxlib can be found; it is not imported."""
+    with suppress(ValueError):  # a module in sys.modules without a specification
+        return importlib.util.find_spec("jaxlib") is not None
+    return True
+
+
+def require_jaxlib(what: str) -> str:
+    """The version of jaxlib; JaxError where there is none.  what: needs it, as in "partitioning"."""
+    if not is_jaxlib_there():
+        raise JaxError(f"{what} needs jaxlib, which is not installed: {EXTRA}")
+    return installed_version("jaxlib") or "of an unknown version"
+
+
+def private(name: str) -> Any:
+    """The private name of jaxlib. JaxError where jaxlib is missing, can't be imported, or has it nowhere."""
+    version = require_jaxlib(name)
+    for place in _PLACES[name]:
+        try:
+            module = importlib.import_module(place)
+        except ModuleNotFoundError as error:
+            if error.name != place:
+                raise _broken(version, error) from error
+            continue
+        except Exception as error:
+            raise _broken(version, error) from error
+        if hasattr(module, name):
+            return getattr(module, name)
+    raise JaxError(f"jaxlib {version} has no {' or '.join(f'{p}.{name}' for p in _PLACES[name])}: {_advice()}")
+
+
+def _broken(version: str, error: Exception) -> JaxError:
+    return JaxError(f"jaxlib {version} cannot be imported: {type(error).__name__}: {error}")
+
+
+def _advice() -> str:
+    return f"the name has moved; distxla is tested with jaxlib {TESTED}"
+
+
+@contextmanager
+def _attributes() -> Iterator[None]:
+    """A missing attribute, or a signature that has changed, is JaxError with the version."""
+    try:
+        yield
+    except (AttributeError, TypeError) as error:
+        raise JaxError(f"jaxlib {jaxlib_version()}: {error}: {_advice()}") from error
+
+
+@dataclass(frozen=True)
+class PartitionerOptions:
+    """What XLA's compile options say to the partitioner.
+
+    use_shardy: the partitioner of Shardy's annotations, not GSPMD's.  propagate_to_parameters, propagate_to_outputs:
+    whether the partitioner may choose the shardings of parameters and results that have none: one value each, or one
+    for all.  serialized: an xla.CompileOptionsProto to begin with, whose settings go before the others.
+    """
+
+    partitions: int
+    replicas: int
+    use_shardy: bool
+    propagate_to_parameters: tuple[bool, ...]
+    propagate_to_outputs: tuple[bool, ...]
+    serialized: bytes | None = None
+
+
+def _compile_options(wanted: PartitionerOptions, dump_folder: str, passes: str) -> Any:
+    import numpy as np
+
+    make = private("CompileOptions")
+    with _attributes():
+        options = make() if wanted.serialized is None else make.ParseFromString(wanted.serialized)
+        counts = options.num_replicas, options.num_partitions
+        if wanted.serialized is not None and counts != (wanted.replicas, wanted.partitions):
+            found = f"{counts[0]} replicas x {counts[1]} partitions"
+            raise ArgumentError(f"compile_options are of {found}, expected {wanted.replicas} x {wanted.partitions}")
+        build = options.executable_build_options
+        if wanted.serialized is None:
+            options.num_replicas = build.num_replicas = wanted.replicas
+            options.num_partitions = build.num_partitions = wanted.partitions
+            build.use_spmd_partitioning = True
+            build.use_shardy_partitioner = wanted.use_shardy
+            build.allow_spmd_sharding_propagation_to_parameters = list(wanted.propagate_to_parameters)
+            build.allow_spmd_sharding_propagation_to_output = list(wanted.propagate_to_outputs)
+        grid = np.arange(wanted.replicas * wanted.partitions).reshape(wanted.replicas, wanted.partitions)
+        options.device_assignment = build.device_assignment = private("DeviceAssignment").create(grid)
+        debug = build.debug_options
+        debug.xla_dump_to = dump_folder
+        debug.xla_dump_hlo_as_proto = True
+        debug.xla_dump_hlo_pass_re = passes
+        debug.xla_backend_optimization_level = 0
+        debug.xla_llvm_disable_expensive_passes = True
+    return options
+
+
+def compile_with_dumps(module: str | bytes, wanted: PartitionerOptions, dump_folder: str, passes: str) -> None:
+    """Compile StableHLO for the devices of a private CPU client, whatever JAX's own backend is; blocks.
+
+    dump_folder: there XLA writes HloProtos `*.before_optimizations.hlo.pb` and `*.after_PASS.before_PASS.hlo.pb` for
+    each pass that the regular expression `passes` matches. Raises what XLA raises.
+    """
+    devices = wanted.replicas * wanted.partitions
+    get_client, device_list = private("get_tfrt_cpu_client"), private("DeviceList")
+    with _attributes():
+        options = _compile_options(wanted, dump_folder, passes)
+        client = get_client(asynchronous=True, num_devices=devices)
+        chosen = device_list(tuple(client.devices()[:devices]))
+        loads = hasattr(client, "compile_and_load")  # before jaxlib 0.7 `compile` does, on the devices of the options
+        run: Callable[..., Any] = client.compile_and_load if loads else client.compile
+    run(module, *([chosen] if loads else []), options)
+
+
+@dataclass(frozen=True)
+class HloDescription:
+    """An HloModuleProto in words.
+
+    text: HLO text with all constants, metadata and tables of stack frames.  parameter_shapes, output_shapes: of the
+    entry's parameters and of the leaves of its result, such as `f32[2,3]{1,0}`.  parameter_shardings, output_sharding:
+    as HLO text has them, such as `{devices=[2,1]<=[2]}`; None where the partitioner has stated none.
+    """
+
+    text: str
+    parameter_shapes: tuple[str, ...]
+    output_shapes: tuple[str, ...]
+    parameter_shardings: tuple[str, ...] | None
+    output_sharding: str | None
+
+
+def describe_hlo(proto: bytes) -> HloDescription:
+    """What an HloModuleProto holds. JaxError where it holds none."""
+    computation_type, sharding_type, options_type = map(private, ("XlaComputation", "HloSharding", "HloPrintOptions"))
+    with _attributes():
+        computation = computation_type(proto)
+        module = computation.get_hlo_module()
+        options = options_type()
+        options.print_large_constants = True
+        shape = computation.program_shape()
+        parameters, output = module.spmd_parameters_shardings, module.spmd_output_sharding
+        are_stated = bool(parameters) or not shape.parameter_shapes()
+        return HloDescription(
+            module.to_string(options),
+            tuple(map(str, shape.parameter_shapes())),
+            tuple(_leaves(shape.result_shape())),
+            tuple(str(sharding_type.from_proto(p)) for p in parameters or ()) if are_stated else None,
+            None if output is None else str(sharding_type.from_proto(output)),
+        )
+
+
+def _leaves(shape: Any) -> Iterator[str]:
+    if shape.is_tuple():
+        for element in shape.tuple_shapes():
+            yield from _leaves(element)
+    else:
+        yield str(shape)
+
+
+def stablehlo_of_text(text: str) -> bytes:
+    """StableHLO (MLIR bytecode) of HLO text; raises what XLA's parser raises."""
+    parse = private("hlo_module_from_text")
+    with _attributes():
+        return stablehlo_of_proto(parse(text).as_serialized_hlo_module_proto())
+
+
+def stablehlo_of_proto(proto: bytes) -> bytes:
+    """StableHLO (MLIR, text or bytecode) of an HloModuleProto; raises what XLA raises."""
+    mlir, computation = private("mlir"), private("XlaComputation")
+    with _attributes():
+        if hasattr(mlir, "hlo_to_stablehlo"):
+            return bytes(mlir.hlo_to_stablehlo(proto))
+        return str(mlir.xla_computation_to_mlir_module(computation(proto))).encode()
+
+
+@dataclass(frozen=True)
+class LoweringFacts:
+    """What a `jax.stages.Lowered` does not say in public.
+
+    kept: which of the constants and arguments, counted together, are parameters of the module.  constants: those that
+    come before the arguments.  tokens: number of ordered effects, each the token of a parameter and of a result, before
+    all others.  weak_types: of each result, whether its type is weak.
+    """
+
+    kept: tuple[int, ...]
+    constants: tuple[Any, ...]
+    tokens: int
+    weak_types: tuple[bool, ...]
+
+
+def lowering_facts(lowered: Any) -> LoweringFacts:
+    """See LoweringFacts. JaxError where this version of JAX keeps them elsewhere."""
+    with _attributes():
+        computation = lowered._lowering
+        found = computation.compile_args
+        missing = [name for name in ("kept_var_idx", "ordered_effects", "global_out_avals") if name not in found]
+        if missing:
+            raise AttributeError(f"a lowering has no {missing[0]}")
+        return LoweringFacts(
+            tuple(sorted(found["kept_var_idx"])),
+            tuple(getattr(computation, "const_args", ())),
+            len(found["ordered_effects"]),
+            tuple(bool(getattr(aval, "weak_type", False)) for aval in found["global_out_avals"]),
+        )
+
+
+def trace_context() -> Callable[[], object]:
+    """A function that gives the settings of JAX on which a trace depends, such as x64 mode: hashable, in half a
+    microsecond."""
+    found: Callable[[], object] = private("trace_context")
+    return found
+
+
+def key_implementation(dtype: Any) -> str:
+    """The name of the generator for which keys of this type are, as `jax.random.wrap_key_data` takes it."""
+    with _attributes():
+        return str(dtype._impl.name)
+
+
+def host_callbacks(lowered: Any) -> Sequence[Callable[..., Any]]:
+    """The functions that the callbacks of a `jax.stages.Lowered` call, by their numbers in the module."""
+    require_jaxlib("a callback of JAX")
+    with _attributes():
+        arguments = lowered._lowering.compile_args
+        if "host_callbacks" not in arguments:
+            raise AttributeError("a lowering has no host_callbacks")
+        return tuple(arguments["host_callbacks"] or ())
+
+
+def proto_of_stablehlo(module: bytes) -> bytes:
+    """The HloModuleProto of StableHLO text or MLIR bytecode; raises what XLA raises."""
+    mlir = private("mlir")
+    with _attributes():
+        convert = mlir.mlir_module_to_xla_computation
+    return bytes(convert(module, False, False).as_serialized_hlo_module_proto())
+
+
+def counts_of_stablehlo(module: bytes) -> tuple[int | None, int | None]:
+    """Partitions and replicas that StableHLO text or MLIR bytecode states, each None where it doesn't, and where its
+    bytecode can't be read."""
+    if not module.startswith(b"ML\xefR"):
+        found = [re.search(rb"\bmhlo\.num_%s\s*=\s*(\d+)" % what, module) for what in (b"partitions", b"replicas")]
+        partitions, replicas = (int(one[1]) if one else None for one in found)
+        return partitions, replicas
+    ir, stablehlo, sdy = (_mlir_module(name) for name in ("ir", "dialects.stablehlo", "dialects.sdy"))
+    with _attributes(), ir.Context() as context, ir.Location.unknown():
+        context.allow_unregistered_dialects = True
+        stablehlo.register_dialect(context)
+        sdy.register_dialect(context)
+        parsed = None
+        with suppress(Exception):  # it fails for Shardy's dialect, but has loaded that of portable artifacts by then
+            parsed = stablehlo.deserialize_portable_artifact(context, module)
+        with suppress(Exception):
+            parsed = parsed or ir.Module.parse(module)
+        if parsed is None:
+            return None, None
+        attributes = parsed.operation.attributes
+        names = ("mhlo.num_partitions", "mhlo.num_replicas")
+        partitions, replicas = (int(attributes[name].value) if name in attributes else None for name in names)
+        return partitions, replicas
+
+
+def _mlir_module(name: str) -> Any:
+    try:
+        return importlib.import_module(f"jaxlib.mlir.{name}")
+    except ImportError as error:
+        raise _broken(require_jaxlib(name), error) from error
+
+
+def stablehlo_of_lowered(lowered: Any) -> bytes:
+    """StableHLO (MLIR bytecode, with its source lines) of a jax.stages.Lowered. ArgumentError for anything else."""
+    module = _mlir_of_lowered(lowered)
+    data = io.BytesIO()
+    with _attributes():
+        module.operation.write_bytecode(data)
+    return data.getvalue()
+
+
+def counts_of_lowered(lowered: Any) -> tuple[int, int]:
+    """Partitions and replicas of a jax.stages.Lowered. ArgumentError for anything else."""
+    module = _mlir_of_lowered(lowered)
+    with _attributes():
+        attributes = module.operation.attributes
+        found = [
+            int(attributes[name].value) if name in attributes else 1
+            for name in ("mhlo.num_partitions", "mhlo.num_replicas")
+        ]
+    return found[0], found[1]
+
+
+def _mlir_of_lowered(lowered: Any) -> Any:
+    if not hasattr(lowered, "compiler_ir"):
+        raise ArgumentError(f"expected a jax.stages.Lowered, a Module or StableHLO, found {type(lowered).__name__}")
+    return lowered.compiler_ir("stablehlo")
+
+
+def host_callbacks_being_compiled(module: str) -> Sequence[Callable[..., Any]]:
+    """The functions behind the callbacks of the module of this name that JAX compiles now, in whatever thread: PJRT's
+    compilation has no place for them. Empty where no module of this name has any.
+
+    JaxError where threads compile several such modules at once.
+    """
+    found: list[Sequence[Callable[..., Any]]] = []
+    for frame in sys._current_frames().values():
+        at: FrameType | None = frame
+        while at is not None:
+            if at.f_code.co_name == "backend_compile_and_load" and at.f_locals.get("module_name") == module:
+                found.append(tuple(at.f_locals.get("host_callbacks") or ()))
+                break
+            at = at.f_back
+    if len(found) > 1 and any(found):
+        raise JaxError(f"several threads compile modules {module} with callbacks at once, which can't be told apart")
+    return found[0] if found else ()
+
+
+def names_checked() -> Sequence[str]:
+    """All private names; JaxError where jaxlib lacks one of them."""
+    for name in _PLACES:
+        private(name)
+    return tuple(_PLACES)
+
+
+@dataclass(frozen=True)
+class CompileCounts:
+    """What an xla.CompileOptionsProto says of devices.
+
+    device_assignment: an xla.DeviceAssignmentProto; empty where the options leave it open.
+    """
+
+    replicas: int
+    partitions: int
+    device_assignment: bytes
+
+
+def read_compile_options(options: bytes) -> CompileCounts:
+    """The counts and the device assignment of an xla.CompileOptionsProto."""
+    read = private("CompileOptions").ParseFromString
+    with _attributes():
+        found = read(options)
+        assignment = found.device_assignment
+        build = found.executable_build_options
+        return CompileCounts(
+            max(1, found.num_replicas, build.num_replicas),
+            max(1, found.num_partitions, build.num_partitions),
+            b"" if assignment is None else bytes(assignment.serialize()),
+        )
+
+
+PLUGIN_TESTED: Final = ((0, 10), (0, 12))  # jaxlib, first and last
+
+
+def require_plugin_versions() -> None:
+    """JaxError where jaxlib's C interface is not known to be the plugin's."""
+    version = require_jaxlib("the plugin")
+    parts = version.split(".")
+    numbers = tuple(int(part) if part.isdecimal() else 0 for part in parts[:2])
+    first, last = PLUGIN_TESTED
+    if not first <= numbers <= last:
+        between = f"{first[0]}.{first[1]} to {last[0]}.{last[1]}"
+        raise JaxError(f"jaxlib {version}: distxla's plugin is tested with {between}, whose PJRT interface it has")
+
+
+def _xla_bridge() -> Any:
+    version = require_jaxlib("the plugin")
+    try:
+        return importlib.import_module("jax._src.xla_bridge")
+    except Exception as error:
+        raise _broken(version, error) from error
+
+
+def wanted_platforms() -> tuple[str, ...]:
+    """The platforms that JAX_PLATFORMS, or the user's configuration, names; none where it leaves them open."""
+    bridge = _xla_bridge()
+    with _attributes():
+        return tuple(name.strip() for name in (bridge.config.jax_platforms.value or "").split(","))
+
+
+def is_plugin_registered(name: str) -> bool:
+    """Whether JAX knows a backend of this name."""
+    bridge = _xla_bridge()
+    with _attributes():
+        return name in bridge._backend_factories
+
+
+def are_backends_initialized() -> bool:
+    """Whether JAX has made its clients, after which its platforms cannot change."""
+    bridge = _xla_bridge()
+    with _attributes():
+        return bool(bridge.backends_are_initialized())
+
+
+def live_clients() -> list[Any]:
+    """The clients that JAX has made; imports nothing."""
+    bridge = sys.modules.get("jax._src.xla_bridge")
+    return list(getattr(bridge, "_backends", {}).values())
+
+
+def set_platforms(names: str) -> None:
+    """What JAX_PLATFORMS says, from now on."""
+    bridge = _xla_bridge()
+    with _attributes():
+        bridge.config.update("jax_platforms", names)
+
+
+def register_plugin(name: str, capsule: Any, priority: int, beside: str) -> None:
+    """Register a backend by its PJRT_Api.  capsule: a PyCapsule of it.  beside: a platform of JAX that is to be there,
+    too, whether or not JAX_PLATFORMS names it."""
+    bridge = _xla_bridge()
+    with _attributes():
+        bridge._nonexperimental_plugins.add(name)  # no notice at each start
+        register, make, backends = bridge.register_plugin, bridge.make_pjrt_c_api_client, bridge._backends
+        make_beside = bridge._init_backend
+
+    def clients() -> Any:
+        made = make(name)
+        if beside not in backends:
+            backends[beside] = make_beside(beside)
+        return made
+
+    register(name, priority=priority, c_api=capsule, factory=clients)
+
+
+__all__ = [
+    "EXTRA",
+    "TESTED",
+    "CompileCounts",
+    "HloDescription",
+    "LoweringFacts",
+    "PartitionerOptions",
+    "are_backends_initialized",
+    "compile_with_dumps",
+    "counts_of_lowered",
+    "counts_of_stablehlo",
+    "describe_hlo",
+    "host_callbacks",
+    "host_callbacks_being_compiled",
+    "is_jaxlib_there",
+    "is_plugin_registered",
+    "jaxlib_version",
+    "key_implementation",
+    "live_clients",
+    "lowering_facts",
+    "names_checked",
+    "private",
+    "proto_of_stablehlo",
+    "read_compile_options",
+    "register_plugin",
+    "require_jaxlib",
+    "require_plugin_versions",
+    "set_platforms",
+    "stablehlo_of_lowered",
+    "stablehlo_of_proto",
+    "stablehlo_of_text",
+    "trace_context",
+    "wanted_platforms",
+]

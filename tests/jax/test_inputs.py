@@ -1,0 +1,109 @@
+"""Modules in files of every form, recognised by their content: layer.jax_export is a file of jax 0.6.2."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("jaxlib")
+
+import distxla as dx
+from distxla.errors import DistxlaError
+from distxla.jax import private_names
+from distxla.jax.exported import Exported, read_exported
+from distxla.jax.global_modules import device_program
+from distxla.reference.lockstep import run_reference
+from tests.jax.programs import numbers
+
+FILE = Path(__file__).parent / "layer.jax_export"
+
+
+def exported() -> Exported:
+    found = read_exported(FILE.read_bytes())
+    assert found is not None
+    return found
+
+
+STABLEHLO = """
+#mesh = loc("layer.py":9:4)
+module @jit_layer attributes {mhlo.num_partitions = 4 : i32, mhlo.num_replicas = 1 : i32} {
+  sdy.mesh @mesh = <["x"=4]>
+  func.func public @main(%w: tensor<8x4xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}, {"x"}]>},
+                         %x: tensor<16x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>}) -> tensor<16x4xf32> {
+    %y = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0]
+      : (tensor<16x8xf32>, tensor<8x4xf32>) -> tensor<16x4xf32> loc(#mesh)
+    %z = stablehlo.tanh %y : tensor<16x4xf32>
+    return %z : tensor<16x4xf32>
+  }
+}
+"""
+FORMS: dict[str, Callable[[], bytes]] = {
+    "jax.export": FILE.read_bytes,
+    "portable artifact": lambda: exported().module,
+    "StableHLO": STABLEHLO.encode,
+    "HloModuleProto": lambda: private_names.proto_of_stablehlo(STABLEHLO.encode()),
+    "HLO text": lambda: str(dx.load(FILE)).encode(),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_is_loaded_and_partitioned(form: str, tmp_path: Path) -> None:
+    path = tmp_path / "module.hlo"
+    path.write_bytes(FORMS[form]())
+    module = dx.load(path)
+    assert module.num_partitions == (None if form == "HloModuleProto" else 4)
+    whole = device_program(module, 4)
+    assert whole is not None
+    w, x = numbers(8, 4), numbers(16, 8)
+    rows = [[a.shards.split(v, d) for a, v in zip(whole.parameters, (w, x), strict=True)] for d in range(4)]
+    outs = run_reference(whole.module, rows, replicas=1, partitions=4)
+    np.testing.assert_allclose(whole.results[0].shards.join([row[0] for row in outs]), np.tanh(x @ w), rtol=1e-5)
+    (dot,) = [i for i in module.entry_computation if i.opcode == "dot"]
+    assert (module.frame(dot) or "").startswith("layer.py:9")
+
+
+def test_lines_of_mlir_without_locations_are_those_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "plain.mlir"
+    path.write_text(STABLEHLO.replace(" loc(#mesh)", ""))
+    module = dx.load(path)
+    (dot,) = [i for i in module.entry_computation if i.opcode == "dot"]
+    assert (module.frame(dot) or "").startswith(f"{path}:7")
+
+
+def test_what_jax_export_says() -> None:
+    assert (exported().name, exported().devices) == ("layer", 4)
+    assert exported().module.startswith(b"ML\xefR")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_files_that_are_cut_off_give_one_clear_error(form: str, tmp_path: Path) -> None:
+    data = FORMS[form]()
+    for part in (len(data) - 7, len(data) // 2, 40):
+        path = tmp_path / f"cut{part}"
+        path.write_bytes(data[:part])
+        with pytest.raises(DistxlaError) as caught:
+            device_program(dx.load(path))
+        assert caught.value.exit_status == 2
+        assert str(path) in str(caught.value)
+
+
+def test_random_bytes_around_bytecode_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "noise"
+    path.write_bytes(b"\x08\0\0\0" + os.urandom(50) + b"ML\xefR" + os.urandom(50))
+    with pytest.raises(DistxlaError, match="noise"):
+        dx.load(path)
+
+
+@pytest.mark.parametrize("form", ["jax.export", "portable artifact", "StableHLO", "HloModuleProto"])
+def test_without_jaxlib_the_error_names_the_extra(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "module"
+    path.write_bytes(FORMS[form]())
+    monkeypatch.setitem(sys.modules, "jaxlib", None)
+    with pytest.raises(DistxlaError) as caught:
+        dx.load(path)
+    assert "pip install 'distxla[jax]'" in "\n".join([str(caught.value), *getattr(caught.value, "__notes__", ())])
