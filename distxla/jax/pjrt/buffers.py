@@ -1,0 +1,375 @@
+"""Buffers: arrays on a device, in memory that this process shares with the device's."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, Final, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distxla.errors import ArgumentError, UnsupportedOpError
+from distxla.ir.shape import Shape
+from distxla.jax.pjrt import handles
+from distxla.jax.pjrt.devices import Device
+from distxla.jax.pjrt.element_types import element_type_of_number, number_of
+from distxla.jax.pjrt.errors import Interrupted
+from distxla.jax.pjrt.events import READY, Pending, pending_event, wait_for
+from distxla.jax.pjrt.handles import CArray, integers
+from distxla.jax.pjrt.switch import SWITCH
+from distxla.jax.pjrt.table import RECORDS, STRUCTURES
+from distxla.machine.heap import ALIGNMENT, Block
+from distxla.machine.segments import Segment
+from distxla.runtime.device_array import DeviceArray
+
+_TILED, _STRIDED = 0, 1  # PJRT_Buffer_MemoryLayout_Type
+_RECORD: Final = RECORDS["Buffer"]
+
+
+class Buffer:
+    """An array on a device.  array: None once it was deleted or donated.  pending: the call that makes it; None once it
+    is there.  failure: of that call."""
+
+    __slots__ = ("_external", "_held", "array", "device", "handle", "is_destroyed", "pending", "record", "shape")
+
+    def __init__(
+        self,
+        array: DeviceArray,
+        device: Device,
+        pending: Pending | None = None,
+        constants: Constants | None = None,
+    ) -> None:
+        """constants: of the array's shape."""
+        constants = constants or constants_of(array.hlo_shape)
+        self.array: DeviceArray | None = array
+        self.device = device
+        self.shape = constants.shape
+        self.pending = pending
+        self.is_destroyed = False  # C++ has given it up
+        self._external = 0
+        self._held: DeviceArray | None = None  # what external references still see of a deleted buffer
+        base = device.address()
+        self.record = _RECORD(
+            None,
+            constants.number,
+            False,
+            base is not None,
+            array.offset,
+            constants.dims.address,
+            constants.dims.size,
+            constants.size,
+            device.handle,
+            device.memory.handle,
+            None if base is None else base + array.offset,
+        )
+        self.handle = handles.bind(self, self.record)
+
+    def delete(self) -> None:
+        """Give the memory up; external references keep it."""
+        if self.array is not None:
+            self._held = self.array if self._external else None
+            self.array = None
+            self.record.is_deleted = True
+
+    def wait(self) -> None:
+        """Block until the array is there; raise the failure of the call that makes it. Interrupted by Ctrl-C."""
+        if self.pending is not None:
+            wait_for(self.pending)
+            if SWITCH.interrupts:
+                raise Interrupted
+            self.pending.wait()  # raises the failure
+            self.pending = None
+
+    def live(self) -> DeviceArray:
+        """The array, which may be pending. ArgumentError once it was deleted."""
+        if self.array is None:
+            raise ArgumentError("the buffer has been deleted or donated")
+        return self.array
+
+    def values(self) -> NDArray[Any]:
+        """The elements; blocks until they are there."""
+        array = self.live()
+        self.wait()
+        return np.asarray(array)
+
+    def refer(self) -> None:
+        """Something outside of PJRT uses the memory."""
+        self.live()
+        self._external += 1
+
+    def unrefer(self) -> None:
+        self._external -= 1
+        if not self._external:
+            self._held = None
+
+    @property
+    def is_referred(self) -> bool:
+        return self._external > 0
+
+
+class Constants:
+    """What all buffers of a shape have in common.
+
+    shape: the same object for equal ones.  number: PJRT's, of the element type.  size: in bytes.
+    """
+
+    def __init__(self, shape: Shape) -> None:
+        self.shape = shape
+        self.size = shape.byte_size
+        self.number = number_of(shape.dtype)
+        self.dims = CArray(ctypes.c_int64, shape.dims)
+        self.minor_to_major = CArray(ctypes.c_int64, list(reversed(range(len(shape.dims)))))
+
+
+@cache
+def constants_of(shape: Shape) -> Constants:
+    """Those of the shape; always the same object."""
+    return Constants(shape)
+
+
+def put(values: NDArray[Any], shape: Shape, device: Device) -> Buffer:
+    """A buffer of these bytes: `values` has the shape's sizes and element width, of any type and strides."""
+    cluster = device.client.started()
+    block = cluster.heap.allocate(shape.byte_size, (device.id,))
+    memory = cluster.memory(device.id)
+    if isinstance(memory, Segment):
+        begin = block.offset
+        place = memory.bytes[begin : begin + shape.byte_size].view(values.dtype).reshape(shape.dims)
+        np.copyto(place, values)
+    else:
+        memory.write(block.offset, np.ascontiguousarray(values).reshape(-1).view(np.uint8))
+    return Buffer(DeviceArray(memory, block, block.offset, device.id, shape), device)
+
+
+class _Memory:
+    """Memory of the caller's as NumPy reads it."""
+
+    def __init__(self, address: int, shape: Shape, strides: Sequence[int] | None) -> None:
+        width = shape.dtype.byte_size
+        self.__array_interface__ = {
+            "version": 3,
+            "typestr": f"|V{width}" if width not in (1, 2, 4, 8) else f"<u{width}",
+            "shape": tuple(shape.dims),
+            "strides": None if strides is None else tuple(strides),
+            "data": (address, True),
+        }
+
+
+def _zeros(shape: Shape) -> NDArray[Any]:
+    return np.zeros(shape.dims, np.dtype(f"V{max(1, shape.dtype.byte_size)}"))
+
+
+def seen(address: int | None, shape: Shape, strides: Sequence[int] | None = None) -> NDArray[Any]:
+    """The caller's array, by bits; not copied."""
+    if not address or not shape.byte_size:
+        return _zeros(shape)
+    return np.asarray(_Memory(address, shape, strides))
+
+
+def _device(args: Any) -> Device:
+    found = handles.of(args.memory).device if args.memory else handles.of(args.device)
+    assert isinstance(found, Device)
+    return found
+
+
+def _array_shape(number: int, dims: int | None, count: int) -> Shape:
+    return Shape(element_type_of_number(number), tuple(integers(dims, count)))
+
+
+def from_host(args: Any) -> None:
+    """Client_BufferFromHostBuffer: copied before it returns, whatever the semantics."""
+    shape = _array_shape(args.type, args.dims, args.num_dims)
+    strides = integers(args.byte_strides, args.num_byte_strides) or None
+    args.buffer = put(seen(args.data, shape, strides), shape, _device(args)).handle
+    args.done_with_host_buffer = READY.handle
+
+
+def uninitialized(args: Any) -> None:
+    """Client_CreateUninitializedBuffer."""
+    shape = _array_shape(args.shape_element_type, args.shape_dims, args.shape_num_dims)
+    args.buffer = put(_zeros(shape), shape, _device(args)).handle
+
+
+def view_of_device_buffer(args: Any) -> None:
+    """Client_CreateViewOfDeviceBuffer: an array of a device's memory where it lies, any other by a copy."""
+    shape = _array_shape(args.element_type, args.dims, args.num_dims)
+    if args.layout:
+        _require_default(args.layout, shape)
+    device, address = _device(args), args.device_buffer_ptr or 0
+    foreign = _Foreign(args.on_delete_callback, address, args.on_delete_callback_arg)
+    memory = device.client.started().memory(device.id)
+    if isinstance(memory, Segment) and _is_inside(memory, address):
+        array = DeviceArray(memory, cast(Block, foreign), address - memory.address, device.id, shape)
+        args.buffer = Buffer(array, device).handle
+    else:
+        args.buffer = put(seen(address, shape), shape, device).handle
+
+
+def _is_inside(memory: Segment, address: int) -> bool:
+    """Whether a program can take an array there where it lies."""
+    return 0 <= address - memory.address < memory.size and address % ALIGNMENT == 0
+
+
+class _Foreign:
+    """Memory that is another's: told when it is not used any more."""
+
+    __slots__ = ("_arguments", "_callback", "_told")
+
+    def __init__(self, callback: int | None, *arguments: int | None) -> None:
+        self._told = _ON_DELETE  # which is there longer than the module
+        self._callback = callback
+        self._arguments = arguments
+
+    def __del__(self) -> None:
+        if self._callback:
+            self._told(self._callback)(*self._arguments)
+
+
+_ON_DELETE: Final = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
+
+
+def _require_default(layout: int, shape: Shape) -> None:
+    if _minor_to_major(layout, shape) not in (None, list(reversed(range(len(shape.dims))))):
+        raise UnsupportedOpError(f"{shape}: distxla keeps arrays in row-major order only")
+
+
+def _minor_to_major(layout: int, shape: Shape) -> list[int] | None:
+    """The order of dimensions of a layout; None where it gives strides that are those of row-major order."""
+    found = STRUCTURES["MemoryLayout"].from_address(layout)
+    if found.type == _TILED:
+        if found.num_tiles:
+            raise UnsupportedOpError(f"{shape}: tiled layouts are not supported")
+        return integers(found.minor_to_major, found.minor_to_major_size)
+    strided = STRUCTURES["StridedLayout"].from_address(layout)
+    strides = integers(strided.byte_strides, strided.num_byte_strides)
+    return sorted(range(len(strides)), key=lambda d: (strides[d], -d))
+
+
+def to_host(args: Any) -> None:
+    """Buffer_ToHostBuffer: copied before it returns."""
+    buffer = handles.of(args.src)
+    assert isinstance(buffer, Buffer)
+    size = buffer.shape.byte_size
+    if not args.dst:
+        args.dst_size = size
+        return
+    if args.dst_size < size:
+        raise ArgumentError(f"{buffer.shape} has {size} bytes; there is place for {args.dst_size}")
+    args.event = READY.handle
+    values = buffer.values()
+    order = _minor_to_major(args.host_layout, buffer.shape) if args.host_layout else None
+    if order is not None:
+        values = values.transpose(order[::-1])
+    if size:
+        data = np.ascontiguousarray(values)
+        ctypes.memmove(args.dst, data.ctypes.data, size)
+
+
+def raw_to_host(args: Any) -> None:
+    """Buffer_CopyRawToHost."""
+    args.event = READY.handle
+    values = np.ascontiguousarray(handles.of(args.buffer).values()).reshape(-1).view(np.uint8)
+    if args.offset < 0 or args.transfer_size < 0 or args.offset + args.transfer_size > values.size:
+        raise ArgumentError(f"{args.transfer_size} bytes from {args.offset}: the buffer has {values.size}")
+    if args.transfer_size:
+        ctypes.memmove(args.dst, values.ctypes.data + args.offset, args.transfer_size)
+
+
+def _copied(buffer: Buffer, device: Device) -> int:
+    try:
+        values = buffer.values()
+    except Interrupted:
+        raise KeyboardInterrupt from None
+    return put(values, buffer.shape, device).handle
+
+
+def copy_to_device(args: Any) -> None:
+    args.dst_buffer = _copied(handles.of(args.buffer), handles.of(args.dst_device))
+
+
+def copy_to_memory(args: Any) -> None:
+    args.dst_buffer = _copied(handles.of(args.buffer), handles.of(args.dst_memory).device)
+
+
+def destroy(args: Any) -> None:
+    buffer = handles.find(args.buffer)
+    if buffer is not None:
+        buffer.delete()
+        buffer.is_destroyed = True
+        if not buffer.is_referred:
+            handles.release(args.buffer)
+
+
+def delete(args: Any) -> None:
+    handles.of(args.buffer).delete()
+
+
+def ready_event(args: Any) -> None:
+    args.event = pending_event(handles.of(args.buffer).pending, waits=True)
+
+
+def pointer(args: Any) -> None:
+    buffer = handles.of(args.buffer)
+    args.buffer_pointer = _pointer(buffer)
+    buffer.wait()
+
+
+def opaque_pointer(args: Any) -> None:
+    buffer = handles.of(args.buffer)
+    args.device_memory_ptr = _pointer(buffer)
+    buffer.wait()
+
+
+def _pointer(buffer: Buffer) -> int:
+    """Where the array lies, which may be pending."""
+    buffer.live()
+    found = buffer.record.pointer
+    if found is None:
+        raise UnsupportedOpError(f"device {buffer.device.id} is on another host: its memory has no address here")
+    return int(found)
+
+
+def increase(args: Any) -> None:
+    handles.of(args.buffer).refer()
+
+
+def decrease(args: Any) -> None:
+    buffer = handles.find(args.buffer)
+    if buffer is not None:
+        buffer.unrefer()
+        if buffer.is_destroyed and not buffer.is_referred:
+            handles.release(args.buffer)
+
+
+def dynamic_dimensions(args: Any) -> None:
+    args.dynamic_dim_indices, args.num_dynamic_dims = None, 0
+
+
+def memory_layout(args: Any) -> None:
+    order = constants_of(handles.of(args.buffer).shape).minor_to_major
+    args.layout_type, args.num_tiles, args.tile_dims, args.tile_dim_sizes = _TILED, 0, None, None
+    args.minor_to_major, args.minor_to_major_size = order.address, order.size
+
+
+ENTRIES: Final = {
+    "Buffer_CopyRawToHost": raw_to_host,
+    "Buffer_CopyToDevice": copy_to_device,
+    "Buffer_CopyToMemory": copy_to_memory,
+    "Buffer_DecreaseExternalReferenceCount": decrease,
+    "Buffer_Delete": delete,
+    "Buffer_Destroy": destroy,
+    "Buffer_DynamicDimensionIndices": dynamic_dimensions,
+    "Buffer_GetMemoryLayout": memory_layout,
+    "Buffer_IncreaseExternalReferenceCount": increase,
+    "Buffer_OpaqueDeviceMemoryDataPointer": opaque_pointer,
+    "Buffer_ReadyEvent": ready_event,
+    "Buffer_ToHostBuffer": to_host,
+    "Buffer_UnsafePointer": pointer,
+    "Client_BufferFromHostBuffer": from_host,
+    "Client_CreateUninitializedBuffer": uninitialized,
+    "Client_CreateViewOfDeviceBuffer": view_of_device_buffer,
+}
+
+__all__ = ["ENTRIES", "Buffer", "Constants", "constants_of", "put"]

@@ -1,0 +1,203 @@
+"""The client: a cluster, and its devices."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from dataclasses import dataclass
+from typing import Any, Final
+
+from distxla.errors import ArgumentError, ClusterError
+from distxla.jax.pjrt import handles
+from distxla.jax.pjrt.devices import PLATFORM, Description, Device, Topology
+from distxla.jax.pjrt.handles import CArray, CBytes
+from distxla.machine.packages import installed_version
+from distxla.runtime.cluster import Cluster
+
+DEFAULT_DEVICES: Final = 8
+_DEVICES: Final = "DISTXLA_DEVICES"
+_MEMORY: Final = "DISTXLA_DEVICE_MEMORY"
+_ADDRESS: Final = "DISTXLA_ADDRESS"
+_FLAG: Final = "--xla_force_host_platform_device_count="
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the client's cluster is.
+
+    devices: their number.  address: the Ray cluster to join, HOST:PORT; None for an embedded one.  device_memory: bytes
+    of each device's memory, also as "2GiB"; None for the default of `Cluster`.
+    """
+
+    devices: int
+    address: str | None = None
+    device_memory: int | str | None = None
+
+
+def settings_of_environment() -> Settings:
+    """DISTXLA_DEVICES, else JAX_NUM_CPU_DEVICES, else the count in XLA_FLAGS, else 8; DISTXLA_ADDRESS and
+    DISTXLA_DEVICE_MEMORY. ArgumentError for a count that is none."""
+    flags = [flag for flag in os.environ.get("XLA_FLAGS", "").split() if flag.startswith(_FLAG)]
+    given = {
+        _DEVICES: os.environ.get(_DEVICES, ""),
+        "JAX_NUM_CPU_DEVICES": os.environ.get("JAX_NUM_CPU_DEVICES", "").replace("-1", ""),
+        "XLA_FLAGS": flags[-1].removeprefix(_FLAG) if flags else "",
+    }
+    devices = DEFAULT_DEVICES
+    for name, value in given.items():
+        if value:
+            if not value.isdecimal() or not int(value):
+                raise ArgumentError(f"{name}: expected a number of devices, found {value!r}")
+            devices = int(value)
+            break
+    return Settings(devices, os.environ.get(_ADDRESS) or None, os.environ.get(_MEMORY) or None)
+
+
+class Client:
+    """PJRT's client. Its cluster starts in the background; what needs the devices waits for it."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.owner = os.getpid()
+        self.cluster = Cluster(
+            partitions=settings.devices, address=settings.address, device_memory=settings.device_memory
+        )
+        self.descriptions = [Description(k) for k in range(settings.devices)]
+        self.devices = [Device(self, description) for description in self.descriptions]
+        self.device_array = CArray(ctypes.c_void_p, [device.handle for device in self.devices])
+        self.memory_array = CArray(ctypes.c_void_p, [device.memory.handle for device in self.devices])
+        self.platform_name = CBytes(PLATFORM)
+        self.platform_version = CBytes(f"distxla {installed_version('distxla') or 'of an unknown version'}")
+        self.topology = Topology(self.descriptions, f"distxla, {settings.devices} devices")
+        self._is_started = False
+        self.handle = handles.new(self)
+        self.cluster.start()
+
+    def started(self) -> Cluster:
+        """The cluster, once its devices serve; ClusterError where they could not be started, or in a forked child."""
+        self.require_owner()
+        if not self._is_started:
+            self.cluster.wait_started()
+            self._is_started = True
+        return self.cluster
+
+    def require_owner(self) -> None:
+        """ClusterError in a forked child of the client's process."""
+        if os.getpid() != self.owner:
+            raise ClusterError(
+                f"the devices belong to process {self.owner}, which has forked: start processes that use JAX by "
+                'multiprocessing\'s "spawn"'
+            )
+
+    def memory_use(self) -> tuple[int, int]:
+        """Bytes in use and in all of a device's memory."""
+        cluster = self.started()
+        return cluster.heap.used, cluster.heap.size
+
+    def close(self) -> None:
+        """End the cluster; in a forked child nothing."""
+        self.cluster.close()
+
+
+class _Chosen:
+    """settings: those of `use`; None to read the environment."""
+
+    settings: Settings | None = None
+
+
+def use(settings: Settings) -> None:
+    """What clients are created with from now on, instead of what the environment says."""
+    _Chosen.settings = settings
+
+
+def client_create(args: Any) -> None:
+    client = Client(_Chosen.settings or settings_of_environment())
+    args.client = client.handle
+
+
+def client_destroy(args: Any) -> None:
+    client = handles.find(args.client)
+    if client is not None:
+        client.close()
+        handles.release(args.client)
+
+
+def platform_name(args: Any) -> None:
+    name = handles.of(args.client).platform_name
+    args.platform_name, args.platform_name_size = name.address, name.size
+
+
+def platform_version(args: Any) -> None:
+    version = handles.of(args.client).platform_version
+    args.platform_version, args.platform_version_size = version.address, version.size
+
+
+def process_index(args: Any) -> None:
+    args.process_index = 0
+
+
+def devices(args: Any) -> None:
+    found = handles.of(args.client).device_array
+    args.devices, args.num_devices = found.address, found.size
+
+
+def addressable_devices(args: Any) -> None:
+    found = handles.of(args.client).device_array
+    args.addressable_devices, args.num_addressable_devices = found.address, found.size
+
+
+def addressable_memories(args: Any) -> None:
+    found = handles.of(args.client).memory_array
+    args.addressable_memories, args.num_addressable_memories = found.address, found.size
+
+
+def _device(client: Client, number: int) -> int:
+    if not 0 <= number < len(client.devices):
+        raise ArgumentError(f"device {number}: the cluster has devices 0 to {len(client.devices) - 1}")
+    return client.devices[number].handle
+
+
+def lookup_device(args: Any) -> None:
+    args.device = _device(handles.of(args.client), args.id)
+
+
+def lookup_addressable_device(args: Any) -> None:
+    args.addressable_device = _device(handles.of(args.client), args.local_hardware_id)
+
+
+def default_assignment(args: Any) -> None:
+    client = handles.of(args.client)
+    count = args.num_replicas * args.num_partitions
+    if count > len(client.devices) or count > args.default_assignment_size:
+        raise ArgumentError(f"{count} devices are wanted, the cluster has {len(client.devices)}")
+    place = (ctypes.c_int32 * count).from_address(args.default_assignment)
+    place[:] = range(count)
+
+
+def client_topology(args: Any) -> None:
+    args.topology = handles.of(args.client).topology.handle
+
+
+def topology_create(args: Any) -> None:
+    """A topology by itself, of as many devices as a client would have."""
+    settings = _Chosen.settings or settings_of_environment()
+    descriptions = [Description(k) for k in range(settings.devices)]
+    args.topology = Topology(descriptions, f"distxla, {settings.devices} devices").handle
+
+
+ENTRIES: Final = {
+    "Client_AddressableDevices": addressable_devices,
+    "Client_AddressableMemories": addressable_memories,
+    "Client_Create": client_create,
+    "Client_DefaultDeviceAssignment": default_assignment,
+    "Client_Destroy": client_destroy,
+    "Client_Devices": devices,
+    "Client_LookupAddressableDevice": lookup_addressable_device,
+    "Client_LookupDevice": lookup_device,
+    "Client_PlatformName": platform_name,
+    "Client_PlatformVersion": platform_version,
+    "Client_ProcessIndex": process_index,
+    "Client_TopologyDescription": client_topology,
+    "TopologyDescription_Create": topology_create,
+}
+
+__all__ = ["ENTRIES", "Client", "Settings", "settings_of_environment", "use"]

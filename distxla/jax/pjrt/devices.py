@@ -1,0 +1,190 @@
+"""Devices, their memories and descriptions, and the topology, which is what they all are together."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from distxla.jax.pjrt import handles
+from distxla.jax.pjrt.handles import CArray, CBytes
+from distxla.jax.pjrt.table import RECORDS
+from distxla.machine.segments import Segment
+
+if TYPE_CHECKING:
+    from distxla.runtime.cluster import Cluster
+
+PLATFORM: Final = "cpu"
+_KIND: Final = CBytes("cpu")
+MEMORY_KIND: Final = CBytes("device")
+_MEMORY_KIND_ID: Final = 0
+
+
+class Owner(Protocol):
+    """The parts of a client that devices use."""
+
+    cluster: Cluster
+
+    def started(self) -> Cluster:
+        """The cluster once its devices serve."""
+
+    def memory_use(self) -> tuple[int, int]:
+        """Bytes in use and in all of a device's memory."""
+
+
+class Memory:
+    """The memory of a device. device: whose it is."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self._text = CBytes(f"memory of device {device.id}")
+        self.devices = CArray(ctypes.c_void_p, [device.handle])
+        record = RECORDS["Memory"](
+            None, device.id, _MEMORY_KIND_ID, MEMORY_KIND.address, MEMORY_KIND.size, self._text.address, self._text.size
+        )
+        self.handle = handles.bind(self, record)
+
+
+class Description:
+    """What a device is. id: flattened."""
+
+    def __init__(self, device_id: int) -> None:
+        self.id = device_id
+        self._text = CBytes(f"distxla:{device_id}")
+        record = RECORDS["DeviceDescription"](
+            None, device_id, 0, _KIND.address, _KIND.size, self._text.address, self._text.size
+        )
+        self.handle = handles.bind(self, record)
+
+
+class Device:
+    """A device of the cluster. id: flattened."""
+
+    def __init__(self, client: Owner, description: Description) -> None:
+        self.client = client
+        self.description = description
+        self.id = description.id
+        self._record = RECORDS["Device"](None, description.handle)
+        self.handle = handles.bind(self, self._record)
+        self.memory = Memory(self)
+        self.memories = CArray(ctypes.c_void_p, [self.memory.handle])
+        self._record.memory = self.memory.handle
+        self._record.local_hardware_id = self.id
+        self._record.is_addressable = True
+        self._address: int | None = None
+
+    def address(self) -> int | None:
+        """Where this process sees the device's memory, which is there; None for a device of another host."""
+        if self._address is None:
+            memory = self.client.cluster.memory(self.id)
+            self._address = memory.address if isinstance(memory, Segment) else None
+        return self._address
+
+
+class Topology:
+    """Devices without a cluster. platform_version: as the client has it."""
+
+    def __init__(self, descriptions: list[Description], platform_version: str) -> None:
+        self.descriptions = descriptions
+        self.array = CArray(ctypes.c_void_p, [description.handle for description in descriptions])
+        self.platform_name = CBytes(PLATFORM)
+        self.platform_version = CBytes(platform_version)
+        self.serialized = CBytes(f"distxla topology 1, {len(descriptions)} devices")
+        self.handle = handles.new(self)
+
+
+def _keep(_: int) -> None:
+    """Deletes nothing: what C++ got lives as long as its owner."""
+
+
+_keeps: Final = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(_keep)
+NOTHING_TO_DELETE: Final = ctypes.cast(_keeps, ctypes.c_void_p).value
+
+
+def description_attributes(args: Any) -> None:
+    args.attributes, args.num_attributes = None, 0
+
+
+def device_memories(args: Any) -> None:
+    found = handles.of(args.device).memories
+    args.memories, args.num_memories = found.address, found.size
+
+
+def device_attributes(args: Any) -> None:
+    args.attributes, args.num_attributes = None, 0
+    args.device_attributes, args.attributes_deleter = args.device, NOTHING_TO_DELETE
+
+
+def memory_stats(args: Any) -> None:
+    used, limit = handles.of(args.device).client.memory_use()
+    args.bytes_in_use = used
+    args.bytes_limit, args.bytes_limit_is_set = limit, True
+    for name in (
+        "peak_bytes_in_use",
+        "num_allocs",
+        "largest_alloc_size",
+        "bytes_reserved",
+        "peak_bytes_reserved",
+        "bytes_reservable_limit",
+        "largest_free_block_bytes",
+        "pool_bytes",
+        "peak_pool_bytes",
+    ):
+        setattr(args, f"{name}_is_set", False)
+
+
+def memory_devices(args: Any) -> None:
+    found = handles.of(args.memory).devices
+    args.devices, args.num_devices = found.address, found.size
+
+
+def topology_platform_name(args: Any) -> None:
+    name = handles.of(args.topology).platform_name
+    args.platform_name, args.platform_name_size = name.address, name.size
+
+
+def topology_platform_version(args: Any) -> None:
+    version = handles.of(args.topology).platform_version
+    args.platform_version, args.platform_version_size = version.address, version.size
+
+
+def topology_descriptions(args: Any) -> None:
+    found = handles.of(args.topology).array
+    args.descriptions, args.num_descriptions = found.address, found.size
+
+
+def topology_attributes(args: Any) -> None:
+    args.attributes, args.num_attributes = None, 0
+
+
+def topology_serialize(args: Any) -> None:
+    found = handles.of(args.topology).serialized
+    args.serialized_bytes, args.serialized_bytes_size = found.address, found.size
+    args.serialized_topology, args.serialized_topology_deleter = args.topology, NOTHING_TO_DELETE
+
+
+def topology_fingerprint(args: Any) -> None:
+    content = ctypes.string_at(handles.of(args.topology).serialized.address)
+    args.fingerprint = int.from_bytes(hashlib.sha256(content).digest()[:8], "little")
+
+
+def topology_destroy(args: Any) -> None:
+    """The client keeps it."""
+
+
+ENTRIES: Final = {
+    "DeviceDescription_Attributes": description_attributes,
+    "Device_AddressableMemories": device_memories,
+    "Device_GetAttributes": device_attributes,
+    "Device_MemoryStats": memory_stats,
+    "Memory_AddressableByDevices": memory_devices,
+    "TopologyDescription_Attributes": topology_attributes,
+    "TopologyDescription_Destroy": topology_destroy,
+    "TopologyDescription_Fingerprint": topology_fingerprint,
+    "TopologyDescription_GetDeviceDescriptions": topology_descriptions,
+    "TopologyDescription_PlatformName": topology_platform_name,
+    "TopologyDescription_PlatformVersion": topology_platform_version,
+    "TopologyDescription_Serialize": topology_serialize,
+}
+
+__all__ = ["ENTRIES", "MEMORY_KIND", "NOTHING_TO_DELETE", "PLATFORM", "Description", "Device", "Memory", "Topology"]

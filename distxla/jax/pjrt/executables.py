@@ -1,0 +1,253 @@
+"""Executables: programs that are loaded on devices, and their calls."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+from typing import Any, Final
+
+from distxla.errors import ArgumentError
+from distxla.jax.pjrt import handles
+from distxla.jax.pjrt.buffers import Buffer
+from distxla.jax.pjrt.calls import Calls
+from distxla.jax.pjrt.client import Client
+from distxla.jax.pjrt.devices import MEMORY_KIND, NOTHING_TO_DELETE
+from distxla.jax.pjrt.element_types import number_of
+from distxla.jax.pjrt.events import pending_event
+from distxla.jax.pjrt.handles import CArray, CBytes, integers, text
+from distxla.jax.pjrt.programs import Program, compile_program
+from distxla.jax.pjrt.protobuf import device_assignment, module_with_config
+from distxla.jax.pjrt.table import STRUCTURES
+
+_FORMAT: Final = CBytes("hlo_with_config")
+
+
+class Loaded:
+    """A program that is loaded on devices, as C++ holds it: once as loaded, and once as compiled."""
+
+    def __init__(self, client: Client, program: Program) -> None:
+        self.client = client
+        self.program = program
+        self.is_deleted = False
+        self.devices = [client.devices[device] for device in program.devices]
+        self.device_array = CArray(ctypes.c_void_p, [device.handle for device in self.devices])
+        self.calls = Calls(program.executable, self.devices)
+        results = program.executable.results
+        self.name = CBytes(program.executable.program.name)
+        self.types = CArray(ctypes.c_uint32, [number_of(shape.dtype) for shape in results])
+        self.dims = CArray(ctypes.c_int64, [size for shape in results for size in shape.dims])
+        self.ranks = CArray(ctypes.c_uint64, [len(shape.dims) for shape in results])
+        self.kinds = CArray(ctypes.c_void_p, [MEMORY_KIND.address] * len(results))
+        self.kind_sizes = CArray(ctypes.c_uint64, [MEMORY_KIND.size] * len(results))
+        logical = [number for r in range(program.replicas) for p in range(program.partitions) for number in (r, p)]
+        self.logical_ids = CArray(ctypes.c_int32, logical)
+        self.assignment = CBytes(device_assignment(program.ids))
+        self.options = CBytes(program.options)
+        self.fingerprint = CBytes(hashlib.sha256(program.partitioned.text.encode()).hexdigest())
+        self.handle = handles.new(self)
+        self._optimized: CBytes | None = None
+
+    @property
+    def optimized(self) -> CBytes:
+        if self._optimized is None:
+            program = self.program
+            found = module_with_config(program.partitioned.proto, program.replicas, program.partitions)
+            self._optimized = CBytes(found)
+        return self._optimized
+
+
+def compile_(args: Any) -> None:
+    """Client_Compile."""
+    client = handles.of(args.client)
+    given = STRUCTURES["Program"].from_address(args.program)
+    code = ctypes.string_at(given.code, given.code_size)
+    options = ctypes.string_at(args.compile_options, args.compile_options_size)
+    program = compile_program(client, code, text(given.format, given.format_size), options)
+    args.executable = Loaded(client, program).handle
+
+
+def get_executable(args: Any) -> None:
+    args.executable = handles.new(handles.of(args.loaded_executable))
+
+
+def destroy(args: Any) -> None:
+    handles.release(args.executable)
+
+
+def delete(args: Any) -> None:
+    handles.of(args.executable).is_deleted = True
+
+
+def is_deleted(args: Any) -> None:
+    args.is_deleted = handles.of(args.executable).is_deleted
+
+
+def addressable_devices(args: Any) -> None:
+    found = handles.of(args.executable).device_array
+    args.addressable_devices, args.num_addressable_devices = found.address, found.size
+
+
+def logical_ids(args: Any) -> None:
+    loaded = handles.of(args.executable)
+    args.addressable_device_logical_ids = loaded.logical_ids.address
+    args.num_addressable_device_logical_ids = len(loaded.devices)
+
+
+def assignment(args: Any) -> None:
+    found = handles.of(args.executable).assignment
+    args.serialized_bytes, args.serialized_bytes_size = found.address, found.size
+    args.serialized_device_assignment = args.executable
+    args.serialized_device_assignment_deleter = NOTHING_TO_DELETE
+
+
+def compile_options(args: Any) -> None:
+    found = handles.of(args.executable).options
+    args.serialized_bytes, args.serialized_bytes_size = found.address, found.size
+    args.serialized_compile_options = args.executable
+    args.serialized_compile_options_deleter = NOTHING_TO_DELETE
+
+
+def name(args: Any) -> None:
+    found = handles.of(args.executable).name
+    args.executable_name, args.executable_name_size = found.address, found.size
+
+
+def replicas(args: Any) -> None:
+    args.num_replicas = handles.of(args.executable).program.replicas
+
+
+def partitions(args: Any) -> None:
+    args.num_partitions = handles.of(args.executable).program.partitions
+
+
+def outputs(args: Any) -> None:
+    args.num_outputs = handles.of(args.executable).types.size
+
+
+def output_types(args: Any) -> None:
+    found = handles.of(args.executable).types
+    args.output_types, args.num_output_types = found.address, found.size
+
+
+def output_dimensions(args: Any) -> None:
+    loaded = handles.of(args.executable)
+    args.num_outputs, args.dims, args.dim_sizes = loaded.types.size, loaded.dims.address, loaded.ranks.address
+
+
+def output_memory_kinds(args: Any) -> None:
+    loaded = handles.of(args.executable)
+    args.num_outputs = loaded.kinds.size
+    args.memory_kinds, args.memory_kind_sizes = loaded.kinds.address, loaded.kind_sizes.address
+
+
+def code_size(args: Any) -> None:
+    args.size_in_bytes = len(handles.of(args.executable).program.executable.program.image)
+
+
+def cost_analysis(args: Any) -> None:
+    args.num_properties, args.properties = 0, None
+
+
+def memory_stats(args: Any) -> None:
+    """Executable_GetCompiledMemoryStats, of one device."""
+    executable = handles.of(args.executable).program.executable
+    for field in STATISTICS:
+        setattr(args, field, 0)
+    args.generated_code_size_in_bytes = len(executable.program.image)
+    args.argument_size_in_bytes = sum(shape.byte_size for shape in executable.parameters)
+    args.output_size_in_bytes = sum(shape.byte_size for shape in executable.results)
+    args.temp_size_in_bytes = executable.program.arena_bytes
+
+
+STATISTICS: Final = (
+    "generated_code_size_in_bytes",
+    "argument_size_in_bytes",
+    "output_size_in_bytes",
+    "alias_size_in_bytes",
+    "temp_size_in_bytes",
+    "host_generated_code_size_in_bytes",
+    "host_argument_size_in_bytes",
+    "host_output_size_in_bytes",
+    "host_alias_size_in_bytes",
+    "host_temp_size_in_bytes",
+)
+
+
+def optimized_program(args: Any) -> None:
+    """Executable_OptimizedProgram: the first call asks for the size, the second for the bytes."""
+    found = handles.of(args.executable).optimized
+    wanted = STRUCTURES["Program"].from_address(args.program)
+    if not wanted.code:
+        wanted.code_size = found.size
+    elif wanted.code_size < found.size:
+        raise ArgumentError(f"the program has {found.size} bytes; there is place for {wanted.code_size}")
+    else:
+        ctypes.memmove(wanted.code, found.address, found.size)
+    wanted.format, wanted.format_size = _FORMAT.address, _FORMAT.size
+
+
+def fingerprint(args: Any) -> None:
+    found = handles.of(args.executable).fingerprint
+    args.executable_fingerprint, args.executable_fingerprint_size = found.address, found.size
+
+
+def execute(args: Any) -> None:
+    """LoadedExecutable_Execute."""
+    loaded = handles.of(args.executable)
+    loaded.client.require_owner()
+    if loaded.is_deleted:
+        raise ArgumentError("the executable has been deleted")
+    count = args.num_devices
+    if count != len(loaded.devices):
+        raise ArgumentError(f"arguments for {count} devices; the program has {len(loaded.devices)}")
+    lists = integers(args.argument_lists, count, ctypes.c_uint64)
+    rows = [list(map(handles.of, integers(row, args.num_args, ctypes.c_uint64))) for row in lists]
+    made, call = loaded.calls.submit(loaded.client.started(), rows)
+    _give_up(rows, loaded.program.donated, args.options)
+    for row, place in zip(made, integers(args.output_lists, count, ctypes.c_uint64)):
+        handles.write(place, [buffer.handle for buffer in row])
+    if args.device_complete_events:
+        handles.write(args.device_complete_events, [pending_event(call, count=count)] * count)
+
+
+def _give_up(rows: list[list[Buffer]], donated: frozenset[int], options: int | None) -> None:
+    """Delete the arguments that the program takes over, but those that the caller keeps."""
+    if not donated:
+        return
+    kept: list[int] = []
+    if options:
+        found = STRUCTURES["ExecuteOptions"].from_address(options)
+        kept = integers(found.non_donatable_input_indices, found.num_non_donatable_input_indices)
+    for row in rows:
+        for number in donated.difference(kept):
+            row[number].delete()
+
+
+ENTRIES: Final = {
+    "Client_Compile": compile_,
+    "Executable_Destroy": destroy,
+    "Executable_Fingerprint": fingerprint,
+    "Executable_GetCompileOptions": compile_options,
+    "Executable_GetCompiledMemoryStats": memory_stats,
+    "Executable_GetCostAnalysis": cost_analysis,
+    "Executable_Name": name,
+    "Executable_NumOutputs": outputs,
+    "Executable_NumPartitions": partitions,
+    "Executable_NumReplicas": replicas,
+    "Executable_OptimizedProgram": optimized_program,
+    "Executable_OutputDimensions": output_dimensions,
+    "Executable_OutputElementTypes": output_types,
+    "Executable_OutputMemoryKinds": output_memory_kinds,
+    "Executable_SizeOfGeneratedCodeInBytes": code_size,
+    "LoadedExecutable_AddressableDeviceLogicalIds": logical_ids,
+    "LoadedExecutable_AddressableDevices": addressable_devices,
+    "LoadedExecutable_Delete": delete,
+    "LoadedExecutable_Destroy": destroy,
+    "LoadedExecutable_Execute": execute,
+    "LoadedExecutable_Fingerprint": fingerprint,
+    "LoadedExecutable_GetDeviceAssignment": assignment,
+    "LoadedExecutable_GetExecutable": get_executable,
+    "LoadedExecutable_IsDeleted": is_deleted,
+}
+
+__all__ = ["ENTRIES", "Loaded"]

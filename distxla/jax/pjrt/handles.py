@@ -1,0 +1,87 @@
+"""Handles: what C++ holds of Python's objects, an address of a record that native getters read."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any, Final
+
+from distxla.jax.pjrt.table import RECORDS
+
+_objects: Final[dict[int, Any]] = {}  # by handle, while C++ may give it back
+
+
+def bind(owner: Any, record: ctypes.Structure) -> int:
+    """The handle of an object, which is kept until `release`. record: what native getters read of it."""
+    handle = ctypes.addressof(record)
+    _objects[handle] = owner, record
+    return handle
+
+
+def new(owner: Any) -> int:
+    """The handle of an object of which native getters read nothing."""
+    return bind(owner, RECORDS["Object"]())
+
+
+def of(handle: int) -> Any:
+    """The object of a handle."""
+    return _objects[handle][0]
+
+
+def find(handle: int) -> Any:
+    """The object of a handle, or None for one that was released, or is null."""
+    found = _objects.get(handle)
+    return None if found is None else found[0]
+
+
+def release(handle: int | None) -> None:
+    """C++ has given the handle up; null is fine."""
+    if handle:
+        _objects.pop(handle, None)
+
+
+def count(kind: type[Any] = object) -> int:
+    """Handles of objects of this class that C++ holds."""
+    return sum(isinstance(owner, kind) for owner, _ in list(_objects.values()))
+
+
+class CBytes:
+    """Bytes that C++ may read as long as this lives. address, size: where, and how many."""
+
+    __slots__ = ("_bytes", "address", "size")
+
+    def __init__(self, content: bytes | str) -> None:
+        data = content.encode() if isinstance(content, str) else content
+        self._bytes = ctypes.create_string_buffer(data, len(data) + 1)
+        self.address = ctypes.addressof(self._bytes)
+        self.size = len(data)
+
+
+class CArray:
+    """An array that C++ may read as long as this lives. address, size: where, and how many elements."""
+
+    __slots__ = ("_elements", "address", "size")
+
+    def __init__(self, kind: Any, values: Sequence[int]) -> None:
+        self._elements = (kind * max(1, len(values)))(*values)
+        self.address = ctypes.addressof(self._elements)
+        self.size = len(values)
+
+
+def integers(address: int | None, count: int, kind: Any = ctypes.c_int64) -> list[int]:
+    """The elements of an array of the caller's."""
+    return list((kind * count).from_address(address)) if address and count else []
+
+
+def write(address: int, found: Sequence[int]) -> None:
+    """Write handles into an array of the caller's."""
+    place: Any = (ctypes.c_uint64 * len(found)).from_address(address)
+    place[:] = found
+
+
+def text(address: int | None, size: int) -> str:
+    """A string of the caller's."""
+    return ctypes.string_at(address, size).decode() if address else ""
+
+
+__all__ = ["CArray", "CBytes", "bind", "count", "find", "integers", "new", "of", "release", "text", "write"]

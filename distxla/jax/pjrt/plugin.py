@@ -1,0 +1,179 @@
+"""The plugin as JAX finds it: the C table, and its registration under the name "distxla"."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from collections.abc import Callable
+from functools import cache
+from typing import Any, Final
+
+from distxla.jax.pjrt import buffers, client, devices, events, executables
+from distxla.jax.pjrt.errors import INTERNAL, Interrupted, PjrtError, new_error
+from distxla.jax.pjrt.stubs import SUCCESS, Stubs
+from distxla.jax.pjrt.switch import SWITCH
+from distxla.jax.pjrt.table import ENTRIES, MAJOR, MINOR, STRUCTURES, is_native
+from distxla.jax.private_names import (
+    is_plugin_registered,
+    live_clients,
+    register_plugin,
+    require_plugin_versions,
+    wanted_platforms,
+)
+
+NAME: Final = "distxla"
+HOST: Final = "cpu"
+"""JAX's own platform, beside distxla's: JAX computes there what callbacks compute, which run while devices wait."""
+_CAPSULE: Final = b"pjrt_c_api"
+_CALLBACK: Final = ctypes.PYFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)  # the stub has taken the GIL
+_ANSWER: Final = ctypes.c_uint64.from_address
+
+Entry = Callable[[Any], int | None]
+
+
+def _attributes(args: Any) -> None:
+    args.attributes, args.num_attributes = None, 0
+
+
+_IMPLEMENTED: Final[dict[str, Entry]] = {
+    "Plugin_Attributes": _attributes,
+    **buffers.ENTRIES,
+    **client.ENTRIES,
+    **devices.ENTRIES,
+    **events.ENTRIES,
+    **executables.ENTRIES,
+}
+
+
+# entry points that an interrupt ends; the others are quick, and done again
+_WAITING: Final = frozenset(
+    {
+        "Buffer_CopyRawToHost",
+        "Buffer_CopyToDevice",
+        "Buffer_CopyToMemory",
+        "Buffer_OpaqueDeviceMemoryDataPointer",
+        "Buffer_ToHostBuffer",
+        "Buffer_UnsafePointer",
+        "Client_BufferFromHostBuffer",
+        "Client_Compile",
+        "Client_Create",
+        "Client_CreateUninitializedBuffer",
+        "Client_CreateViewOfDeviceBuffer",
+        "Device_MemoryStats",
+        "Event_Await",
+        "Event_OnReady",
+        "LoadedExecutable_Execute",
+    }
+)
+
+
+def _missing(name: str) -> Entry:
+    def missing(args: Any) -> int | None:
+        raise NotImplementedError(f"PJRT_{name} is not implemented by distxla")
+
+    return missing
+
+
+def is_implemented(name: str) -> bool:
+    """Whether an entry point does something but raise; `name` as in the C header, without PJRT_."""
+    return name in _IMPLEMENTED or is_native(name)
+
+
+class Table:
+    """PJRT_Api. address: of the table; it and its functions live as long as this."""
+
+    def __init__(self) -> None:
+        self._functions: set[Any] = set()
+        called = [name for name in ENTRIES if not is_native(name)]
+        self._emergency = PjrtError(
+            INTERNAL, "distxla: Python could not run the plugin: the stack or memory is exhausted"
+        )
+        self._stubs = Stubs({name: self._callback(name) for name in called}, self._emergency.handle)
+        version = ctypes.sizeof(STRUCTURES["ApiVersion"])
+        begin = 16 + version
+        size = begin + 8 * len(ENTRIES)
+        self._table = (ctypes.c_uint64 * (size // 8))()
+        self.address = ctypes.addressof(self._table)
+        self._table[0] = size
+        found = STRUCTURES["ApiVersion"].from_address(self.address + 16)
+        found.struct_size, found.major, found.minor = version, MAJOR, MINOR
+        for number, name in enumerate(ENTRIES):
+            self._table[begin // 8 + number] = self._stubs.addresses[name]
+        self._hush()
+        os.register_at_fork(after_in_child=_leave_to_the_parent)
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))  # C++ has it when Python's modules are gone
+
+    def _callback(self, name: str) -> Any:
+        """A C function that calls the entry point; whatever it raises becomes a PJRT_Error."""
+        view = ENTRIES[name].from_address
+        entry = _IMPLEMENTED.get(name) or _missing(name)
+        waits = name in _WAITING
+
+        def call(address: int, answer: int) -> None:
+            while True:
+                try:
+                    found = entry(view(address)) or SUCCESS
+                except Interrupted:  # amid a wait, of which C++ hears that it is over
+                    SWITCH.interrupts = 1
+                    found = SUCCESS
+                except KeyboardInterrupt as failure:
+                    SWITCH.interrupts = 1  # Python raises it once C++ has returned
+                    if not waits:
+                        continue
+                    found = new_error(failure)
+                except BaseException as failure:
+                    found = new_error(failure)
+                _ANSWER(answer).value = found
+                return
+
+        self._functions.add(call)
+        return _CALLBACK(call)
+
+    def _hush(self) -> None:
+        """Have Python not print interrupts that come in the first line of a callback: the stub delivers them again."""
+        before, functions = sys.unraisablehook, self._functions
+
+        def hook(found: Any) -> None:
+            if found.exc_type is not KeyboardInterrupt or found.object not in functions:
+                before(found)
+
+        sys.unraisablehook = hook
+
+
+def _leave_to_the_parent() -> None:
+    """In a forked child: the clients of XLA have threads that are not there, and must not be destroyed."""
+    for found in live_clients():
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(found))
+
+
+@cache
+def table() -> Table:
+    """The process's table."""
+    return Table()
+
+
+def capsule() -> Any:
+    """The table as JAX takes it."""
+    make = ctypes.pythonapi.PyCapsule_New
+    make.restype, make.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+    return make(table().address, _CAPSULE, None)
+
+
+def initialize() -> None:
+    """JAX calls this in every process that has the package: register the backend where the platform is asked for.
+
+    JaxError for versions of jaxlib whose structures are not those of the table.
+    """
+    if NAME in wanted_platforms():
+        register()
+
+
+def register() -> None:
+    """Register the backend with JAX, once. JaxError for versions of jaxlib that the table does not fit."""
+    require_plugin_versions()
+    if not is_plugin_registered(NAME):
+        register_plugin(NAME, capsule(), priority=500, beside=HOST)
+
+
+__all__ = ["NAME", "Table", "capsule", "initialize", "is_implemented", "register", "table"]

@@ -1,0 +1,85 @@
+"""From what JAX compiles to a program of the cluster."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from distxla.errors import ArgumentError, UnsupportedOpError
+from distxla.jax.partitioning import Partitioned, partition_module
+from distxla.jax.pjrt.protobuf import device_ids
+from distxla.jax.private_names import host_callbacks_being_compiled, read_compile_options
+from distxla.runtime.executable import Executable
+from distxla.text.parser import parse_module
+
+if TYPE_CHECKING:
+    from distxla.ir.module import Module
+    from distxla.jax.pjrt.client import Client
+
+_PARAMETERS: Final = re.compile(r"\((\d+), \{")
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program for some of a client's devices.
+
+    ids: of the devices, [replica][partition].  options: xla.CompileOptionsProto, as the caller gave it.  donated:
+    numbers of parameters whose memory the caller gives up.
+    """
+
+    executable: Executable
+    partitioned: Partitioned
+    ids: list[list[int]]
+    options: bytes
+    donated: frozenset[int]
+
+    @property
+    def replicas(self) -> int:
+        return len(self.ids)
+
+    @property
+    def partitions(self) -> int:
+        return len(self.ids[0])
+
+    @property
+    def devices(self) -> list[int]:
+        """In the order of arguments and results."""
+        return [device for row in self.ids for device in row]
+
+
+def compile_program(client: Client, code: bytes, form: str, options: bytes) -> Program:
+    """Partition and compile a module for the devices that the options name; blocks.
+
+    form: "mlir" or "hlo", what the code is. Raises the partitioner's, the verifier's and the compiler's errors.
+    """
+    if form not in ("mlir", "hlo"):
+        raise UnsupportedOpError(f"a program in format {form!r}: distxla compiles mlir and hlo")
+    client.require_owner()
+    found = read_compile_options(options)
+    rows = device_ids(found.device_assignment) if found.device_assignment else []
+    if not rows:
+        rows = [[r * found.partitions + p for p in range(found.partitions)] for r in range(found.replicas)]
+    partitioned = partition_module(code, partitions=found.partitions, replicas=found.replicas, compile_options=options)
+    executable = _compiled(client, partitioned, rows)
+    return Program(executable, partitioned, rows, options, _donated(executable.module))
+
+
+def _compiled(client: Client, partitioned: Partitioned, rows: list[list[int]]) -> Executable:
+    cluster = client.cluster
+    flat = [device for row in rows for device in row]
+    if any(not 0 <= device < cluster.devices for device in flat):
+        raise ArgumentError(f"devices {flat}: the cluster has devices 0 to {cluster.devices - 1}")
+    module = parse_module(partitioned.text)
+    calls = dict(enumerate(host_callbacks_being_compiled(module.name)))
+    return cluster.compile(module, device_assignment=rows, host_calls=calls)
+
+
+def _donated(module: Module | None) -> frozenset[int]:
+    """Parameters that results may alias, or that the caller gives up, by the header of the module."""
+    header = {} if module is None else dict(module.header)
+    texts = (header.get(name, "") for name in ("input_output_alias", "buffer_donor"))
+    return frozenset(int(number) for text in texts for number in _PARAMETERS.findall(text))
+
+
+__all__ = ["Program", "compile_program"]

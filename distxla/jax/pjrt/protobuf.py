@@ -1,0 +1,101 @@
+"""The few messages of protocol buffers that PJRT's callers want, by their wire format."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from distxla.errors import ArgumentError
+
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_HOST_PROGRAM_SHAPE = 4  # of HloModuleProto
+
+
+def varint(value: int) -> bytes:
+    """A number that is not negative."""
+    found = bytearray()
+    while value > 127:
+        found.append(value & 127 | 128)
+        value >>= 7
+    found.append(value)
+    return bytes(found)
+
+
+def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 127) << shift
+        shift += 7
+        if byte < 128:
+            return value, at
+
+
+def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """(number, value) of each field of a message. ArgumentError where it is none."""
+    at = 0
+    try:
+        while at < len(data):
+            key, at = _read_varint(data, at)
+            number, wire = key >> 3, key & 7
+            if wire == _VARINT:
+                value, at = _read_varint(data, at)
+                yield number, value
+                continue
+            if wire == _BYTES:
+                size, at = _read_varint(data, at)
+            elif wire in (_FIXED32, _FIXED64):
+                size = 4 if wire == _FIXED32 else 8
+            else:
+                raise ArgumentError(f"a message of protocol buffers has wire type {wire}")
+            yield number, data[at : at + size]
+            at += size
+    except IndexError:
+        raise ArgumentError("a message of protocol buffers ends too early") from None
+
+
+def _numeric(number: int, value: int) -> bytes:
+    return varint(number << 3 | _VARINT) + varint(value)
+
+
+def _message(number: int, content: bytes) -> bytes:
+    return varint(number << 3 | _BYTES) + varint(len(content)) + content
+
+
+def packed(data: bytes) -> list[int]:
+    """The numbers of a packed field."""
+    found, at = [], 0
+    while at < len(data):
+        value, at = _read_varint(data, at)
+        found.append(value)
+    return found
+
+
+def device_assignment(ids: Sequence[Sequence[int]]) -> bytes:
+    """xla.DeviceAssignmentProto. ids[replica][partition]."""
+    columns = [_message(1, b"".join(map(varint, column))) for column in zip(*ids)]
+    head = _numeric(1, len(ids)) + _numeric(2, len(columns))
+    return head + b"".join(_message(3, column) for column in columns)
+
+
+def device_ids(assignment: bytes) -> list[list[int]]:
+    """The ids[replica][partition] of an xla.DeviceAssignmentProto."""
+    columns = []
+    for number, value in fields(assignment):
+        if number == 3 and isinstance(value, bytes):
+            ids: list[int] = []
+            for field, content in fields(value):
+                if field == 1:
+                    ids += packed(content) if isinstance(content, bytes) else [content]
+            columns.append(ids)
+    return [list(row) for row in zip(*columns)]
+
+
+def module_with_config(module: bytes, replicas: int, partitions: int) -> bytes:
+    """xla.HloModuleProtoWithConfig: the module, its entry's layout, and the counts."""
+    shape = b"".join(v for number, v in fields(module) if number == _HOST_PROGRAM_SHAPE and isinstance(v, bytes))
+    config = _message(1, shape) + _numeric(4, replicas) + _numeric(5, partitions)
+    return _message(1, module) + _message(2, config)
+
+
+__all__ = ["device_assignment", "device_ids", "fields", "module_with_config", "packed", "varint"]

@@ -1,0 +1,184 @@
+"""The functions of the C table, made with LLVM: native getters, and stubs that call Python.
+
+C++ destructors call entry points while a Python exception is pending, and threads of XLA call them without the GIL. So
+a stub takes the GIL, puts a pending exception aside, calls Python, and restores it. Where the interpreter has ended, a
+stub fails without Python.
+
+A signal handler of Python may raise in the callback's first or last line, where nothing can catch it: then the stub
+calls again, and has the interrupt delivered after its own end.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from typing import Any, Final
+
+from llvmlite import binding
+
+from distxla.jax.pjrt.switch import SWITCH, Switch
+from distxla.jax.pjrt.table import EMPTY, ENTRIES, MARKS, RECORDS, kind, natives, offset
+
+_PYTHON: Final = (
+    "PyGILState_Ensure",
+    "PyGILState_Release",
+    "PyErr_Fetch",
+    "PyErr_Restore",
+    "PyErr_SetInterrupt",
+    "Py_IsInitialized",
+)
+_TYPES: Final[dict[Any, str]] = {
+    ctypes.c_bool: "i8",
+    ctypes.c_float: "float",
+    ctypes.c_int32: "i32",
+    ctypes.c_int64: "i64",
+    ctypes.c_void_p: "ptr",
+    ctypes.c_uint32: "i32",
+    ctypes.c_uint64: "i64",
+}
+_ENTER: Final = """
+declare i32 @PyGILState_Ensure()
+declare void @PyGILState_Release(i32)
+declare void @PyErr_Fetch(ptr, ptr, ptr)
+declare void @PyErr_Restore(ptr, ptr, ptr)
+declare void @PyErr_SetInterrupt()
+declare i32 @Py_IsInitialized()
+
+define ptr @enter(ptr %callback, ptr %args, ptr %otherwise) {{
+  %alive = call i32 @Py_IsInitialized()
+  %is_dead = icmp eq i32 %alive, 0
+  br i1 %is_dead, label %leave, label %inside
+leave:
+  ret ptr %otherwise
+inside:
+  %state = call i32 @PyGILState_Ensure()
+  %kind = alloca ptr
+  %value = alloca ptr
+  %trace = alloca ptr
+  %slot = alloca i64
+  call void @PyErr_Fetch(ptr %kind, ptr %value, ptr %trace)
+  br label %attempt
+attempt:
+  %attempts = phi i32 [ 0, %inside ], [ %more, %again ]
+  store i64 0, ptr %slot
+  call void %callback(ptr %args, ptr %slot)
+  %found = load i64, ptr %slot
+  %has_failed = icmp eq i64 %found, 0
+  br i1 %has_failed, label %again, label %answered
+again:
+  store i32 1, ptr inttoptr (i64 {interrupts} to ptr), align 4
+  %more = add i32 %attempts, 1
+  %is_last = icmp eq i32 %more, {attempts}
+  br i1 %is_last, label %given_up, label %attempt
+answered:
+  %is_success = icmp eq i64 %found, {success}
+  %error = inttoptr i64 %found to ptr
+  %result = select i1 %is_success, ptr null, ptr %error
+  br label %given_up
+given_up:
+  %answer = phi ptr [ %otherwise, %again ], [ %result, %answered ]
+  %kind_before = load ptr, ptr %kind
+  %value_before = load ptr, ptr %value
+  %trace_before = load ptr, ptr %trace
+  call void @PyErr_Restore(ptr %kind_before, ptr %value_before, ptr %trace_before)
+  %asked = load i32, ptr inttoptr (i64 {interrupts} to ptr), align 4
+  %is_asked = icmp ne i32 %asked, 0
+  br i1 %is_asked, label %interrupt, label %end
+interrupt:
+  store i32 0, ptr inttoptr (i64 {interrupts} to ptr), align 4
+  call void @PyErr_SetInterrupt()
+  br label %end
+end:
+  call void @PyGILState_Release(i32 %state)
+  ret ptr %answer
+}}
+"""
+
+
+_ATTEMPTS: Final = 4
+_RELEASING: Final = ("Buffer_DecreaseExternalReferenceCount", "Buffer_Delete", "LoadedExecutable_Delete")
+SUCCESS: Final = 1
+"""The answer of a callback that has no error; where it has raised, there is no answer."""
+
+
+class Stubs:
+    """A native function for each entry point. addresses: of the functions, by the names of the entry points."""
+
+    def __init__(self, callbacks: Mapping[str, Any], emergency: int) -> None:
+        """callbacks: ctypes functions (address of the arguments, address of the answer): they write the address of a
+        PJRT_Error there, or SUCCESS. The GIL is held and no exception is pending when they are called.
+        emergency: the PJRT_Error for those that have raised, and once the interpreter has ended; entry points that
+        release something have none: C++ ends the process where they fail.
+        """
+        self._callbacks = dict(callbacks)  # which the code calls
+        self._emergency = emergency
+        binding.initialize_native_target()
+        binding.initialize_native_asmprinter()
+        for name in _PYTHON:
+            binding.add_symbol(name, _address(getattr(ctypes.pythonapi, name)))
+        module = binding.parse_assembly(self._text())
+        module.verify()
+        machine = binding.Target.from_default_triple().create_target_machine(opt=2)
+        self._engine = binding.create_mcjit_compiler(module, machine)  # the code lives as long
+        self._engine.finalize_object()
+        self.addresses = {name: int(self._engine.get_function_address(f"pjrt_{name}")) for name in ENTRIES}
+
+    def _text(self) -> str:
+        interrupts = ctypes.addressof(SWITCH) + offset(Switch, "interrupts")
+        enter = _ENTER.format(interrupts=interrupts, attempts=_ATTEMPTS, success=SUCCESS)
+        return enter + "\n".join(self._function(name) for name in ENTRIES)
+
+    def _function(self, name: str) -> str:
+        if name in natives():
+            body = _getter(name)
+        elif name in MARKS:
+            body = _mark(name)
+        elif name in EMPTY:
+            body = "  ret ptr null\n"
+        else:
+            emergency = 0 if name.endswith("_Destroy") or name in _RELEASING else self._emergency
+            body = _call(_address(self._callbacks[name]), emergency)
+        return f"define ptr @pjrt_{name}(ptr %args) {{\n{body}}}\n"
+
+
+def _address(function: Any) -> int:
+    found = ctypes.cast(function, ctypes.c_void_p).value
+    assert found is not None
+    return found
+
+
+def _call(callback: int, emergency: int) -> str:
+    function, otherwise = (f"ptr inttoptr (i64 {address} to ptr)" for address in (callback, emergency))
+    return f"  %e = call ptr @enter({function}, ptr %args, {otherwise})\n  ret ptr %e\n"
+
+
+def _mark(name: str) -> str:
+    """Sets a byte of the record that a handle points to, if it is not null."""
+    argument, record, field = MARKS[name]
+    return (
+        f"  %a = getelementptr i8, ptr %args, i64 {offset(ENTRIES[name], argument)}\n  %h = load ptr, ptr %a\n"
+        "  %is_null = icmp eq ptr %h, null\n  br i1 %is_null, label %end, label %mark\nmark:\n"
+        f"  %f = getelementptr i8, ptr %h, i64 {offset(RECORDS[record], field)}\n  store i8 1, ptr %f\n"
+        "  br label %end\nend:\n  ret ptr null\n"
+    )
+
+
+def _getter(name: str) -> str:
+    """Copies fields of the record that a handle points to into the arguments."""
+    entry = ENTRIES[name]
+    argument, record_name, pairs = natives()[name]
+    record = RECORDS[record_name]
+    text = f"  %a = getelementptr i8, ptr %args, i64 {offset(entry, argument)}\n  %h = load ptr, ptr %a\n"
+    for n, (out, field) in enumerate(pairs):
+        found = _TYPES[kind(record, field)]
+        assert found == _TYPES[kind(entry, out)], f"{name}: {out}"
+        text += (
+            f"  %f{n} = getelementptr i8, ptr %h, i64 {offset(record, field)}\n"
+            f"  %v{n} = load {found}, ptr %f{n}\n"
+            f"  %o{n} = getelementptr i8, ptr %args, i64 {offset(entry, out)}\n"
+            f"  store {found} %v{n}, ptr %o{n}\n"
+        )
+    return text + "  ret ptr null\n"
+
+
+__all__ = ["SUCCESS", "Stubs"]

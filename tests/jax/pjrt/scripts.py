@@ -1,0 +1,48 @@
+"""JAX on distxla's devices, in a process of its own: a process can't change its JAX's devices."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+BEGIN = """
+import os, signal, sys, threading, time
+import numpy as np
+import jax, jax.numpy as jnp
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+import distxla.jax
+"""
+LOST = """
+def replicas():
+    from distxla.runtime import cluster
+    (found,) = cluster._open
+    return [pid for _, _, pid in found.replicas_info]
+"""
+
+
+def run(
+    body: str, *, devices: int | None = 2, seconds: float = 120, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a script; with `devices` behind an `install` of so many."""
+    install = "" if devices is None else f"distxla.jax.install(partitions={devices})\n"
+    text = BEGIN + LOST + install + textwrap.dedent(body)
+    theirs = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
+    return subprocess.run(
+        [sys.executable, "-X", "faulthandler", "-c", text],
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        env=theirs,
+        check=False,
+    )
+
+
+def printed(body: str, **how: object) -> str:
+    """What a script prints that must end well."""
+    done = run(body, **how)  # type: ignore[arg-type]
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout

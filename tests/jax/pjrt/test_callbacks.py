@@ -1,0 +1,57 @@
+"""JAX's callbacks run in this process, while the devices wait."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.jax.pjrt.scripts import printed
+
+pytest.importorskip("jax")
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+
+
+def test_callbacks() -> None:
+    out = printed("""
+        from jax.experimental import io_callback
+        scalar = jax.ShapeDtypeStruct((), np.float32)
+        print(jax.jit(lambda x: jax.pure_callback(lambda v: v * 2, scalar, x))(1.0))
+        seen = []
+        def note(v):
+            seen.append(float(v))
+            return v + 1
+        f = jax.jit(lambda x: io_callback(note, scalar, x, ordered=True))
+        print(f(f(1.0)), seen)
+        mesh = Mesh(np.array(jax.devices()), ("i",))
+        def show(x):
+            jax.debug.callback(lambda v: seen.append(v.tolist()), x)
+            return x
+        jax.jit(jax.shard_map(show, mesh=mesh, in_specs=P("i"), out_specs=P("i")))(np.arange(4.0, dtype=np.float32))
+        jax.effects_barrier()
+        print(sorted(seen[2:]))
+    """)
+    assert out == "2.0\n3.0 [1.0, 2.0]\n[[0.0, 1.0], [2.0, 3.0]]\n"
+
+
+def test_failures_of_callbacks() -> None:
+    """They name the callback's line; one that waits for the calling program is an error, and no hang."""
+    out = printed(
+        """
+        def fails(v):
+            raise ValueError("mine")
+        def waits(v):
+            return np.asarray(jax.jit(lambda x: x + 1)(kept))
+        kept = jax.device_put(np.float32(1), jax.devices()[0])
+        for function in (fails, waits):
+            f = jax.jit(lambda x: jax.pure_callback(function, jax.ShapeDtypeStruct((), np.float32), x))
+            try:
+                f(1.0).block_until_ready()
+            except Exception as error:
+                print("mine (<string>:" in str(error), "cannot run a program on a cluster itself" in str(error))
+        print(float(jax.jit(lambda x: x + 1)(kept)))
+        sys.stdout.flush()
+        os._exit(0)
+    """,
+        seconds=60,
+    )
+    assert out == "True False\nFalse True\n2.0\n"

@@ -1,0 +1,152 @@
+"""JAX's programs on the plugin's devices give what NumPy gives."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.jax.pjrt.scripts import ROOT, printed, run
+
+pytest.importorskip("jax")
+
+pytestmark = pytest.mark.cluster
+
+BODY = """
+import json, warnings
+warnings.simplefilter("error")
+found = {}
+devices = jax.devices()
+mesh = Mesh(np.array(devices), ("i",))
+x = np.arange(64, dtype=np.float32).reshape(8, 8) / 64
+xs = jax.device_put(x, NamedSharding(mesh, P("i")))
+found["devices"] = [len(devices), devices[1].id, devices[1].platform, jax.process_count()]
+found["shards"] = [list(s.data.shape) for s in xs.addressable_shards]
+found["read"] = bool((np.asarray(xs) == x).all())
+
+f = jax.jit(jax.shard_map(lambda x: jax.lax.psum(jnp.tanh(x).sum(), "i"), mesh=mesh, in_specs=P("i"), out_specs=P()))
+found["psum"] = float(f(xs) - np.tanh(x).sum())
+g = jax.jit(lambda x: (x @ x.T).sum(0), out_shardings=NamedSharding(mesh, P("i")))
+found["automatic"] = float(abs(np.asarray(g(xs)) - (x @ x.T).sum(0)).max())
+w = np.full((8, 2), 0.1, np.float32)
+found["grad"] = float(abs(np.asarray(jax.grad(lambda w: (xs @ w).sum())(w)) - x.sum(0)[:, None]).max())
+given = jax.device_put(x, NamedSharding(mesh, P("i")))
+plus = jax.jit(lambda x: x + 1, donate_argnums=0)(given)
+found["donated"] = [bool((np.asarray(plus) == x + 1).all()), given.is_deleted()]
+found["on device 1"] = (jax.device_put(x, devices[1]) * 2).devices() == {devices[1]}
+found["other sharding"] = bool((np.asarray(jax.device_put(xs, NamedSharding(mesh, P(None, "i")))) == x).all())
+found["cholesky"] = float(jnp.linalg.cholesky(jnp.eye(2) * 4.0)[1, 1])
+for dtype in ("bfloat16", "int4", "float8_e4m3fn", "bool", "complex64"):
+    value = np.ones((2, 3), dtype)
+    found[dtype] = bool((np.asarray(jax.device_put(value)) == value).all())
+found["empty"] = list(np.asarray(jax.device_put(np.zeros((0, 3), np.complex64))).shape)
+found["backwards"] = np.asarray(jax.device_put(np.arange(4)[::-1])).tolist()
+
+one = jax.device_put(np.arange(16.0, dtype=np.float32), devices[0])
+view = np.asarray(one)
+found["numpy without a copy"] = view.ctypes.data == one.unsafe_buffer_pointer()
+again = jax.dlpack.from_dlpack(one)
+found["dlpack without a copy"] = again.unsafe_buffer_pointer() == one.unsafe_buffer_pointer()
+one.delete()
+found["view outlives the array"] = view.tolist() == list(range(16)) and float(again.sum()) == 120
+host = jax.devices("cpu")[0]
+found["host devices"] = [host.client.platform_version.startswith("distxla"), again.devices() == {devices[0]}]
+before = devices[0].memory_stats()["bytes_in_use"]
+large = jax.device_put(np.zeros(1 << 20, np.uint8), devices[0])
+found["memory"] = devices[0].memory_stats()["bytes_in_use"] - before
+try:
+    jax.jit(lambda x: x).lower(xs).compile().runtime_executable().serialize()
+except Exception as error:
+    found["serialize"] = str(error)
+from distxla.jax.pjrt import handles
+from distxla.jax.pjrt.buffers import Buffer
+count = handles.count(Buffer)
+for _ in range(100):
+    large = large + 1
+large.block_until_ready()
+found["buffers go"] = handles.count(Buffer) - count < 10  # of the last ones some may wait for JAX's next call
+print("found:", json.dumps(found))
+"""
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, Any]:
+    return dict(json.loads(printed(BODY, devices=2).partition("found:")[2]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("devices", [2, 1, "cpu", 1]),
+        ("shards", [[4, 8], [4, 8]]),
+        ("read", True),
+        ("donated", [True, True]),
+        ("on device 1", True),
+        ("other sharding", True),
+        ("cholesky", 2.0),
+        ("bfloat16", True),
+        ("int4", True),
+        ("float8_e4m3fn", True),
+        ("bool", True),
+        ("complex64", True),
+        ("empty", [0, 3]),
+        ("backwards", [3, 2, 1, 0]),
+        ("numpy without a copy", True),
+        ("dlpack without a copy", True),
+        ("view outlives the array", True),
+        ("host devices", [False, False]),
+        ("memory", 1 << 20),
+        ("buffers go", True),
+    ],
+)
+def test_exact(found: dict[str, Any], name: str, expected: object) -> None:
+    assert found[name] == expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["psum", "automatic", "grad"])
+def test_near(found: dict[str, Any], name: str) -> None:
+    assert abs(found[name]) < 1e-5
+
+
+@pytest.mark.slow
+def test_by_the_entry_point(tmp_path: Path) -> None:
+    """JAX finds the plugin by its entry point, and takes it only where the platform is asked for."""
+    package = tmp_path / "distxla_there.dist-info"
+    package.mkdir()
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: distxla-there\nVersion: 0\n")
+    (package / "entry_points.txt").write_text("[jax_plugins]\ndistxla = distxla.jax.pjrt\n")
+    assert '[project.entry-points.jax_plugins]\ndistxla = "distxla.jax.pjrt"' in (ROOT / "pyproject.toml").read_text()
+    paths = f"{ROOT}:{tmp_path}"
+    body = "print(jax.devices())"
+    there = printed(body, devices=None, PYTHONPATH=paths, JAX_PLATFORMS="distxla", DISTXLA_DEVICES="3")
+    assert there == "[distxla:0, distxla:1, distxla:2]\n"
+    assert "distxla:" not in printed(body, devices=None, PYTHONPATH=paths, JAX_PLATFORMS="cpu")
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("distxla.jax.install(partitions=0)", "a cluster needs at least one device"),
+        ("distxla.jax.install(device_memory='much')", "device_memory: expected a number of bytes"),
+        ("jax.devices(); distxla.jax.install()", "JAX has its devices already"),
+        (
+            "from distxla.jax import private_names as p; p.PLUGIN_TESTED = ((1, 0), (1, 1)); distxla.jax.install()",
+            "distxla's plugin is tested with 1.0 to 1.1",
+        ),
+    ],
+)
+def test_bad_installs(body: str, message: str) -> None:
+    done = run(body, devices=None, JAX_PLATFORMS="cpu")
+    assert done.returncode == 1
+    assert message in done.stderr
+
+
+def test_a_bad_count_in_the_environment() -> None:
+    done = run(
+        "from distxla.jax.pjrt import client; client.settings_of_environment()", devices=None, DISTXLA_DEVICES="some"
+    )
+    assert "DISTXLA_DEVICES: expected a number of devices, found 'some'" in done.stderr

@@ -1,0 +1,149 @@
+"""The C table: layouts, native getters, and stubs that keep exceptions."""
+
+from __future__ import annotations
+
+import ctypes
+
+import pytest
+from llvmlite import binding
+
+pytest.importorskip("jax")
+
+from distxla.errors import ArgumentError, OutOfMemoryError, ReplicaLostError, UnsupportedOpError
+from distxla.jax.pjrt import errors, handles, plugin
+from distxla.jax.pjrt.handles import CBytes
+from distxla.jax.pjrt.protobuf import device_assignment, device_ids
+from distxla.jax.pjrt.table import ENTRIES, RECORDS, STRUCTURES, natives, offset
+
+FUNCTION = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
+
+# sizeof in C, of pjrt_c_api.h 0.114, padding included
+SIZES = {
+    "Buffer_DonateWithControlDependency": 48,
+    "Buffer_GetMemoryLayout": 104,
+    "Client_BufferFromHostBuffer": 120,
+    "Client_Create": 88,
+    "Client_CreateViewOfDeviceBuffer": 112,
+    "Device_MemoryStats": 208,
+    "Executable_GetCompiledMemoryStats": 144,
+    "LoadedExecutable_Execute": 80,
+    "Plugin_Initialize": 16,
+    "TopologyDescription_MakeCanonicalShapeForMemorySpace": 88,
+}
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_layouts_are_those_of_c(name: str) -> None:
+    assert ctypes.sizeof(ENTRIES[name]) == SIZES[name]
+
+
+def test_the_table_has_all_functions_in_order() -> None:
+    table = plugin.table()
+    words = (ctypes.c_uint64 * (5 + len(ENTRIES))).from_address(table.address)
+    version = STRUCTURES["ApiVersion"].from_address(table.address + 16)
+    assert (words[0], version.struct_size, version.major, version.minor) == (40 + 8 * 138, 24, 0, 114)
+    names = list(ENTRIES)
+    assert (len(names), names[0], names[55], names[137]) == (
+        138,
+        "Error_Destroy",
+        "LoadedExecutable_Execute",
+        "TopologyDescription_GetMemorySpaceKindIds",
+    )
+    assert all(words[5:])
+
+
+def call(name: str, args: ctypes.Structure) -> int | None:
+    words = (ctypes.c_uint64 * (5 + len(ENTRIES))).from_address(plugin.table().address)
+    return FUNCTION(words[5 + list(ENTRIES).index(name)])(ctypes.addressof(args))
+
+
+def message_of(error: int | None) -> tuple[int, str]:
+    assert error is not None
+    code, text, gone = ENTRIES["Error_GetCode"](), ENTRIES["Error_Message"](), ENTRIES["Error_Destroy"]()
+    code.error = text.error = gone.error = error
+    call("Error_GetCode", code)
+    call("Error_Message", text)
+    found = code.code, ctypes.string_at(text.message, text.message_size).decode()
+    call("Error_Destroy", gone)
+    return found
+
+
+@pytest.mark.parametrize("name", natives())
+def test_native_getters_copy_the_fields_of_their_record(name: str) -> None:
+    argument, record_name, pairs = natives()[name]
+    record, args = RECORDS[record_name](), ENTRIES[name]()
+    setattr(args, argument, ctypes.addressof(record))
+    for number, (_, field) in enumerate(pairs, 1):
+        setattr(record, field, number)
+    assert call(name, args) is None
+    assert [int(getattr(args, out)) for out, _ in pairs] == list(range(1, len(pairs) + 1))
+
+
+def test_what_is_not_there_says_so() -> None:
+    code, text = message_of(call("Executable_Serialize", ENTRIES["Executable_Serialize"]()))
+    assert code == 12
+    assert "PJRT_Executable_Serialize is not implemented by distxla" in text
+
+
+def test_destroyed_errors_are_forgotten() -> None:
+    begin = handles.count(errors.PjrtError)
+    for _ in range(5):
+        message_of(errors.new_error(ValueError("a")))
+    assert handles.count(errors.PjrtError) <= begin + 1
+
+
+def test_an_exception_becomes_an_error_with_its_traceback() -> None:
+    args = ENTRIES["Buffer_Delete"](0, None, 0xBAD)
+    code, text = message_of(call("Buffer_Delete", args))
+    assert code == 13
+    assert "KeyError" in text
+    assert "in delete" in text
+
+
+@pytest.mark.parametrize(
+    ("failure", "code"),
+    [
+        (ArgumentError("a"), 3),
+        (UnsupportedOpError("a"), 12),
+        (OutOfMemoryError("a"), 8),
+        (ReplicaLostError("a"), 14),
+        (KeyboardInterrupt(), 1),
+        (ValueError("a"), 13),
+    ],
+)
+def test_codes_of_errors(failure: BaseException, code: int) -> None:
+    assert errors.error_of(failure).code == code
+
+
+def test_a_stub_keeps_a_pending_exception() -> None:
+    """C++ destructors call entry points while an exception is on its way."""
+    args = ENTRIES["Executable_Destroy"](0, None, handles.new(CBytes("something")))
+    words = (ctypes.c_uint64 * 46).from_address(plugin.table().address)
+    kind = ctypes.addressof(ctypes.c_void_p.in_dll(ctypes.pythonapi, "PyExc_ValueError"))
+    text = ctypes.create_string_buffer(b"kept")
+    set_error = ctypes.cast(ctypes.pythonapi.PyErr_SetString, ctypes.c_void_p).value
+    module = binding.parse_assembly(f"""
+        define ptr @raising(ptr %args) {{
+          %kind = load ptr, ptr inttoptr (i64 {kind} to ptr)
+          call void inttoptr (i64 {set_error} to ptr)(ptr %kind, ptr inttoptr (i64 {ctypes.addressof(text)} to ptr))
+          %found = call ptr inttoptr (i64 {words[45]} to ptr)(ptr %args)
+          ret ptr %found
+        }}""")
+    engine = binding.create_mcjit_compiler(module, binding.Target.from_default_triple().create_target_machine())
+    engine.finalize_object()
+    with pytest.raises(ValueError, match="kept"):
+        FUNCTION(engine.get_function_address("raising"))(ctypes.addressof(args))
+    assert handles.find(args.executable) is None  # the stub has run
+
+
+def test_layouts_have_their_fields_where_c_has_them() -> None:
+    assert offset(ENTRIES["LoadedExecutable_Execute"], "execute_device") == 72
+    assert offset(STRUCTURES["ExecuteOptions"], "non_donatable_input_indices") == 56
+    assert offset(STRUCTURES["MemoryLayout"], "type") == 72
+
+
+def test_device_assignments() -> None:
+    ids = [[3, 1, 300], [0, 2, 5]]
+    assert device_ids(device_assignment(ids)) == ids
+    # of jaxlib: DeviceAssignment.create([[3, 1]]).serialize()
+    assert device_assignment([[3, 1]]) == b"\x08\x01\x10\x02\x1a\x03\n\x01\x03\x1a\x03\n\x01\x01"
