@@ -1,5 +1,5 @@
 """Runs both sides in turn and prints tables of starts, of programs, of collectives and channels inside a loop, of
-kernels, and of checks."""
+kernels, of checks, and of calls of JAX functions."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from bench.checks import check_table, measure_checks
 from bench.collectives import collective_table, measure_collectives, sides_here
 from bench.format import geometric_mean, number, seconds
 from bench.hosts import host_table, measure_hosts
+from bench.jax_calls import jax_call_table, measure_jax_calls
 from bench.kernels import kernel_table, measure_kernels
 from bench.ours import Ours
 from bench.side import Arguments, Side, read_arguments
@@ -63,7 +64,7 @@ class Measured:
 @click.option("--round-s", default=0.4, show_default=True, help="About as many seconds a turn.")
 @click.option(
     "--only",
-    type=click.Choice(["start", "programs", "collectives", "channels", "streams", "hosts", "kernels", "checks"]),
+    type=click.Choice(["start", "programs", "collectives", "channels", "streams", "hosts", "kernels", "checks", "jax"]),
     help="One of the tables.",
 )
 @click.option("--match", default="", help="Only rows whose name has this in it.")
@@ -130,6 +131,9 @@ def main(
         if only in (None, "checks"):
             measured["checks"] = list(measure_checks(match))
             console.print(check_table(measured["checks"]))
+        if only in (None, "jax") and xla:
+            measured["jax"] = list(measure_jax_calls(match, rounds, round_s))
+            console.print(jax_call_table(measured["jax"]))
     if json_file is not None:
         found = {kind: [asdict(m) for m in rows] for kind, rows in measured.items()}
         Path(json_file).write_text(json.dumps(found | {"start_s": start_s}, indent=1))

@@ -1,0 +1,116 @@
+"""Arguments of JAX programs as columns on the devices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from distxla.errors import ArgumentError
+from distxla.ir.element_type import element_type_of
+from distxla.ir.shape import Shape
+from distxla.ir.shards import Shards
+from distxla.jax.array import Array, signature
+from distxla.jax.lowering import Parameter
+from distxla.jax.shardings import is_key, named_sharding, shards_of_sharding
+from distxla.runtime.cluster import Cluster
+from distxla.runtime.columns import Column, ColumnDevices, put_column
+
+_NARROWED = {"float64": "float32", "int64": "int32", "uint64": "uint32", "complex128": "complex64"}
+
+
+def whole_value(value: Any, parameter: Parameter) -> NDArray[Any]:
+    """The whole array of an argument, of the parameter's type, as devices hold it. ArgumentError where it is another;
+    types of 64 bits become narrower, as in JAX without x64 mode."""
+    expected, dtype = parameter.signature, parameter.signature.dtype
+    if is_key(dtype):
+        return _key_values(value, parameter)
+    if isinstance(value, bool | int | float | complex):
+        found: NDArray[Any] = _number(value, parameter)
+    else:
+        found = np.asarray(value)
+        if found.dtype != dtype and _NARROWED.get(found.dtype.name) == dtype.name:
+            found = found.astype(dtype)
+    if found.dtype != dtype or found.shape != expected.shape:
+        raise ArgumentError(
+            f"{parameter.path}: expected {_type(expected.shape, dtype)}, found {_type(found.shape, found.dtype)}"
+        )
+    return found
+
+
+def put_parameter(
+    cluster: ColumnDevices, devices: tuple[int, ...], value: Any, parameter: Parameter, shape: Shape, k: int
+) -> Column:
+    """Copy an argument's shards to the devices. shape: of a shard.  Waits where it is an Array that is pending."""
+    return put_shards(cluster, devices, whole_value(value, parameter), parameter.shards, shape, k)
+
+
+def put_shards(
+    cluster: ColumnDevices, devices: tuple[int, ...], whole: NDArray[Any], shards: Shards, shape: Shape, k: int
+) -> Column:
+    """Copy each partition's shard of an array to its device."""
+    values = [whole] if shards.is_whole else [shards.split(whole, number) for number in range(len(devices))]
+    return put_column(cluster, devices, shape, values, k)
+
+
+def chosen_devices(what: str, count: int, devices: Sequence[int] | None, cluster: Cluster) -> list[int]:
+    """The devices of a cluster that hold `count` shards, the first ones by default; ArgumentError for other counts.
+
+    what: needs them, for messages.
+    """
+    if devices is not None and len(devices) != count:
+        raise ArgumentError(f"{what} is for {count} devices, devices names {len(devices)}")
+    if count > cluster.devices:
+        raise ArgumentError(f"{what} is for {count} devices, the cluster has {cluster.devices}")
+    return list(range(count)) if devices is None else list(devices)
+
+
+def device_put(value: Any, sharding: Any, *, cluster: Cluster, devices: Sequence[int] | None = None) -> Any:
+    """Copy arrays to a cluster's devices: pytrees of arrays in, pytrees of `distxla.jax.Array` out.
+
+    sharding: a NamedSharding, one for all leaves.  devices: of the cluster, in the order of its mesh; the first ones by
+    default. Blocks until the values are copied. ArgumentError where they cannot be cut evenly, and for devices that the
+    cluster lacks.
+    """
+    cluster.wait_started()
+    return jax.tree.map(lambda leaf: _put_leaf(leaf, sharding, cluster, devices), value)
+
+
+def _put_leaf(leaf: Any, sharding: Any, cluster: Cluster, devices: Sequence[int] | None) -> Array:
+    array = np.asarray(leaf)
+    array = array.astype(jax.dtypes.canonicalize_dtype(array.dtype), copy=False)
+    shards = shards_of_sharding(sharding, array.shape)
+    chosen = tuple(chosen_devices("the sharding", len(shards.places), devices, cluster))
+    if unknown := [device for device in chosen if device not in range(cluster.devices)]:
+        raise ArgumentError(f"device {unknown[0]}: the cluster has devices 0 to {cluster.devices - 1}")
+    shape = Shape(element_type_of(array.dtype), shards.shard_dims(array.shape))
+    column = put_shards(cluster, chosen, array, shards, shape, 0)
+    return Array(column, signature(array.shape, array.dtype, False, named_sharding(shards, sharding.mesh)), shards)
+
+
+def _number(value: Any, parameter: Parameter) -> NDArray[Any]:
+    try:
+        found = np.asarray(value, parameter.signature.dtype)
+    except (OverflowError, TypeError) as error:
+        raise ArgumentError(f"{parameter.path}: {error}") from None
+    return found
+
+
+def _key_values(value: Any, parameter: Parameter) -> NDArray[Any]:
+    if isinstance(value, Array):
+        value = value.to_jax()
+    found = getattr(value, "dtype", type(value).__name__)
+    if found != parameter.signature.dtype or value.shape != parameter.signature.shape:
+        expected = _type(parameter.signature.shape, parameter.signature.dtype)
+        raise ArgumentError(f"{parameter.path}: expected {expected}, found {_type(np.shape(value), found)}")
+    return np.asarray(jax.random.key_data(value))
+
+
+def _type(dims: tuple[int, ...], dtype: Any) -> str:
+    return f"{dtype}[{','.join(map(str, dims))}]"
+
+
+__all__ = ["chosen_devices", "device_put", "put_parameter", "put_shards", "whole_value"]

@@ -1,0 +1,70 @@
+"""JAX's callbacks as JAX lowers them, on a cluster: values, order, and the functions of a lowered function."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import distxla as dx
+
+jax = pytest.importorskip("jax")
+
+
+@pytest.mark.cluster
+def test_callbacks_of_a_lowered_function_run_on_the_driver(capfd: pytest.CaptureFixture[str]) -> None:
+    from jax.experimental import io_callback
+
+    from distxla.jax.host_callbacks import host_calls_of
+
+    seen: list[float] = []
+
+    def note(value: object) -> np.float32:
+        seen.append(float(np.asarray(value)))
+        return np.float32(len(seen))
+
+    def body(x: object) -> object:
+        jax.debug.print("x is {x}", x=x)
+        y = jax.pure_callback(lambda a: np.sin(np.asarray(a)), jax.ShapeDtypeStruct((3,), "float32"), x)
+        first = io_callback(note, jax.ShapeDtypeStruct((), "float32"), y[0], ordered=True)
+        second = io_callback(note, jax.ShapeDtypeStruct((), "float32"), y[1], ordered=True)
+        return y + first - second
+
+    x = np.float32([1, 2, 3])
+    with jax.default_device(jax.devices("cpu")[0]):
+        lowered = jax.jit(body).trace(x).lower(lowering_platforms=("cpu",))
+        text = lowered.compile().as_text()
+    calls = host_calls_of(lowered)
+    assert sorted(calls) == [0, 1, 2, 3]
+    with dx.Cluster() as cluster:
+        step = cluster.compile(dx.parse(text), host_calls=calls)
+        outs = step([[None, x]])[0]
+        np.testing.assert_allclose(np.asarray(outs[-1]), np.sin(x) - 1, rtol=1e-6)
+    np.testing.assert_array_equal(np.float32(seen), np.sin(x)[:2])
+    assert "x is [1. 2. 3.]" in capfd.readouterr().out
+
+
+@pytest.mark.cluster
+def test_jitted_functions_call_back(capfd: pytest.CaptureFixture[str]) -> None:
+    import distxla.jax as dxj
+
+    P = jax.sharding.PartitionSpec
+    mesh = dxj.make_mesh((2,), ("d",))
+
+    def local(x: object) -> object:
+        jax.debug.print("local {x}", x=x)
+        shape = jax.ShapeDtypeStruct((2,), "float32")
+        return jax.pure_callback(lambda a: np.sin(np.asarray(a)), shape, x)
+
+    def fails(x: object) -> object:
+        def callback(a: object) -> object:
+            raise ValueError("of the user")
+
+        return jax.pure_callback(callback, jax.ShapeDtypeStruct((4,), "float32"), x)
+
+    x = np.arange(4, dtype=np.float32)
+    with dx.Cluster(partitions=2) as cluster:
+        step = dxj.jit(jax.shard_map(local, mesh=mesh, in_specs=P("d"), out_specs=P("d")), cluster=cluster)
+        np.testing.assert_array_equal(np.asarray(step(x)), np.sin(x))
+        with pytest.raises(dx.ExecutionError, match=r"raised ValueError: of the user .*test_host_callbacks"):
+            np.asarray(dxj.jit(fails, cluster=cluster)(x))
+    assert sorted(capfd.readouterr().out.splitlines()) == ["local [0. 1.]", "local [2. 3.]"]
