@@ -9,13 +9,16 @@ import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import slow_marks
+from tests import samples, slow_marks
+
+if TYPE_CHECKING:
+    from distxla.testing import ClusterPool
 
 # An example's seconds are those of the machine, not of the code: what bounds time does so by tests/stopwatch.py.
 settings.register_profile("distxla", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -29,7 +32,12 @@ os.environ.setdefault("DISTXLA_FILL_UNWRITTEN", "1")
 # The verifier runs between the steps of the compiler.
 os.environ.setdefault("DISTXLA_VERIFY_PASSES", "1")
 
+TESTS = Path(__file__).parent
+OWN_RAY = {"runtime/ray", "runtime/hosts"}  # folders in which every module has the mark `own_ray`
 LEAK_GRACE_S = 15.0
+PARTITIONER_FILE = "distxla-partition-messages"  # of the process below
+PARTITIONER = "distxla.jax.partition_worker"  # waits for modules until the process ends that has started it
+pytest_plugins = ["distxla.testing.plugin"]  # its entry point has this name, too: one is enough
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -89,6 +97,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """The part of the tests that was asked for; in xdist's workers in the order in which work is given out."""
+    samples.mark_samples(items)
     if share := config.getoption("--share"):
         part, parts = map(int, share.split("/"))
         items[:] = [item for item in items if crc32(item.nodeid.encode()) % parts == part - 1]
@@ -111,7 +120,7 @@ def started_processes() -> set[str]:
             command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")[:120]
         except OSError:
             continue  # it ended meanwhile, or belongs to somebody else
-        if state != "Z":
+        if state != "Z" and PARTITIONER not in command:
             found.add(f"{entry.name} {command}")
     return found
 
@@ -139,7 +148,7 @@ def open_resources() -> set[str]:
             target = os.readlink(f"/proc/self/fd/{number}")
         except OSError:
             continue
-        if "memfd:" in target:
+        if "memfd:" in target and PARTITIONER_FILE not in target:
             memory_files.add(f"descriptor {number} {target}")
     threads = {f"thread {t.name}" for t in threading.enumerate() if not t.daemon}
     return started_processes() | shared | memory_files | threads
@@ -152,12 +161,48 @@ def nothing_is_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     if not any(item.get_closest_marker("cluster") for item in items):
         yield
         return
+    from distxla.testing.session import checks_of  # and with it the runtime
+
+    shared = checks_of(request.config).pool
+    folder = request.path.relative_to(TESTS).parent.as_posix()
+    if folder in OWN_RAY or any(item.get_closest_marker("own_ray") for item in items):
+        shared.close()
+    else:
+        shared.warm()
     before = open_resources()
     yield
     deadline = time.monotonic() + LEAK_GRACE_S
-    while (left := left_since(before)) and time.monotonic() < deadline:
+    while (left := left_since(before) - warm(shared)) and time.monotonic() < deadline:
         time.sleep(0.2)
     assert not left, f"left behind: {sorted(left)}"
+
+
+def warm(pool: ClusterPool) -> set[str]:
+    """What the clusters of the plugin's pool have open, which go on from module to module: their memory, replicas and
+    compilers, and their Ray. Replicas of other clusters are not among it."""
+    if not pool.is_warm:
+        return set()
+    others = "distxla.compiler.worker", *(["memfd:distxla-"] if pool.clusters else [])
+    own = {str(pid) for cluster in pool.clusters for _, _, pid in cluster.replicas_info}
+    found = set()
+    for line in open_resources():
+        name, _, command = line.partition(" ")
+        is_of_ray = name.isdigit() and not command.startswith(("ray::Replica", "ray::Agent")) and _is_under_ray(name)
+        if name in own or is_of_ray or any(each in command for each in others):
+            found.add(line)
+    return found
+
+
+def _is_under_ray(pid: str) -> bool:
+    """Whether the process is the supervisor of this process's embedded Ray, or was started by it."""
+    try:
+        while pid not in ("0", "1", str(os.getpid())):
+            if b"distxla/runtime/ray/supervisor.py" in (Path("/proc") / pid / "cmdline").read_bytes():
+                return True
+            pid = (Path("/proc") / pid / "stat").read_text().rpartition(")")[2].split()[1]
+    except OSError:
+        return True  # it ended just now
+    return False
 
 
 def left_since(before: set[str]) -> set[str]:

@@ -1,12 +1,15 @@
 """Which of many cases `make test` runs; `make test-all`, and a run of one folder, take all of them.
 
-@pytest.mark.parametrize("kind", sampled(KINDS, one_in=4))
+@pytest.mark.sampled(one_in=4)
+@pytest.mark.parametrize("kind", KINDS)
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
+from zlib import crc32
 
 import pytest
 
@@ -14,13 +17,20 @@ import pytest
 TYPES = {"pred", "s4", "u8", "s32", "u64", "f8e5m2", "bf16", "f16", "f32", "f64", "c64"}
 
 
-def sampled(values: Iterable[Any], *, one_in: int) -> list[Any]:
-    """The values for `parametrize`, a tuple for several names. All but each `one_in`-th have the mark `exhaustive`."""
-    found = []
-    for number, value in enumerate(values):
-        marks = [pytest.mark.exhaustive] if number % one_in else []
-        found.append(pytest.param(*(value if isinstance(value, tuple) else (value,)), marks=marks))
-    return found
+def mark_samples(items: Iterable[pytest.Item]) -> None:
+    """Of a function with the mark `sampled`, all but one in so many cases get the mark `exhaustive`.
+
+    In the order of the checksums of their names: cases of two parameters are mixed, and a new case changes few.
+    """
+    cases: dict[tuple[str, int], list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        mark = item.get_closest_marker("sampled")
+        if mark is not None and item.get_closest_marker("exhaustive") is None:
+            cases[item.nodeid.partition("[")[0], mark.kwargs["one_in"]].append(item)
+    for (_, one_in), all_ in cases.items():
+        all_.sort(key=lambda item: crc32(item.nodeid.encode()))
+        for item in all_[-(-len(all_) // one_in) :]:
+            item.add_marker(pytest.mark.exhaustive)
 
 
 def sampled_types(names: Iterable[object]) -> list[Any]:

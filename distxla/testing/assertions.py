@@ -1,0 +1,145 @@
+"""Comparisons of results: between devices, and with the reference."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from distxla.cli.comparison import Difference, compare, lines
+from distxla.errors import ArgumentError
+from distxla.ir.element_type import element_type_of, held_number
+from distxla.reference.lockstep import run_programs
+from distxla.runtime.executable import Executable, rows_of
+from distxla.time_limit import seconds_left
+
+
+def assert_same_on_all_devices(outs: Any, *, leaves: Sequence[int] | None = None, tolerance: float = 0.0) -> None:
+    """Every device has the values of the first one.
+
+        outs = step(args)
+        assert_same_on_all_devices(outs)
+
+    outs: outs[d][k], as an Executable returns it, or one array a device; or one array of distxla.jax or of JAX: then
+    the shards that are the same part of it are compared.  leaves: the k that are compared, all by default.  tolerance:
+    |a - b| <= tolerance * (|b| + the largest finite |b|), NaN equal to NaN; integers and predicates are always compared
+    exactly.  Blocks while results are fetched. AssertionError with a table of what differs; ArgumentError where there
+    is nothing to compare.
+    """
+    shards = getattr(outs, "shards", None) or getattr(outs, "addressable_shards", None)
+    if shards is not None:
+        _require(_between_shards(shards, tolerance), "the first device with the same part")
+        return
+    rows = [list(row) if isinstance(row, list | tuple) else [row] for row in outs]
+    if len(rows) < 2:
+        raise ArgumentError(f"outs: expected the results of at least 2 devices, found those of {len(rows)}")
+    counts = {len(row) for row in rows}
+    if len(counts) > 1:
+        raise ArgumentError(f"outs: expected as many leaves on each device, found {sorted(counts)}")
+    chosen = range(counts.pop()) if leaves is None else leaves
+    found = []
+    for k in chosen:
+        if not 0 <= k < len(rows[0]):
+            raise ArgumentError(f"leaves: expected numbers from 0 to {len(rows[0]) - 1}, found {k}")
+        if not _has_elements(rows[0][k]):
+            continue
+        wanted = np.asarray(rows[0][k])
+        found += [_difference(row[k], wanted, k, d, tolerance) for d, row in enumerate(rows[1:], 1)]
+    _require(found, f"device {_device(rows[0][0], 0)}" if rows[0] else "device 0")
+
+
+def _between_shards(shards: Sequence[Any], tolerance: float) -> list[Difference]:
+    """Each shard beside the first one of the same part. ArgumentError where all parts differ."""
+    first: dict[str, np.ndarray[Any, Any]] = {}
+    found = []
+    for place, shard in enumerate(shards):
+        part, values = repr(shard.index), np.asarray(shard.data)
+        if part in first:
+            found.append(_difference(values, first[part], 0, _device(shard, place), tolerance))
+        else:
+            first[part] = values
+    if not found:
+        raise ArgumentError("outs: every device has another part of the array, so there is nothing to compare")
+    return found
+
+
+def assert_matches_reference(
+    executable: Executable,
+    args: Sequence[Any] = (),
+    outs: Sequence[Sequence[Any]] | None = None,
+    *,
+    tolerance: float | None = None,
+) -> None:
+    """The executable's results are those of the reference, which computes all devices in NumPy.
+
+        step = cluster.compile(module)
+        assert_matches_reference(step, args)
+
+    args: as for the executable.  outs: its results for them; where they are not given, it is called.  tolerance: as for
+    assert_same_on_all_devices; None for the element type's own (f32 1e-4).  Blocks; large programs take long in NumPy.
+    AssertionError with a table of what differs; ArgumentError for a program whose module is not known; the errors of a
+    call, and of the reference.
+    """
+    module, devices = executable.module, executable.devices
+    if module is None:
+        raise ArgumentError(f"{executable}: its module is not known, so there is no reference")
+    rows = [
+        [_argument(executable, value, k, device) for k, value in enumerate(row)]
+        for device, row in zip(devices, rows_of(args, devices), strict=True)
+    ]
+    if outs is None:
+        outs = executable(args)
+    counts = executable.program.replicas, executable.program.partitions
+    reference = run_programs(
+        dict.fromkeys(devices, module),
+        dict(zip(devices, rows, strict=True)),
+        replicas=counts[0],
+        partitions=counts[1],
+        time_limit=seconds_left(),
+    )
+    found = [
+        _difference(got, np.asarray(wanted), k, device, tolerance)
+        for device, row in zip(devices, outs, strict=True)
+        for k, (got, wanted) in enumerate(zip(row, reference[device], strict=True))
+        if wanted is not None
+    ]
+    _require(found, "the reference")
+
+
+def _argument(executable: Executable, value: Any, k: int, device: int) -> Any:
+    """What the device takes: its shard of an array that is given whole, a number as an array of the right type."""
+    if executable.whole is not None:
+        value = executable._shard(value, k, device)
+    if isinstance(value, bool | int | float | complex) and k < len(executable.parameters):
+        return held_number(value, executable.parameters[k].dtype)
+    return value
+
+
+def _difference(got: Any, wanted: np.ndarray[Any, Any], leaf: int, place: int, tolerance: float | None) -> Difference:
+    """place: the device, where the array itself does not say it."""
+    array, device = np.asarray(got), _device(got, place)
+    if array.shape != wanted.shape or array.dtype != wanted.dtype:
+        raise AssertionError(
+            f"leaf {leaf} on device {device}: expected {wanted.dtype}{list(wanted.shape)}, "
+            f"found {array.dtype}{list(array.shape)}"
+        )
+    return compare(array, wanted, element_type_of(wanted.dtype), leaf=leaf, device=device, tolerance=tolerance)
+
+
+def _device(value: Any, place: int) -> int:
+    found = getattr(value, "device", place)
+    return found if isinstance(found, int) else place
+
+
+def _has_elements(value: Any) -> bool:
+    """Not a token."""
+    shape = getattr(value, "hlo_shape", None)
+    return value is not None and (shape is None or shape.is_array)
+
+
+def _require(found: list[Difference], against: str) -> None:
+    if not found:
+        raise ArgumentError("outs: expected results, found none with elements")
+    if not all(each.fits for each in found):
+        raise AssertionError("\n".join(lines(found, against)))

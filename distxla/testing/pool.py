@@ -1,0 +1,215 @@
+"""Clusters that stay open from test to test."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from distxla.runtime.cluster import Cluster
+from distxla.runtime.executable import Executable
+from distxla.runtime.leftovers import end_by_force, why_unusable
+from distxla.runtime.ray import access
+from distxla.runtime.trace import Trace
+from distxla.testing.holdings import Holdings
+
+GRACE_S = 10.0  # for what a test began and left to itself
+
+
+@dataclass(frozen=True)
+class Size:
+    """What tells one cluster from another: its counts, and the options of distxla.Cluster that were given."""
+
+    replicas: int
+    partitions: int | None
+    options: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def is_shared(self) -> bool:
+        """Injected faults happen once in a cluster's life: nobody else can use it."""
+        return not dict(self.options).get("inject")
+
+    def __str__(self) -> str:
+        options = "".join(f", {name}={value!r}" for name, value in self.options)
+        partitions = "" if self.partitions is None else f", partitions={self.partitions}"
+        return f"replicas={self.replicas}{partitions}{options}"
+
+
+def size_of(partitions: int | None = None, *, replicas: int = 1, **options: Any) -> Size:
+    """The size that arguments of `make_cluster`, `lease` or of the mark `devices` name. ArgumentError for others."""
+    Cluster(replicas, partitions, **options)  # refuses what it can't start
+    found = [(name, tuple(value) if isinstance(value, list) else value) for name, value in sorted(options.items())]
+    return Size(replicas, partitions, tuple(found))
+
+
+class PooledCluster(Cluster):
+    """A cluster that the pool closes.
+
+    Calls end after the pool's time limit, unless they have one of their own. Where the run is traced, so are the
+    programs that it compiles.
+    """
+
+    def __init__(self, size: Size, limit: float | None, *, is_traced: bool) -> None:
+        super().__init__(size.replicas, size.partitions, **dict(size.options))
+        self._size, self._limit, self._is_traced = size, limit, is_traced
+        self._recorded: Trace | None = None
+
+    def compile(self, *args: Any, trace: bool = False, **options: Any) -> Executable:
+        """See Cluster.compile."""
+        return super().compile(*args, trace=trace or self._is_traced, **options)
+
+    def issue(
+        self,
+        given: list[Executable],
+        place: Callable[[list[Executable]], list[Any]],
+        *,
+        time_limit: float | None = None,
+        repeat: int = 1,
+    ) -> None:
+        """See Cluster.issue."""
+        super().issue(given, place, time_limit=self._limit if time_limit is None else time_limit, repeat=repeat)
+
+    def trace(self) -> Trace:
+        """See Cluster.trace. It takes the place of the run's own trace."""
+        if self._recorded is not None and self._recorded.is_active:
+            self._recorded.close()
+        return super().trace()
+
+    def begin_recording(self) -> None:
+        self._recorded = super().trace() if self._is_traced else None
+
+    def end_recording(self) -> Trace | None:
+        found, self._recorded = self._recorded, None
+        if found is not None and found.is_active:
+            found.close()
+        return found
+
+
+class Use:
+    """A cluster while a test or a fixture uses it. is_leased: by a with-body, which is not over.  has_failures: a test
+    that ran meanwhile has failed, whose frames hold what it had.  is_busy: a call of it does not end."""
+
+    def __init__(self, cluster: PooledCluster) -> None:
+        self.cluster = cluster
+        self.is_leased = False
+        self.has_failures = False
+        self.is_busy = False
+        self.holdings = Holdings(cluster)
+
+
+class ClusterPool:
+    """Open clusters, each used by one test or fixture at a time, and a Ray that stays while there are none.
+
+    idle: that many stay open while nobody uses them; of those that were used least recently the others are closed.
+    limit: seconds of a call, None for no limit.  is_traced: record all calls.  uses: of clusters
+    that are not idle.  lines: what became of clusters that
+    could not be kept, since they were last taken.
+    """
+
+    def __init__(self, idle: int = 2, limit: float | None = None, *, is_traced: bool = False) -> None:
+        self._most, self._limit, self._is_traced = idle, limit, is_traced
+        self._idle: list[PooledCluster] = []  # the one that was used last at the end
+        self.uses: list[Use] = []
+        self.lines: list[str] = []
+        self._holds_ray: bool | None = None  # False where somebody else does; None before it is needed
+
+    def take(self, size: Size) -> PooledCluster:
+        """A started cluster that nobody else uses until the use is over. Blocks until its replicas serve; raises the
+        errors of `Cluster.start`."""
+        return self._begin(size).cluster
+
+    @contextmanager
+    def lease(self, partitions: int | None = None, *, replicas: int = 1, **options: Any) -> Iterator[PooledCluster]:
+        """A cluster for the with-body, of a fixture with a wider scope than a test. Arguments as those of
+        `make_cluster`."""
+        use = self._begin(size_of(partitions, replicas=replicas, **options))
+        use.is_leased = True
+        try:
+            yield use.cluster
+        finally:
+            use.is_leased = False
+
+    def _begin(self, size: Size) -> Use:
+        cluster = self._reused(size) or self._started(size)
+        use = Use(cluster)
+        self.uses.append(use)
+        cluster.begin_recording()
+        return use
+
+    @property
+    def is_warm(self) -> bool:
+        """Whether Ray or a cluster is open."""
+        return self._holds_ray is not None or bool(self.clusters)
+
+    def warm(self) -> None:
+        """Start the embedded Ray, which all clusters of this process without an address then use. Blocks; raises the
+        ClusterError of `Cluster.start`. `close` ends it."""
+        if self._holds_ray is None:
+            _, self._holds_ray = access.acquire(access.WORKERS_AHEAD, None, threading.Event())
+            access.started()
+
+    def _reused(self, size: Size) -> PooledCluster | None:
+        while (found := next((c for c in reversed(self._idle) if c._size == size), None)) is not None:
+            self._idle.remove(found)
+            if not self._discarded(found, 0.0, "between two tests"):
+                return found
+        return None
+
+    def _started(self, size: Size) -> PooledCluster:
+        if dict(size.options).get("address") is None:
+            self._close_all_but(self._most - 1)  # before another one takes memory
+            self.warm()
+        elif not self.uses:
+            self.close()  # a process has one Ray
+        cluster = PooledCluster(size, self._limit, is_traced=self._is_traced)
+        try:
+            cluster.start().wait_started()
+        except BaseException:
+            cluster.close()
+            if not self.uses:
+                self.close()  # Ray itself may have ended
+            raise
+        return cluster
+
+    def over(self) -> list[Use]:
+        """The uses that are over at the end of a test; the caller hands each to `put_back`."""
+        return [use for use in self.uses if not use.is_leased]
+
+    def put_back(self, use: Use) -> None:
+        """Keep the cluster for others, or close it where it can't be used any more."""
+        self.uses.remove(use)
+        cluster = use.cluster
+        if not cluster._size.is_shared:
+            cluster.close()
+        elif not self._discarded(cluster, 0.0 if use.is_busy else GRACE_S, "after the test"):
+            self._idle.append(cluster)
+            self._close_all_but(self._most)
+
+    def _discarded(self, cluster: PooledCluster, seconds: float, when: str) -> bool:
+        """Whether the cluster can't be used again: then it is closed, with a line."""
+        if not (why := why_unusable(cluster, seconds)):
+            return False
+        end_by_force(cluster)
+        self.lines.append(f"cluster {cluster._size}: closed {when}: {why}")
+        return True
+
+    def _close_all_but(self, count: int) -> None:
+        while len(self._idle) > max(0, count):
+            self._idle.pop(0).close()
+
+    @property
+    def clusters(self) -> list[PooledCluster]:
+        """All open clusters of the pool."""
+        return [*self._idle, *(use.cluster for use in self.uses)]
+
+    def close(self) -> None:
+        """Close all clusters, and Ray; blocks until they are gone. The pool can be used again."""
+        for use in self.uses:
+            end_by_force(use.cluster)
+        self.uses = []
+        self._close_all_but(0)
+        if self._holds_ray:
+            access.release()
+        self._holds_ray = None

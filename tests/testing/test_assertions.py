@@ -1,0 +1,108 @@
+"""Comparisons of results."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import distxla as dx
+from distxla.testing import assert_matches_reference, assert_same_on_all_devices
+
+F32 = np.float32
+GLOBAL = """HloModule halves, num_partitions=2
+ENTRY main {
+  n = f32[] parameter(0)
+  x = f32[4] parameter(1)
+  b = f32[4] broadcast(n), dimensions={}
+  p = u32[] partition-id()
+  q = f32[] convert(p)
+  d = f32[4] broadcast(q), dimensions={}
+  s = f32[4] add(b, x)
+  ROOT y = f32[4] add(s, d)
+}"""
+
+
+def leaves(*values: Any) -> list[np.ndarray[Any, Any]]:
+    return [np.array(value, F32) for value in values]
+
+
+@pytest.mark.parametrize(
+    "outs",
+    [
+        [leaves([1, np.nan, -0.0]), leaves([1, np.nan, 0])],
+        leaves(3, 3, 3),
+        [[None, np.int32(7)], [None, np.int32(7)]],
+    ],
+)
+def test_devices_that_agree(outs: Any) -> None:
+    assert_same_on_all_devices(outs)
+
+
+def test_devices_that_differ_are_listed() -> None:
+    outs = [leaves(1, [1, 2]), leaves(1, [1, 2]), leaves(1, [1, 2.5])]
+    with pytest.raises(AssertionError) as caught:
+        assert_same_on_all_devices(outs)
+    text = str(caught.value)
+    assert text.startswith("differs from device 0 in 1 of 4 arrays")
+    assert "out1        2 f32" in text
+    assert "[1]: 2.5 instead of 2.0" in text
+    assert_same_on_all_devices(outs, leaves=[0])
+    assert_same_on_all_devices(outs, tolerance=0.2)
+
+
+def test_a_nan_on_one_device_only_differs() -> None:
+    with pytest.raises(AssertionError, match=r"nan instead of 1\.0"):
+        assert_same_on_all_devices(leaves(1, np.nan), tolerance=0.5)
+
+
+@pytest.mark.parametrize(
+    ("outs", "options", "error", "message"),
+    [
+        ([leaves(1)], {}, dx.ArgumentError, "expected the results of at least 2 devices, found those of 1"),
+        ([leaves(1), leaves(1, 2)], {}, dx.ArgumentError, "expected as many leaves on each device"),
+        ([leaves(1), leaves(1)], {"leaves": [1]}, dx.ArgumentError, "leaves: expected numbers from 0 to 0, found 1"),
+        ([[None], [None]], {}, dx.ArgumentError, "found none with elements"),
+        (leaves(1, [1]), {}, AssertionError, r"leaf 0 on device 1: expected float32\[\], found float32\[1\]"),
+    ],
+)
+def test_what_cannot_be_compared(outs: Any, options: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        assert_same_on_all_devices(outs, **options)
+
+
+@dataclass
+class Whole:
+    """As arrays of distxla.jax are: shards with device, index and data."""
+
+    shards: list[SimpleNamespace]
+
+
+def whole(*values: float, parts: int) -> Whole:
+    return Whole([SimpleNamespace(device=d, index=d % parts, data=F32(value)) for d, value in enumerate(values)])
+
+
+def test_shards_of_the_same_part() -> None:
+    assert_same_on_all_devices(whole(1, 2, 1, 2, parts=2))
+    with pytest.raises(AssertionError, match=r"from the first device with the same part in 1 of 2(.|\n)* 3 f32"):
+        assert_same_on_all_devices(whole(1, 2, 1, 3, parts=2))
+    with pytest.raises(dx.ArgumentError, match="every device has another part"):
+        assert_same_on_all_devices(whole(1, 2, parts=2))
+
+
+@pytest.mark.cluster
+@pytest.mark.devices(2)
+def test_the_reference(cluster: dx.Cluster) -> None:
+    step = cluster.compile(dx.parse(GLOBAL))
+    args = [1.5, np.arange(4, dtype=F32)]
+    assert_matches_reference(step, args)
+    outs = step(args)
+    with pytest.raises(AssertionError, match="differs from device 0 in 1 of 1 array"):
+        assert_same_on_all_devices(outs)
+    with pytest.raises(AssertionError, match=r"differs from the reference in 2 of 2 arrays.*\n.*\n.*instead of"):
+        assert_matches_reference(step, args, outs[::-1])
+    with pytest.raises(dx.ArgumentError, match="its module is not known"):
+        assert_matches_reference(cluster.adopt(step.program), args)
