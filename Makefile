@@ -6,6 +6,7 @@
 # make fuzz-xla  random programs against XLA CPU: MODULES=1000 of them, others for another SEED
 # make simulate  the runtime's protocols under 10,000 seeds, on virtual time; SEEDS=500 for fewer (docs/simulation.md)
 # make rays    every tested version of Ray in an environment of its own; RAYS='2.61.0' for others
+# make jaxes   every tested version of JAX, likewise; JAXES='0.13.0' for others
 # make chaos   200 kills, stops and interrupts of real processes; CHAOS='--count 50 --seed 7' for others
 # make docs    the documentation as a site with a search: build/docs/index.html, readable without a network
 # make bench   distxla beside XLA CPU, MPI, and gloo where PyTorch is installed; ARGS="--only start" for one table
@@ -33,7 +34,7 @@ ifneq ($(shell $(PYTHON) $(VERSION)),$(shell $(BIN)/python $(VERSION) 2>/dev/nul
 endif
 endif
 
-.PHONY: demo test test-all quick check fuzz fuzz-xla rays simulate chaos bench docs ops-table clean
+.PHONY: demo test test-all quick check fuzz fuzz-xla rays jaxes simulate chaos bench docs ops-table clean
 
 demo: $(VENV)/installed
 	$(BIN)/distxla run $(DEMO)/partitioned.hlo --args $(DEMO)/args.npz --expected $(DEMO)/expected.npz --repeat 5
@@ -61,6 +62,9 @@ fuzz-xla: $(VENV)/installed-all
 
 rays: $(VENV)/installed-all
 	$(BIN)/python -m tests.runtime.ray.each_version $(RAYS)
+
+jaxes: $(VENV)/installed-all
+	$(BIN)/python -m tests.jax.each_version $(JAXES)
 
 bench: $(VENV)/installed-bench
 	$(BIN)/python -m bench $(ARGS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -322,8 +323,8 @@ def test_the_error_says_what_the_module_needs_and_how_to_get_it() -> None:
     assert str(error).startswith(
         "m.hlo:2:41: unsupported: x (parameter) is cut into tiles, {devices=[4]<=[4]}, but the module has not been "
         "partitioned: each of 4 partitions would compute all of it on arrays of its own. It needs an SPMD partitioner, "
-        "which distxla is not; give it what XLA's partitioner makes of the module: in JAX "
-        "jax.jit(f).lower(*args).compile().as_text()"
+        "which distxla itself is not; install distxla[jax], whose partitioner it then takes, or give it what XLA's "
+        "partitioner makes of the module: in JAX jax.jit(f).lower(*args).compile().as_text()"
     )
     assert str(error).split("\n")[1:] == [
         "    ENTRY e { ROOT x = f32[8] parameter(0), sharding={devices=[4]<=[4]} }",
@@ -337,13 +338,19 @@ def test_the_error_says_what_the_module_needs_and_how_to_get_it() -> None:
     ids=" ".join,
 )
 @pytest.mark.parametrize("counts", [[], ["--partitions", "4"], ["--replicas", "4"]], ids=" ".join)
-def test_all_commands_refuse_it_alike(command: list[str], counts: list[str], tmp_path: Path) -> None:
+def test_all_commands_refuse_it_alike_without_jaxlib(
+    command: list[str], counts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "jaxlib", None)
     text = "ENTRY e { ROOT x = f32[8] parameter(0), sharding={devices=[4]<=[4]} }"
     (tmp_path / "m.hlo").write_text(text)
     wanted = refusal(text, 4)
     assert wanted is not None
     run = CliRunner().invoke(commands, [*command, *counts, str(tmp_path / "m.hlo")], standalone_mode=False)
     assert isinstance(run.exception, UnsupportedOpError)
+    assert run.exception.__notes__ == [
+        "hint: with pip install 'distxla[jax]' distxla partitions it by XLA's own partitioner"
+    ]
     assert run.exception.message == wanted.message
     assert run.exception.location is not None
     assert (run.exception.location.line, run.exception.location.column) == (1, 41)

@@ -9,6 +9,7 @@ import pytest
 
 import distxla as dx
 from distxla.reference.lockstep import run_reference
+from distxla.testing import ClusterPool
 from distxla.text.parser import parse_module
 from distxla.text.printer import print_module
 from tests.programs import PROGRAMS, ShardedProgram
@@ -19,8 +20,8 @@ each_form = pytest.mark.parametrize("form", FORMS)
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[dx.Cluster]:
-    with dx.Cluster(partitions=8) as cluster:
+def cluster(cluster_pool: ClusterPool) -> Iterator[dx.Cluster]:
+    with cluster_pool.lease(partitions=8) as cluster:
         yield cluster
 
 
@@ -31,6 +32,7 @@ def test_text_comes_back(program: ShardedProgram, form: str) -> None:
     assert parse_module(print_module(module)) == module
 
 
+@pytest.mark.sampled(one_in=3)
 @each_program
 @each_form
 def test_reference_agrees_with_xla(program: ShardedProgram, form: str) -> None:

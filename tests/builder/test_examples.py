@@ -21,7 +21,6 @@ from tests.builder import (
     examples_numerics,
 )
 from tests.builder.example import Example
-from tests.samples import sampled
 
 EXAMPLES: list[Example] = [
     *examples_data_movement.EXAMPLES,
@@ -106,9 +105,8 @@ def test_xla_reads_the_text(example: Example) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(
-    "example", sampled([e for e in EXAMPLES if e.replicas == 1 and e.name not in NOT_IN_XLA], one_in=4), ids=str
-)
+@pytest.mark.sampled(one_in=12)
+@pytest.mark.parametrize("example", [e for e in EXAMPLES if e.replicas == 1 and e.name not in NOT_IN_XLA], ids=str)
 def test_xla_gives_the_stated_result(example: Example) -> None:
     pytest.importorskip("jax")
     from tests.ops.test_against_xla import run_by_xla

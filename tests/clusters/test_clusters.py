@@ -34,7 +34,8 @@ def environment(tmp_path: Path) -> Iterator[dict[str, str]]:
     """For scripts: a home and a directory of Ray's own."""
     with tempfile.TemporaryDirectory(dir="/tmp", prefix="c-") as directory:
         yield {
-            **os.environ,
+            # not the token, nor the other variables, of the Ray that this process may have joined
+            **{name: value for name, value in os.environ.items() if not name.startswith("RAY_")},
             "HOME": str(tmp_path),
             "RAY_TMPDIR": directory,
             "DISTXLA_PORT": str(free_port()),

@@ -39,6 +39,7 @@ def test_shared_memory_with_random_delays(case: Case, seed: int) -> None:
     check(case, by_late_threads(seed))
 
 
+@pytest.mark.sampled(one_in=4)
 @pytest.mark.parametrize("kind", sampled_types(DATA_TYPES), ids=str)
 @settings(quick, max_examples=3)
 @given(data=st.data())
@@ -48,6 +49,7 @@ def test_every_element_type(kind: ElementType, data: st.DataObject) -> None:
     check(case, by_reference)
 
 
+@pytest.mark.sampled(one_in=2)
 @pytest.mark.parametrize("where", WHERE)
 @settings(quick, max_examples=5)
 @given(data=st.data())

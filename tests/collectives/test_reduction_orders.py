@@ -113,6 +113,7 @@ def check(order: str, opcode: str, counts: tuple[int, int], dims: tuple[int, ...
                 assert outs[device][1].tobytes() == part.tobytes(), (executor, device)
 
 
+@pytest.mark.sampled(one_in=8)
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("devices", [1, 2, 3, 7, 8, 9, 16, 21, 37])
 def test_group_sizes(order: str, devices: int) -> None:

@@ -46,6 +46,7 @@ def program_arguments(folder: Path, prefix: str, count: int, devices: int) -> li
         ]
 
 
+@pytest.mark.sampled(one_in=3)
 @pytest.mark.parametrize("text", ["partitioned", "optimized"])
 @pytest.mark.parametrize("name", sorted(p.parent.name for p in PROGRAMS.glob("*/meta.json")))
 def test_the_programs_give_what_xla_gave(name, text):

@@ -11,7 +11,6 @@ import pytest
 import distxla as dx
 from tests.documentation.blocks import PAGES, ROOT, blocks
 from tests.documentation.runner import Runner
-from tests.samples import sampled
 
 pytestmark = pytest.mark.cluster
 PAGES_WITH_BLOCKS = [page for page in PAGES if any(block.language not in ("text", "") for block in blocks(page))]
@@ -24,7 +23,8 @@ def ray() -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("page", sampled(PAGES_WITH_BLOCKS, one_in=4), ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.sampled(one_in=8)
+@pytest.mark.parametrize("page", PAGES_WITH_BLOCKS, ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_blocks_of(
     page: Path, ray: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.documentation.blocks import PAGES, ROOT, Block, blocks, commands, sessions
 
 RUN = {"python", "sh", "console"}
-SAVED = {"hlo", "c", "python"}
+SAVED = {"hlo", "mlir", "c", "python"}
 # reasons that stand above the blocks that the tests can't run
 NOT_RUN = {
     "docs/command_line.md": ["needs zsh and fish"],

@@ -16,6 +16,7 @@ LOADED = re.compile(r"""<(?:script|img|iframe)[^>]* src="([^"]*)"|<link[^>]* hre
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_site(tmp_path: Path) -> None:
     (options,) = re.findall(r"sphinx-build (.*) docs build/docs$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     command = [sys.executable, "-m", "sphinx", *options.split(), "docs", str(tmp_path)]

@@ -121,6 +121,7 @@ VALUES = [
 ]
 
 
+@pytest.mark.sampled(one_in=2)
 @pytest.mark.parametrize(("kind", "value"), VALUES, ids=lambda v: str(getattr(v, "name", getattr(v, "shape", v))))
 def test_arrays_are_views_that_keep_their_memory(segment: Segment, kind: object, value: np.ndarray) -> None:
     heap = Heap(SIZE, [segment])

@@ -78,6 +78,7 @@ def test_the_example_of_the_operation_semantics() -> None:
     assert [float(leaf) for leaf in run_devices(program, [[]])[0]] == wanted
 
 
+@pytest.mark.sampled(one_in=3)
 @pytest.mark.parametrize("family", cases_dynamic.CASES)
 def test_compiled_code_agrees_with_the_reference_for_every_size(family: str) -> None:
     """NaN stands in memory behind the elements of arguments: none of it may reach a result."""
@@ -96,6 +97,7 @@ def test_compiled_code_agrees_with_the_reference_for_every_size(family: str) -> 
         devices.close()
 
 
+@pytest.mark.sampled(one_in=4)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("family", "name"), [(f, n) for f, cases in cases_dynamic.CASES.items() for n in cases if n not in NOT_AS_XLA]

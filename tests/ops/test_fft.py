@@ -81,6 +81,7 @@ def assert_agrees(got: Array | None, wanted: Array, shape: Shape) -> None:
     np.testing.assert_allclose(got, wanted, rtol=0, atol=tolerance * scale)
 
 
+@pytest.mark.sampled(one_in=4)
 @pytest.mark.parametrize("case", [c for c in CASES if c.shape.size], ids=str)
 def test_reference_agrees_with_numpy(case: Case) -> None:
     (got,) = case.evaluated()

@@ -400,6 +400,7 @@ ALL = {
 }
 
 
+@pytest.mark.sampled(one_in=4)
 @pytest.mark.parametrize("name", ALL)
 def test_convolutions(name: str) -> None:
     call, answer = ALL[name]

@@ -18,7 +18,6 @@ from distxla.reference.lockstep import run_reference
 from distxla.text.parser import parse_module
 from tests.compiler.runner import run_single
 from tests.ops.case import Array
-from tests.samples import sampled
 
 jax = pytest.importorskip("jax")
 
@@ -206,15 +205,15 @@ def agrees_with_jax(name: str, kind: str, value: Array, *, optimized: bool = Fal
             near(got, want, TOLERANCES[kind])
 
 
+@pytest.mark.sampled(one_in=8)
 @pytest.mark.parametrize("name", NAMES)
 def test_functions_agree_with_jax(name: str) -> None:
     kind = KINDS[NAMES.index(name) % 4]
     agrees_with_jax(name, kind, operand(kind, *examples()[name].dims))
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"), sampled([(n, KINDS[(i + k) % 4]) for i, n in enumerate(NAMES) for k in range(4)], one_in=4)
-)
+@pytest.mark.sampled(one_in=24)
+@pytest.mark.parametrize(("name", "kind"), [(n, KINDS[(i + k) % 4]) for i, n in enumerate(NAMES) for k in range(4)])
 def test_optimized_functions_agree_with_jax(name: str, kind: str) -> None:
     agrees_with_jax(name, kind, operand(kind, *examples()[name].dims), optimized=True)
 

@@ -65,6 +65,7 @@ def _is_comparable(case: Drawn) -> bool:
     return op.opcode != "scatter" or bool(op.scatter_dims_to_operand_dims)
 
 
+@pytest.mark.sampled(one_in=3)
 @pytest.mark.parametrize("opcode", STRATEGIES)
 def test_compiled_agrees_with_evaluate(opcode: str) -> None:
     @QUICK
@@ -86,6 +87,7 @@ def test_many_compiled_agree_with_evaluate(opcode: str) -> None:
     check()
 
 
+@pytest.mark.sampled(one_in=3)
 @pytest.mark.parametrize("examples", [10, pytest.param(60, marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize("opcode", STRATEGIES)
 @pytest.mark.filterwarnings("ignore")

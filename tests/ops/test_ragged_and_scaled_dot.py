@@ -81,6 +81,7 @@ TYPED = [
 ]
 
 
+@pytest.mark.sampled(one_in=4)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("element", "case"), TYPED, ids=lambda v: f"{v.lhs}x{v.rhs}" if isinstance(v, Ragged) else v)
 def test_ragged_dot_agrees_with_jax(element: str, case: Ragged) -> None:

@@ -12,6 +12,7 @@ import pytest
 import distxla as dx
 from distxla.reference.lockstep import run_programs, run_reference
 from distxla.runtime.cluster import Cluster
+from distxla.testing import ClusterPool
 from tests.runtime.random_modules import RandomModule
 
 pytestmark = pytest.mark.cluster
@@ -20,9 +21,8 @@ ADD = "add {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT r = f32
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    with Cluster(DEVICES) as opened:
-        opened.wait_started()
+def cluster(cluster_pool: ClusterPool) -> Iterator[Cluster]:
+    with cluster_pool.lease(replicas=DEVICES) as opened:
         yield opened
 
 

@@ -14,6 +14,7 @@ import pytest
 
 import distxla as dx
 from distxla.runtime.cluster import Cluster
+from distxla.testing import ClusterPool
 from tests.runtime import hand_made
 
 pytestmark = pytest.mark.cluster
@@ -36,9 +37,8 @@ ENTRY main {
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    with Cluster(DEVICES) as opened:
-        opened.wait_started()
+def cluster(cluster_pool: ClusterPool) -> Iterator[Cluster]:
+    with cluster_pool.lease(replicas=DEVICES) as opened:
         yield opened
 
 
@@ -162,6 +162,7 @@ def test_a_module_that_has_to_be_partitioned_is_refused_where_nobody_says_that_t
         cluster.compile(module)
     assert caught.value.location is not None
     assert caught.value.location.column == 41
+    assert caught.value.__notes__ == ["it is for 3 partitions, the cluster has 1"]
 
 
 def test_programs_on_disjoint_devices(cluster: Cluster) -> None:

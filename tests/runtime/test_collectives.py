@@ -18,6 +18,7 @@ from distxla.compiler.passes.reduction_order import with_reduction_order
 from distxla.errors import ExecutionError
 from distxla.ir.module import Module
 from distxla.reference.lockstep import run_programs, run_reference
+from distxla.testing import ClusterPool
 from distxla.text.parser import parse_module
 from tests.collectives.matrix import Case, cases, check
 from tests.collectives.matrix_executors import on_cluster
@@ -76,9 +77,8 @@ ENTRY main {{
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[dx.Cluster]:
-    with dx.Cluster(*COUNTS) as running:
-        running.wait_started()
+def cluster(cluster_pool: ClusterPool) -> Iterator[dx.Cluster]:
+    with cluster_pool.lease(replicas=COUNTS[0], partitions=COUNTS[1]) as running:
         yield running
 
 
@@ -179,12 +179,12 @@ def test_two_programs_in_the_same_collectives(seed: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def replicated() -> Iterator[dx.Cluster]:
-    with dx.Cluster(replicas=DEVICES) as running:
-        running.wait_started()
+def replicated(cluster_pool: ClusterPool) -> Iterator[dx.Cluster]:
+    with cluster_pool.lease(replicas=DEVICES) as running:
         yield running
 
 
+@pytest.mark.sampled(one_in=4)
 @pytest.mark.parametrize("seed", range(12))
 def test_two_programs_on_replicas(replicated: dx.Cluster, seed: int) -> None:
     def run(programs: dict[int, Module], rows: dict[int, list[Any]]) -> dict[int, list[Any]]:

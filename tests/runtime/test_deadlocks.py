@@ -35,7 +35,6 @@ from tests.deadlock_programs import (
     send_done,
 )
 from tests.diagnosis.golden import CASES, NAMED, check_run, evaluated, golden
-from tests.samples import sampled
 from tests.stopwatch import Stopwatch
 
 X = np.arange(4, dtype=np.float32)
@@ -90,7 +89,8 @@ def by_size(*, deadlocks: bool) -> list[str]:
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize("name", sampled(by_size(deadlocks=True), one_in=2))
+@pytest.mark.sampled(one_in=10)
+@pytest.mark.parametrize("name", by_size(deadlocks=True))
 def test_what_can_never_go_on(clusters: Clusters, name: str) -> None:
     """In a call behind others: rounds are counted from its begin."""
     case = NAMED[name]
@@ -134,6 +134,7 @@ UNMATCHED = {
 }
 
 
+@pytest.mark.sampled(one_in=2)
 @pytest.mark.cluster
 @pytest.mark.parametrize("name", UNMATCHED)
 def test_what_has_no_counterpart_is_refused_everywhere(clusters: Clusters, name: str) -> None:
@@ -154,7 +155,8 @@ def test_what_has_no_counterpart_is_refused_everywhere(clusters: Clusters, name:
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize("name", sampled(by_size(deadlocks=False), one_in=2))
+@pytest.mark.sampled(one_in=4)
+@pytest.mark.parametrize("name", by_size(deadlocks=False))
 def test_harmless_neighbours(clusters: Clusters, name: str) -> None:
     """On clusters that have seen deadlocks, too."""
     case = NAMED[name]

@@ -27,22 +27,22 @@ def rows(count: int) -> Floats:
 
 
 @pytest.mark.cluster
-def test_every_device_has_sizes_of_its_own() -> None:
-    with dx.Cluster(partitions=2) as cluster:
-        joined = cluster.compile(dx.parse(TEXT))
-        outs = joined([[rows(4), rows(1)], [rows(0), rows(3)]])
-        for device, (p, q) in enumerate(((rows(4), rows(1)), (rows(0), rows(3)))):
-            np.testing.assert_array_equal(np.asarray(outs[device][0]), np.concatenate([p, q]))
-            np.testing.assert_array_equal(np.asarray(outs[device][1]), p[::-1])
-            assert outs[device][0].shape == (len(p) + len(q), 2)
-        # a result goes back in where it lies; an array with other bounds is padded anew
-        again = joined([[outs[0][1], cluster.put(rows(2), 0)], [outs[1][1], rows(1)]])
-        np.testing.assert_array_equal(np.asarray(again[0][0]), np.concatenate([rows(4)[::-1], rows(2)]))
-        np.testing.assert_array_equal(np.asarray(again[1][0]), rows(1))
-        with pytest.raises(dx.ArgumentError, match=r"argument 1 on device 0: expected f32\[<=3,2\], found f32\[4,2\]"):
-            joined([rows(1), rows(4)])
-        with pytest.raises(dx.ArgumentError, match="argument 0 on device 0: it has no dimension 0"):
-            joined([1.0, rows(1)])
+@pytest.mark.devices(2)
+def test_every_device_has_sizes_of_its_own(cluster: dx.Cluster) -> None:
+    joined = cluster.compile(dx.parse(TEXT))
+    outs = joined([[rows(4), rows(1)], [rows(0), rows(3)]])
+    for device, (p, q) in enumerate(((rows(4), rows(1)), (rows(0), rows(3)))):
+        np.testing.assert_array_equal(np.asarray(outs[device][0]), np.concatenate([p, q]))
+        np.testing.assert_array_equal(np.asarray(outs[device][1]), p[::-1])
+        assert outs[device][0].shape == (len(p) + len(q), 2)
+    # a result goes back in where it lies; an array with other bounds is padded anew
+    again = joined([[outs[0][1], cluster.put(rows(2), 0)], [outs[1][1], rows(1)]])
+    np.testing.assert_array_equal(np.asarray(again[0][0]), np.concatenate([rows(4)[::-1], rows(2)]))
+    np.testing.assert_array_equal(np.asarray(again[1][0]), rows(1))
+    with pytest.raises(dx.ArgumentError, match=r"argument 1 on device 0: expected f32\[<=3,2\], found f32\[4,2\]"):
+        joined([rows(1), rows(4)])
+    with pytest.raises(dx.ArgumentError, match="argument 0 on device 0: it has no dimension 0"):
+        joined([1.0, rows(1)])
 
 
 @pytest.mark.parametrize(

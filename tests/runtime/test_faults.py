@@ -14,6 +14,7 @@ import pytest
 import distxla as dx
 from distxla.compiler.abi import Status
 from distxla.runtime.cluster import Cluster
+from distxla.testing import ClusterPool
 from tests.runtime import hand_made
 from tests.stopwatch import Stopwatch
 
@@ -33,9 +34,9 @@ ENTRY main {
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
+def cluster(cluster_pool: ClusterPool) -> Iterator[Cluster]:
     """For tests after which it can still be used."""
-    with Cluster(DEVICES) as opened:
+    with cluster_pool.lease(replicas=DEVICES) as opened:
         yield opened
 
 

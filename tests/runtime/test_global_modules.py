@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from click.testing import CliRunner
 
 import distxla as dx
 from distxla.cli.main import commands
+from distxla.testing import ClusterPool
 from tests.global_modules import ARGUMENTS, GSPMD, PARTITIONS, SHARDY, expected, shards_of_a
 from tests.programs import PROGRAMS, ShardedProgram
 
@@ -19,8 +21,8 @@ each_form = pytest.mark.parametrize("text", [SHARDY, GSPMD], ids=["shardy", "gsp
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[dx.Cluster]:
-    with dx.Cluster(partitions=PARTITIONS) as opened:
+def cluster(cluster_pool: ClusterPool) -> Iterator[dx.Cluster]:
+    with cluster_pool.lease(partitions=PARTITIONS) as opened:
         yield opened
 
 
@@ -48,16 +50,35 @@ def test_programs_of_jax_before_they_are_partitioned(cluster: dx.Cluster, progra
     program.assert_results(cluster.compile(dx.parse(program.text("global")))(program.arguments))
 
 
-def test_a_module_without_a_manual_region_is_refused_and_one_that_is_partitioned_is_not(cluster: dx.Cluster) -> None:
+def rows_of_a_global_array() -> dx.Module:
     b = dx.XlaBuilder("b", num_partitions=PARTITIONS)
     with b.sharding("{devices=[8]<=[8]}"):
         x = b.parameter(0, "f32[8]")
+    return b.build(x + x)
+
+
+def test_a_module_without_a_manual_region_is_refused_without_jaxlib_and_one_that_is_partitioned_is_not(
+    cluster: dx.Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "jaxlib", None)
     with pytest.raises(dx.UnsupportedOpError, match=r"is cut into tiles, .*It needs an SPMD partitioner") as caught:
-        cluster.compile(b.build(x + x))
+        cluster.compile(rows_of_a_global_array())
     assert Path(caught.value.location.file).name == "test_global_modules.py"  # type: ignore[union-attr]
     done = "ENTRY e_spmd { x = f32[1] parameter(0), sharding={devices=[8]<=[8]}\n ROOT y = f32[1] add(x, x) }"
     rows = [[np.float32([d])] for d in range(PARTITIONS)]
     assert [np.asarray(row[0]).item() for row in cluster.compile(dx.parse(done))(rows)] == [2 * d for d in range(8)]
+
+
+def test_xlas_partitioner_makes_the_program_of_each_partition(
+    cluster: dx.Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    pytest.importorskip("jaxlib")
+    step = cluster.compile(rows_of_a_global_array())
+    x = np.arange(8, dtype=np.float32)
+    outs = step([x])
+    assert [np.asarray(row[0]).tolist() for row in outs] == [[2.0 * d] for d in range(PARTITIONS)]
+    assert np.array_equal(step.join(outs)[0], 2 * x)
+    assert "distxla: b: partitioned for 8 partitions by XLA's partitioner (jaxlib " in caplog.text
 
 
 def test_one_partition_that_somebody_asked_for_runs_it_whole() -> None:

@@ -15,8 +15,8 @@ from distxla.errors import DeadlockError
 from distxla.ir.module import Module
 from distxla.reference.lockstep import run_programs
 from distxla.scheduler.communication_order import order_communication
+from distxla.testing import ClusterPool
 from tests.deadlock_programs import NAMED, by_device, reduce
-from tests.samples import sampled
 from tests.scheduler.planted_programs import PlantedPrograms
 
 pytestmark = pytest.mark.cluster
@@ -24,8 +24,8 @@ X = [np.full(4, 1 + d, np.float32) for d in range(4)]
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[dx.Cluster]:
-    with dx.Cluster(replicas=4) as found:
+def cluster(cluster_pool: ClusterPool) -> Iterator[dx.Cluster]:
+    with cluster_pool.lease(replicas=4) as found:
         yield found
 
 
@@ -90,7 +90,8 @@ def test_schedules_that_are_given_deadlock(cluster: dx.Cluster) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", sampled(range(8), one_in=4))
+@pytest.mark.sampled(one_in=4)
+@pytest.mark.parametrize("seed", range(8))
 def test_random_programs(cluster: dx.Cluster, seed: int) -> None:
     """In the order that was found they run, with the reference's results."""
     texts = PlantedPrograms(Random(seed).randrange, 4, bool(seed % 2), 10).texts()

@@ -12,6 +12,7 @@ import pytest
 import distxla as dx
 from distxla.ops.custom_calls import user
 from distxla.runtime import stragglers
+from distxla.testing import ClusterPool
 from tests.deadlock_programs import by_device, reduce
 from tests.runtime.ends_of_waits import SECONDS, X, broken
 from tests.stopwatch import Stopwatch
@@ -44,9 +45,8 @@ def routines() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[dx.Cluster]:
-    with dx.Cluster(replicas=3) as opened:
-        opened.wait_started()
+def cluster(cluster_pool: ClusterPool) -> Iterator[dx.Cluster]:
+    with cluster_pool.lease(replicas=3) as opened:
         yield opened
 
 

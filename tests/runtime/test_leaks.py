@@ -18,7 +18,6 @@ import psutil
 import pytest
 
 from tests.conftest import require_ended, shared_memory_names, started_processes
-from tests.samples import sampled
 
 pytestmark = pytest.mark.cluster
 
@@ -103,7 +102,8 @@ def running(tmp_path: Path, program: str, arguments: str, then: str) -> Iterator
     assert shared_memory_names() - shared == set()
 
 
-@pytest.mark.parametrize("way", sampled(WAYS, one_in=2))
+@pytest.mark.sampled(one_in=2)
+@pytest.mark.parametrize("way", WAYS)
 def test_nothing_is_left(way: str, tmp_path: Path) -> None:
     program, arguments, then, number, status = WAYS[way]
     with running(tmp_path, program, arguments, then) as driver:
@@ -130,7 +130,8 @@ def of_kind(processes: list[psutil.Process], kind: str) -> list[psutil.Process]:
     return [process for process in processes if matches(process)]
 
 
-@pytest.mark.parametrize("way", sampled(KILLED, one_in=3))
+@pytest.mark.sampled(one_in=6)
+@pytest.mark.parametrize("way", KILLED)
 def test_nothing_is_left_of_killed_processes(way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COMPILE", "1")
     with running(tmp_path, "waiting", "", "pass") as driver:

@@ -13,6 +13,7 @@ from distxla.compiler.compile import compile_module
 from distxla.errors import CollectiveMismatchError, DeadlockError
 from distxla.ir.module import Module
 from distxla.reference.lockstep import run_programs
+from distxla.testing import ClusterPool
 from distxla.text.parser import parse_module
 from tests.stopwatch import Stopwatch
 
@@ -42,9 +43,8 @@ twice { a = f32[] parameter(0)
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[dx.Cluster]:
-    with dx.Cluster(replicas=DEVICES) as running:
-        running.wait_started()
+def cluster(cluster_pool: ClusterPool) -> Iterator[dx.Cluster]:
+    with cluster_pool.lease(replicas=DEVICES) as running:
         yield running
 
 

@@ -10,23 +10,23 @@ import pytest
 import distxla as dx
 from distxla.reference.lockstep import run_reference
 from distxla.runtime import dispatch
+from distxla.testing import ClusterPool
 from distxla.text.parser import parse_module
 from tests.runtime.random_modules import RandomModule
 from tests.runtime.test_collectives import burners
-from tests.samples import sampled
 
 pytestmark = pytest.mark.cluster
 DEVICES = 4
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[dx.Cluster]:
-    with dx.Cluster(replicas=DEVICES) as running:
-        running.wait_started()
+def cluster(cluster_pool: ClusterPool) -> Iterator[dx.Cluster]:
+    with cluster_pool.lease(replicas=DEVICES) as running:
         yield running
 
 
-@pytest.mark.parametrize("seed", sampled(range(500, 510), one_in=3))
+@pytest.mark.sampled(one_in=6)
+@pytest.mark.parametrize("seed", range(500, 510))
 def test_random_modules_under_load(cluster: dx.Cluster, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Looked at every 20 microseconds, while two processes want the processors, too."""
     made = RandomModule(seed, DEVICES, pairs=True)

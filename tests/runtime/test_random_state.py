@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import distxla as dx
-from distxla.runtime.cluster import Cluster
 
 pytestmark = pytest.mark.cluster
 DISTXLA = str(Path(sys.executable).with_name("distxla"))
@@ -27,12 +26,12 @@ ENTRY main {
 """
 
 
-def test_the_state_of_replicas() -> None:
+@pytest.mark.devices(replicas=2)
+def test_the_state_of_replicas(cluster: dx.Cluster) -> None:
     module = dx.parse(TEXT)
-    with Cluster(2) as cluster:
-        program = cluster.compile(module)
-        runs = [[[np.asarray(leaf) for leaf in row] for row in program([])] for _ in range(3)]
-        again = [[np.asarray(leaf) for leaf in row] for row in cluster.compile(module)([])]
+    program = cluster.compile(module)
+    runs = [[[np.asarray(leaf) for leaf in row] for row in program([])] for _ in range(3)]
+    again = [[np.asarray(leaf) for leaf in row] for row in cluster.compile(module)([])]
     for first, second in runs:
         assert all(map(np.array_equal, first, second))
     numbers = [run[0][0] for run in runs]

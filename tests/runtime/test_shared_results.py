@@ -10,6 +10,7 @@ import pytest
 
 import distxla as dx
 from distxla.runtime.cluster import Cluster
+from distxla.testing import ClusterPool
 from tests.runtime import hand_made
 
 pytestmark = pytest.mark.cluster
@@ -37,8 +38,8 @@ def rows(count: int = COUNT) -> list[list[np.ndarray]]:
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    with Cluster(DEVICES) as opened:
+def cluster(cluster_pool: ClusterPool) -> Iterator[Cluster]:
+    with cluster_pool.lease(replicas=DEVICES) as opened:
         yield opened
 
 

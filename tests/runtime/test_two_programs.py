@@ -34,16 +34,16 @@ def test_rounds_keep_the_order_of_the_text() -> None:
 
 
 @pytest.mark.cluster
-def test_independent_rounds_meet_dependent_ones() -> None:
+@pytest.mark.devices(replicas=4)
+def test_independent_rounds_meet_dependent_ones(cluster: dx.Cluster) -> None:
     args = {d: [np.arange(3, dtype=np.float32) + d] for d in range(4)}
-    with dx.Cluster(replicas=4) as cluster:
-        outs = cluster.run({range(2): dx.parse(APART), range(2, 4): dx.parse(JOINED)}, args)
-        first = sum(args[d][0] for d in range(4))
-        second = args[0][0] ** 2 + args[1][0] ** 2 + 2 * first**2
-        for device in range(4):
-            np.testing.assert_array_equal(np.asarray(outs[device][0]), first)
-            np.testing.assert_array_equal(np.asarray(outs[device][1]), second)
-        with pytest.raises(dx.CollectiveMismatchError, match="which runs on 2, 3, has no collective of that group"):
-            cluster.run({range(2): dx.parse(APART), range(2, 4): dx.parse(NONE)}, args)
-        outs = cluster.run({range(4): dx.parse(NONE)}, args)
-        np.testing.assert_array_equal(np.asarray(outs[3][0]), -args[3][0])
+    outs = cluster.run({range(2): dx.parse(APART), range(2, 4): dx.parse(JOINED)}, args)
+    first = sum(args[d][0] for d in range(4))
+    second = args[0][0] ** 2 + args[1][0] ** 2 + 2 * first**2
+    for device in range(4):
+        np.testing.assert_array_equal(np.asarray(outs[device][0]), first)
+        np.testing.assert_array_equal(np.asarray(outs[device][1]), second)
+    with pytest.raises(dx.CollectiveMismatchError, match="which runs on 2, 3, has no collective of that group"):
+        cluster.run({range(2): dx.parse(APART), range(2, 4): dx.parse(NONE)}, args)
+    outs = cluster.run({range(4): dx.parse(NONE)}, args)
+    np.testing.assert_array_equal(np.asarray(outs[3][0]), -args[3][0])

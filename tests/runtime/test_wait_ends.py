@@ -8,15 +8,15 @@ import pytest
 
 import distxla as dx
 from distxla.ops.custom_calls import user
+from distxla.testing import ClusterPool
 from tests.runtime.ends_of_waits import CAUSES, DEVICES, DIES, SECONDS, WAITS, X, broken, check, deadly, failure, module
 
 pytestmark = pytest.mark.cluster
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[dx.Cluster]:
-    with dx.Cluster(replicas=DEVICES) as opened:
-        opened.wait_started()
+def cluster(cluster_pool: ClusterPool) -> Iterator[dx.Cluster]:
+    with cluster_pool.lease(replicas=DEVICES) as opened:
         yield opened
 
 

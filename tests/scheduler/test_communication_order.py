@@ -237,6 +237,7 @@ def crossed(count: int, line: Callable[[int], str]) -> list[str]:
     return ["\n".join(["z = f32[] constant(1)", *lines, "ROOT r = f32[4] copy(p)"]) for lines in (rounds, rounds[::-1])]
 
 
+@pytest.mark.sampled(one_in=2)
 @pytest.mark.parametrize("line", [by_channel, by_shape])
 @pytest.mark.parametrize(("devices", "count"), [(8, 200), (256, 300), (256, 1000)])
 def test_many_rounds_in_reverse_order(devices: int, count: int, line: Callable[[int], str]) -> None:

@@ -115,13 +115,14 @@ SECONDS = 1.0 + 0.5  # from the last event to the error; half of it for a machin
 
 @pytest.mark.slow
 @pytest.mark.cluster
-def test_random_programs_on_processes() -> None:
+@pytest.mark.parametrize("examples", [8, pytest.param(25, marks=pytest.mark.exhaustive)])
+def test_random_programs_on_processes(examples: int) -> None:
     """What is safe ends; what isn't is found within a second, and said in the words of the check."""
     devices = 3
     with dx.Cluster(replicas=devices) as cluster:
         cluster.wait_started()
 
-        @settings(max_examples=25, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+        @settings(max_examples=examples, deadline=None, database=None, suppress_health_check=list(HealthCheck))
         @given(st.data())
         def one(data: st.DataObject) -> None:
             programs = drawn(data, devices)

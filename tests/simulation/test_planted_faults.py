@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.samples import sampled
 from tests.simulation.planted import PLANTED, Planted, planted
 from tests.simulation.scenarios import simulate_seed
 
@@ -21,7 +20,8 @@ def test_a_fault_has_its_place(fault: Planted) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", sampled(PLANTED, one_in=4), ids=lambda fault: fault.name)
+@pytest.mark.sampled(one_in=4)
+@pytest.mark.parametrize("fault", PLANTED, ids=lambda fault: fault.name)
 def test_a_planted_fault_is_found(fault: Planted, record_property: Callable[[str, object], None]) -> None:
     """By a seed whose run is right without the fault; `-s` shows which seed, and how."""
     with planted(fault):

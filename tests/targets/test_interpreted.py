@@ -31,7 +31,6 @@ from tests.compiler.runner import Devices
 from tests.diagnosis.golden import NAMED, check_run
 from tests.programs import PROGRAMS, ShardedProgram
 from tests.runtime.random_modules import RandomModule
-from tests.samples import sampled
 
 SUM = """HloModule sum, replica_count=2
 add { a = s32[] parameter(0)  b = s32[] parameter(1)  ROOT r = s32[] add(a, b) }
@@ -49,7 +48,8 @@ X = np.arange(4, dtype=np.int32)
 
 
 @pytest.mark.parametrize("form", ["partitioned", "optimized"])
-@pytest.mark.parametrize("program", sampled(PROGRAMS, one_in=3), ids=lambda p: p.name)
+@pytest.mark.sampled(one_in=6)
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.name)
 def test_programs_agree_with_xla(program: ShardedProgram, form: str) -> None:
     module = parse_module(program.text(form))
     program.assert_results(run_module("interpreted", module, program.arguments, 1, program.devices))
@@ -63,7 +63,8 @@ def test_collectives_give_worked_results(name: str) -> None:
     assert [leaf.tolist() for (leaf,) in outs] == [np.array(wanted).tolist() for wanted in results]
 
 
-@pytest.mark.parametrize("seed", sampled(range(8), one_in=4))
+@pytest.mark.sampled(one_in=4)
+@pytest.mark.parametrize("seed", range(8))
 def test_loops_branches_and_swapped_leaves_agree_bit_for_bit(seed: int) -> None:
     made = RandomModule(seed, 2, pairs=seed % 2 == 1)
     module = parse_module(made.text)

@@ -80,6 +80,7 @@ ABORTED_LARGER = {
 }
 
 
+@pytest.mark.sampled(one_in=5)
 @pytest.mark.parametrize("name", CASES)
 def test_every_execution_does_what_it_shall(name: str) -> None:
     _require_right(CASES[name])

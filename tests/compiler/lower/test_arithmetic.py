@@ -13,7 +13,7 @@ from distxla.ops.elementwise_unary import ROWS as UNARY
 from distxla.reference.lockstep import run_reference
 from distxla.text.parser import parse_module
 from tests.compiler.lower.harness import Kernel, elementwise
-from tests.samples import sampled, sampled_types
+from tests.samples import sampled_types
 from tests.tolerances import assert_close
 
 Array = np.ndarray[Any, Any]
@@ -98,14 +98,16 @@ BINARY_CASES = [(row.opcode, kind) for row in BINARY for kind in row.domain]
 EXACT = {"abs", "ceil", "floor", "round-nearest-afz", "round-nearest-even", "is-finite", "negate", "not", "popcnt"}
 
 
-@pytest.mark.parametrize(("opcode", "kind"), sampled(UNARY_CASES, one_in=3), ids=str)
+@pytest.mark.sampled(one_in=9)
+@pytest.mark.parametrize(("opcode", "kind"), UNARY_CASES, ids=str)
 def test_unary(opcode: str, kind: ElementType) -> None:
     row = next(r for r in UNARY if r.opcode == opcode)
     ulps = 0 if opcode in EXACT and not kind.is_complex else None if kind.is_complex else 4
     check(f"{opcode}(p0)", [samples(kind, 512)], row.result_type(kind), ulps)
 
 
-@pytest.mark.parametrize(("opcode", "kind"), sampled(BINARY_CASES, one_in=3), ids=str)
+@pytest.mark.sampled(one_in=6)
+@pytest.mark.parametrize(("opcode", "kind"), BINARY_CASES, ids=str)
 def test_binary(opcode: str, kind: ElementType) -> None:
     row = next(r for r in BINARY if r.opcode == opcode)
     operands = [samples(kind, 700, seed) for seed in (1, 2)]
@@ -122,7 +124,8 @@ COMPARE_CASES = [
 ]
 
 
-@pytest.mark.parametrize(("direction", "kind"), sampled(COMPARE_CASES, one_in=3), ids=str)
+@pytest.mark.sampled(one_in=6)
+@pytest.mark.parametrize(("direction", "kind"), COMPARE_CASES, ids=str)
 def test_compare(direction: str, kind: ElementType) -> None:
     from distxla.ir.element_type import PRED
 
@@ -132,6 +135,7 @@ def test_compare(direction: str, kind: ElementType) -> None:
         check(f"compare(p0, p1), direction={direction}, type=TOTALORDER", operands, PRED)
 
 
+@pytest.mark.sampled(one_in=4)
 @pytest.mark.parametrize("source", sampled_types(DATA_TYPES), ids=str)
 def test_convert(source: ElementType) -> None:
     """To every type; exact."""

@@ -125,6 +125,7 @@ REDUCTIONS: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
 ]
 
 
+@pytest.mark.sampled(one_in=4)
 @pytest.mark.parametrize(("dims", "reduced"), REDUCTIONS, ids=str)
 @pytest.mark.parametrize(
     ("computation", "kind"),

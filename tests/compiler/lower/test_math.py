@@ -8,7 +8,6 @@ import pytest
 from distxla.compiler.lower.math import BINARY_FUNCTIONS, FUNCTIONS
 from tests.compiler.lower import accuracy
 from tests.compiler.lower.accuracy import BINARY, COMPLEX_TYPES, EXACT, REAL_ONLY, REAL_TYPES, UNARY, distances, stated
-from tests.samples import sampled
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 BOUNDS = stated()
@@ -23,7 +22,8 @@ def test_every_function_has_a_bound() -> None:
     assert set(BOUNDS) == real | both
 
 
-@pytest.mark.parametrize(("opcode", "kind"), sampled(BOUNDS, one_in=3))
+@pytest.mark.sampled(one_in=9)
+@pytest.mark.parametrize(("opcode", "kind"), BOUNDS)
 def test_accuracy(opcode: str, kind: str) -> None:
     distance, arguments, got, kernel = distances(opcode, kind)
     worst = int(np.argmax(distance))
@@ -35,6 +35,7 @@ def test_accuracy(opcode: str, kind: str) -> None:
         assert " x float>" in kernel.optimised or " x double>" in kernel.optimised
 
 
+@pytest.mark.sampled(one_in=2)
 @pytest.mark.parametrize("kind", REAL_TYPES)
 @pytest.mark.parametrize("opcode", EXACT)
 def test_rounding_is_exact(opcode: str, kind: str) -> None:

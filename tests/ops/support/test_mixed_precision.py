@@ -245,6 +245,7 @@ CASES: dict[str, tuple[Sequence[str], str, str]] = {
 }
 
 
+@pytest.mark.sampled(one_in=2)
 @pytest.mark.parametrize("executor", EXECUTORS)
 @pytest.mark.parametrize("name", CASES)
 def test_floats_are_converted_before_and_behind(name: str, executor: str) -> None:

@@ -14,7 +14,6 @@ from tests.executable import require_executable
 from tests.ops.case import Array, Case, array
 from tests.ops.program_case import evaluated
 from tests.ops.structured_case import StructuredCase, assert_compiled_agrees
-from tests.samples import sampled
 
 ONES = 0xFFFFFFFF
 
@@ -87,6 +86,7 @@ CASES = [
 ]
 
 
+@pytest.mark.sampled(one_in=8)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_compiled_agrees_with_evaluate(case: StructuredCase) -> None:
     for got, want in zip(case.compiled(), case.evaluated(), strict=True):
@@ -99,7 +99,8 @@ def test_the_bits_alone() -> None:
 
 @pytest.mark.parametrize("algorithm", ["rng_three_fry", "rng_philox"])
 # JAX generates no others
-@pytest.mark.parametrize("shape", sampled([s for s in SHAPES if s[0] == "u" and s[1] != "4"], one_in=4))
+@pytest.mark.sampled(one_in=4)
+@pytest.mark.parametrize("shape", [s for s in SHAPES if s[0] == "u" and s[1] != "4"])
 def test_evaluate_agrees_with_xla(algorithm: str, shape: str) -> None:
     jax = pytest.importorskip("jax")
     wanted = parse_module(f"ENTRY e {{\n  ROOT p = {shape} parameter(0)\n}}").entry_computation.root_instruction.shape

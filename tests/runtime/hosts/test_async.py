@@ -13,7 +13,6 @@ from distxla.runtime.cluster import Cluster
 from tests.collectives.async_group_flows import FLOWS
 from tests.collectives.async_groups import GROUPS, Group
 from tests.runtime.random_modules import RandomModule
-from tests.samples import sampled
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 DEVICES = 4
@@ -26,7 +25,8 @@ def cluster(address: str) -> Iterator[Cluster]:
         yield opened
 
 
-@pytest.mark.parametrize("seed", sampled(range(400, 412), one_in=3))
+@pytest.mark.sampled(one_in=3)
+@pytest.mark.parametrize("seed", range(400, 412))
 def test_random_modules(cluster: Cluster, seed: int) -> None:
     made = RandomModule(seed, DEVICES, pairs=True)
     module = dx.parse(made.text, f"random{seed}.hlo")
@@ -42,6 +42,7 @@ def test_random_modules(cluster: Cluster, seed: int) -> None:
             np.testing.assert_array_equal(np.asarray(a), b)
 
 
+@pytest.mark.sampled(one_in=6)
 @pytest.mark.parametrize("group", [*GROUPS, *FLOWS], ids=lambda group: group.name)
 def test_groups(cluster: Cluster, group: Group) -> None:
     """Transfers and collectives that an async-start begins together."""

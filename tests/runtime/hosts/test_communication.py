@@ -20,7 +20,6 @@ from tests.collectives.matrix_executors import on_cluster
 from tests.programs import PROGRAMS, ShardedProgram
 from tests.runtime import hand_made
 from tests.runtime.hosts.test_faults import agent_pid, later, pids
-from tests.samples import sampled
 from tests.stopwatch import Stopwatch
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
@@ -59,7 +58,8 @@ def bits_of(cluster: Cluster, program: ShardedProgram) -> list[list[bytes]]:
     return [[np.asarray(leaf).tobytes() for leaf in row] for row in outs]
 
 
-@pytest.mark.parametrize("program", sampled(PROGRAMS, one_in=3), ids=lambda p: p.name)
+@pytest.mark.sampled(one_in=6)
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.name)
 def test_whole_programs_give_the_same_bits_on_any_number_of_hosts(
     partitioned: Cluster, on_one_host: dict[str, list[list[bytes]]], program: ShardedProgram
 ) -> None:
@@ -169,6 +169,7 @@ def test_members_with_different_instructions_are_both_named(eight: Cluster, bord
     assert np.array_equal(np.asarray(whole_sum(eight)([X])[7][0]), 8 * X)
 
 
+@pytest.mark.sampled(one_in=2)
 @pytest.mark.parametrize("victim", ["replica here", "replica elsewhere", "agent", "proxy of the driver's host"])
 def test_a_lost_process_releases_the_members_on_all_hosts(address: str, victim: str) -> None:
     with Cluster(4, address=address, devices_per_host=[2, 2]) as opened:

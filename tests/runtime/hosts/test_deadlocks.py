@@ -19,6 +19,7 @@ from tests.runtime.test_deadlocks import SECONDS, X, run
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 
+@pytest.mark.sampled(one_in=2)
 @pytest.mark.parametrize(
     "name", ["recv_done_before_send_on_both_sides", "ring_3", "ring_of_groups_3", "loops_by_device"]
 )

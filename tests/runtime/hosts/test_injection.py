@@ -33,6 +33,7 @@ def opened(address: str, *specs: str) -> Iterator[dx.Cluster]:
         yield cluster
 
 
+@pytest.mark.sampled(one_in=2)
 @pytest.mark.parametrize("spec", LOST)
 def test_a_fault_between_hosts_is_named(address: str, spec: str) -> None:
     with opened(address, spec) as cluster:

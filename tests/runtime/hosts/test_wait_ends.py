@@ -9,7 +9,6 @@ import pytest
 import distxla as dx
 from distxla.ops.custom_calls import user
 from tests.runtime.ends_of_waits import CAUSES, DEVICES, WAITS, broken, check
-from tests.samples import sampled
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
@@ -30,7 +29,8 @@ def routines() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("culprit", [0, 3], ids=["on the driver's host", "on the other host"])
-@pytest.mark.parametrize("wait", sampled(WAITS, one_in=2))
-@pytest.mark.parametrize("cause", sampled(CAUSES, one_in=2))
+@pytest.mark.sampled(one_in=8)
+@pytest.mark.parametrize("wait", WAITS)
+@pytest.mark.parametrize("cause", CAUSES)
 def test_all_waits_end(cluster: dx.Cluster, cause: str, wait: str, culprit: int) -> None:
     check(cluster, culprit, cause, wait)

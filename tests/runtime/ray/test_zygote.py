@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -50,7 +51,10 @@ def below_us(name: str) -> list[psutil.Process]:
 
 
 def kill(name: str) -> None:
-    process = below_us(name)[0]  # of the zygote a short-lived copy may be there, too, after it
+    end = time.monotonic() + 20
+    while not (found := below_us(name)) and time.monotonic() < end:
+        time.sleep(0.005)  # the supervisor, a process of its own, has yet to start it
+    process = found[0]  # of the zygote a short-lived copy may be there, too, after it
     process.kill()
     process.wait()
 
