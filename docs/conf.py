@@ -98,6 +98,7 @@ def _entry(text: str) -> str:
 
 def setup(app: Sphinx) -> dict[str, Any]:
     app.add_lexer("hlo", HloLexer)
+    app.add_lexer("mlir", TextLexer)  # Pygments has none
     app.connect("source-read", read_page)
     app.connect("autodoc-process-docstring", as_restructured_text)
     return {"parallel_read_safe": True}
