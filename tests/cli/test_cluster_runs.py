@@ -117,6 +117,7 @@ def test_the_time_limit_has_its_own_status(tmp_path: Path) -> None:
     assert "Traceback" not in run.stderr
 
 
+@pytest.mark.sampled(one_in=2)
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_interruption_takes_everything_down(number: signal.Signals, status: int, tmp_path: Path) -> None:
     (tmp_path / "endless.hlo").write_text(ENDLESS)

@@ -68,13 +68,13 @@ def in_shell(command: str, redirections: str) -> tuple[int, str, str]:
     return done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode()
 
 
-@pytest.mark.sampled(one_in=2)
+@pytest.mark.sampled(one_in=4)
 @pytest.mark.parametrize(("command", "redirection", "why"), each_with((">/dev/full", FULL), ("<&- >&-", CLOSED)))
 def test_stdout_that_takes_nothing_is_one_line(command: str, redirection: str, why: str) -> None:
     assert in_shell(command, redirection) == (2, "", f"error: argument: cannot write the output: {why}\n")
 
 
-@pytest.mark.sampled(one_in=2)
+@pytest.mark.sampled(one_in=4)
 @pytest.mark.parametrize(("command", "redirection"), each_with(("2>&-",), ("2>/dev/full",)))
 def test_stderr_that_takes_nothing_does_not_matter(command: str, redirection: str) -> None:
     status, printed, errors = in_shell(command, redirection)
@@ -95,7 +95,7 @@ FAILURES = {
 }
 
 
-@pytest.mark.sampled(one_in=2)
+@pytest.mark.sampled(one_in=3)
 @pytest.mark.parametrize("redirection", [">/dev/full", ">&-", "| true"])
 @pytest.mark.parametrize("command", FAILURES)
 def test_a_failure_is_told_whatever_becomes_of_stdout(command: str, redirection: str) -> None:
@@ -106,6 +106,7 @@ def test_a_failure_is_told_whatever_becomes_of_stdout(command: str, redirection:
     assert "bug" not in errors
 
 
+@pytest.mark.sampled(one_in=2)
 @pytest.mark.parametrize("redirection", ["2>/dev/full", "2>&-"])
 @pytest.mark.parametrize("command", FAILURES)
 def test_a_failure_has_its_status_whatever_becomes_of_stderr(command: str, redirection: str) -> None:

@@ -35,6 +35,7 @@ def test_only_runs_on_a_cluster_of_their_own_begin_early(line: str, wants: bool)
     assert _wants_cluster(line.split()) == wants
 
 
+@pytest.mark.sampled(one_in=3)
 @pytest.mark.parametrize(
     ("text", "status"),
     [("HloModule m\nENTRY e {\n  ROOT x = f32[2] unknown()\n}\n", 2), (None, 2), (MODULE, 0)],

@@ -65,6 +65,7 @@ PAIRS = {
 }
 
 
+@pytest.mark.sampled(one_in=4)
 @pytest.mark.parametrize("count", [4, 1 << 16])
 @pytest.mark.parametrize("name", PAIRS)
 def test_a_late_device_stops_nobody_before_the_end(cluster: Cluster, name: str, count: int) -> None:

@@ -85,6 +85,7 @@ def cluster_interrupted(delay: float) -> set[psutil.Process]:
 
 @pytest.mark.cluster
 @pytest.mark.own_ray
+@pytest.mark.sampled(one_in=3)
 @pytest.mark.parametrize("delay", [0.0, 0.03, 0.1])
 def test_an_interrupted_close_leaves_nothing(delay: float) -> None:
     started = cluster_interrupted(delay)

@@ -67,6 +67,7 @@ def fails(cluster: dx.Cluster, why: str) -> Stopwatch:
     return watch
 
 
+@pytest.mark.sampled(one_in=2)
 @pytest.mark.parametrize("why", FAILING)
 def test_the_next_call_waits_for_them(
     cluster: dx.Cluster, why: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

@@ -102,7 +102,7 @@ def running(tmp_path: Path, program: str, arguments: str, then: str) -> Iterator
     assert shared_memory_names() - shared == set()
 
 
-@pytest.mark.sampled(one_in=2)
+@pytest.mark.sampled(one_in=6)
 @pytest.mark.parametrize("way", WAYS)
 def test_nothing_is_left(way: str, tmp_path: Path) -> None:
     program, arguments, then, number, status = WAYS[way]

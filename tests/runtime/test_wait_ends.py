@@ -28,6 +28,7 @@ def routines() -> Iterator[None]:
     user._registered.clear()
 
 
+@pytest.mark.sampled(one_in=2)
 @pytest.mark.parametrize("wait", WAITS)
 @pytest.mark.parametrize("cause", CAUSES)
 def test_all_waits_end(cluster: dx.Cluster, cause: str, wait: str) -> None:

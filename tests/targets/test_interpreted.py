@@ -200,6 +200,7 @@ def test_the_command_runs_it_and_compares(tmp_path: Path, capsys: pytest.Capture
 
 
 @pytest.mark.cluster
+@pytest.mark.sampled(one_in=3)
 @pytest.mark.parametrize("name", ["ring_3", "all_reduces_in_different_orders", "nested_loops"])
 def test_deadlocks_are_told_as_ever(name: str) -> None:
     case = NAMED[name]

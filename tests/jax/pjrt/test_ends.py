@@ -88,6 +88,7 @@ def test_a_fork() -> None:
     assert out == "child: True\nchild's status: 7\n3\n"
 
 
+@pytest.mark.sampled(one_in=2)
 @pytest.mark.parametrize("end", ["os._exit(5)", "os.kill(os.getpid(), signal.SIGKILL)"])
 def test_an_end_without_cleaning_up(end: str) -> None:
     """The replicas end with the process, also amid a call."""

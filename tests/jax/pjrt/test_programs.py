@@ -127,6 +127,7 @@ def test_by_the_entry_point(tmp_path: Path) -> None:
     assert "distxla:" not in printed(body, devices=None, PYTHONPATH=paths, JAX_PLATFORMS="cpu")
 
 
+@pytest.mark.sampled(one_in=4)
 @pytest.mark.parametrize(
     ("body", "message"),
     [

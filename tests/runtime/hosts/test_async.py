@@ -25,7 +25,7 @@ def cluster(address: str) -> Iterator[Cluster]:
         yield opened
 
 
-@pytest.mark.sampled(one_in=3)
+@pytest.mark.sampled(one_in=12)
 @pytest.mark.parametrize("seed", range(400, 412))
 def test_random_modules(cluster: Cluster, seed: int) -> None:
     made = RandomModule(seed, DEVICES, pairs=True)

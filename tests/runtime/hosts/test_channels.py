@@ -77,6 +77,7 @@ def clusters(address: str) -> Iterator[list[Cluster]]:
             cluster.close()
 
 
+@pytest.mark.sampled(one_in=3)
 @pytest.mark.parametrize("size", SIZES)
 def test_round_a_ring(clusters: list[Cluster], size: int) -> None:
     args = [[np.random.default_rng(d).uniform(-0.5, 0.5, size).astype(np.float32)] for d in range(4)]

@@ -85,6 +85,7 @@ def ended_within(processes: list[int], seconds: float) -> bool:
     return True
 
 
+@pytest.mark.sampled(one_in=4)
 @pytest.mark.parametrize("device", range(DEVICES))
 def test_a_failing_program_releases_its_peers_on_all_hosts(cluster: Cluster, device: int) -> None:
     step = cluster.adopt(hand_made.waiting(DEVICES, failing=device, status=Status.FAILED))

@@ -33,7 +33,7 @@ def opened(address: str, *specs: str) -> Iterator[dx.Cluster]:
         yield cluster
 
 
-@pytest.mark.sampled(one_in=2)
+@pytest.mark.sampled(one_in=6)
 @pytest.mark.parametrize("spec", LOST)
 def test_a_fault_between_hosts_is_named(address: str, spec: str) -> None:
     with opened(address, spec) as cluster:
@@ -60,6 +60,7 @@ def test_a_delay_changes_no_result(address: str, spec: str) -> None:
         assert [fault.happened for fault in cluster.injected] == [True]
 
 
+@pytest.mark.sampled(one_in=3)
 @pytest.mark.parametrize(
     ("spec", "message"),
     [

@@ -34,6 +34,7 @@ GROUPS = {  # of the devices below a number, and of the others
 }
 
 
+@pytest.mark.sampled(one_in=3)
 @pytest.mark.parametrize("where", GROUPS)
 def test_groups_that_never_meet(cluster: dx.Cluster, where: str) -> None:
     first, second, below = GROUPS[where]

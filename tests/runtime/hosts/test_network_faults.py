@@ -42,6 +42,7 @@ def opened(address: str, *faults: str) -> Cluster:
     return Cluster(2, address=address, devices_per_host=[1, 1], inject=faults)
 
 
+@pytest.mark.sampled(one_in=3)
 @pytest.mark.parametrize(
     ("kind", "said"),
     [
