@@ -46,10 +46,11 @@ class ExecutionContext:
             _pointers(communicators),
             _offsets(shared),
             _ids(range(len(memories)) if assignment is None else assignment),
+            _pointers(memories if assignment is None else [memories[assigned] for assigned in assignment]),
         ]
         logical = device if assignment is None else tuple(assignment).index(device)
         replica, partition = divmod(logical, partitions)
-        memory, sent, received, communicate, states, arenas, ids = (
+        memory, sent, received, communicate, states, arenas, ids, peers = (
             0 if t is None else ctypes.addressof(t) for t in tables
         )
         self._tables = tables
@@ -69,6 +70,7 @@ class ExecutionContext:
             shared=arenas,
             assignment=ids,
             logical=logical,
+            peers=peers,
         )
 
     @classmethod

@@ -100,6 +100,11 @@ class AtomicsBuilder:
         table = self.context_field(context, "memory")
         return self.load(POINTER, table, self.builder.mul(self.builder.zext(device, I64), i64(8)))
 
+    def peer_memory(self, context: ir.Value, logical: ir.Value) -> ir.Value:
+        """`device_memory` of the device that has this u32 id in the program."""
+        table = self.context_field(context, "peers")
+        return self.load(POINTER, table, self.builder.mul(self.builder.zext(logical, I64), i64(8)))
+
     def assigned(self, context: ir.Value, logical: ir.Value) -> ir.Value:
         """The run's device that has this u32 id in the program."""
         table = self.context_field(context, "assignment")

@@ -191,7 +191,8 @@ class _Routine(ABC):
 
     def is_elsewhere(self, pair: ir.Value, device: int) -> ir.Value:
         """Whether the device whose number is at `device` of the pair belongs to another host."""
-        return is_elsewhere(self.atomics, self.context, self.atomics.load(I32, pair, device))
+        memory = self.atomics.device_memory(self.context, self.atomics.load(I32, pair, device))
+        return is_elsewhere(self.atomics, memory)
 
     def tell(self, pair: ir.Value, device: int, event: ProxyEvent, mark: ir.Value) -> None:
         """Let the proxy tell that device, if it lives on another host."""

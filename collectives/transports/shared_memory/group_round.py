@@ -237,9 +237,8 @@ class _Round:
         mine = builder.trunc(builder.add(argument["position"], i64(1)), I32)
         atomics.store(builder.select(has_common, mine, i32(0)), self.area, group_words.E_ONCE)
         with atomics.when(has_common), atomics.count(i64(0), argument["size"]) as member:
-            member_id = atomics.load(I32, argument["members"], builder.mul(member, i64(4)))
-            device = atomics.assigned(argument["context"], member_id)
-            memory = atomics.device_memory(argument["context"], device)
+            peer = atomics.load(I32, argument["members"], builder.mul(member, i64(4)))
+            memory = atomics.peer_memory(argument["context"], peer)
             with atomics.when(builder.icmp_unsigned("!=", builder.ptrtoint(memory, I64), i64(0))):  # it is on this host
                 shares = atomics.load(I64, self._slot(member), round_words.S_SHARES)
                 with builder.if_else(builder.icmp_unsigned("==", shares, i64(0)), likely=False) as (alone, posted):

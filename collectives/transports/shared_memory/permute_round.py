@@ -81,8 +81,9 @@ class _Round:
         atomics, builder = self.atomics, self.builder
         self.record = atomics.context_field(self.context, "record")
         self.memory = atomics.device_memory(self.context, atomics.context_field(self.context, "device"))
-        out_pair, target, in_pair, source = (atomics.load(I32, self.argument["row"], 4 * i) for i in range(4))
-        self.target, self.source = (atomics.assigned(self.context, device) for device in (target, source))
+        out_pair, self.target, in_pair, self.source = (
+            atomics.load(I32, self.argument["row"], 4 * i) for i in range(4)
+        )  # the program's ids
         self.sends = builder.icmp_unsigned("!=", out_pair, i32(NO_PAIR))
         self.receives = builder.icmp_unsigned("!=", in_pair, i32(NO_PAIR))
         self.out_pair, self.in_pair = self._pair(out_pair), self._pair(in_pair)
@@ -249,7 +250,7 @@ class _Round:
             self.atomics,
             self.atomics.at(self.outgoing, permute_words.M_TARGET_POST + round_words.S_OFFSETS),
         )
-        base = atomics.device_memory(self.context, self.target)
+        base = atomics.peer_memory(self.context, self.target)
         for leaf, size in enumerate(self.sizes):
             operand = self._buffer(self.memory, self.argument["operands"], leaf)
             emit_copy(atomics, self._buffer(base, there, leaf), operand, i64(size))
@@ -326,7 +327,7 @@ class _Round:
 
     def _take_large(self) -> None:
         atomics, payload = self.atomics, self.atomics.at(self.incoming, permute_words.M_PAYLOAD)
-        base = atomics.device_memory(self.context, self.source)
+        base = atomics.peer_memory(self.context, self.source)
         for leaf, (size, place) in enumerate(zip(self.sizes, self.places, strict=True)):
             operand = atomics.at(base, atomics.load(I64, payload, place))
             emit_copy(atomics, self._buffer(self.memory, self.argument["results"], leaf), operand, i64(size))
@@ -346,9 +347,9 @@ class _Round:
         atomics.store(self.argument["site"], place, round_words.S_SITE)
         atomics.store(atomics.context_field(self.context, "device"), place, round_words.S_DEVICE)
 
-    def _is_elsewhere(self, device: ir.Value) -> ir.Value:
+    def _is_elsewhere(self, peer: ir.Value) -> ir.Value:
         """Whether the other end lives on another host: then a proxy takes its part."""
-        return is_elsewhere(self.atomics, self.context, device)
+        return is_elsewhere(self.atomics, self.atomics.peer_memory(self.context, peer))
 
     def _claim(self, message: ir.Value) -> ir.Value:
         """Whether the other side of the message has claimed it before."""
@@ -381,7 +382,8 @@ class _Round:
     def _wait(self, message: ir.Value, word: int, seen: ir.Value, peer: ir.Value, sleepers: int) -> None:
         """Sleep until the word differs from the value seen; returns from the function if the call was aborted."""
         atomics, builder = self.atomics, self.builder
-        arguments = [self.context, atomics.at(message, word), seen, peer, atomics.at(message, sleepers)]
+        device = atomics.assigned(self.context, peer)
+        arguments = [self.context, atomics.at(message, word), seen, device, atomics.at(message, sleepers)]
         status = builder.call(emit_wait(self.module), arguments)
         atomics.return_if(builder.icmp_unsigned("!=", status, i32(Status.OK)), status)
 

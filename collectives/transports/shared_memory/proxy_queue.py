@@ -44,8 +44,6 @@ def enqueue(atomics: AtomicsBuilder, context: ir.Value, place: ir.Value, event: 
     builder.call(emit_enqueue(builder.module), [control, place, entry])
 
 
-def is_elsewhere(atomics: AtomicsBuilder, context: ir.Value, device: ir.Value) -> ir.Value:
-    """Whether a device (u32) lives on another host: then its memory is not mapped here."""
-    return atomics.builder.icmp_unsigned(
-        "==", atomics.builder.ptrtoint(atomics.device_memory(context, device), I64), i64(0)
-    )
+def is_elsewhere(atomics: AtomicsBuilder, memory: ir.Value) -> ir.Value:
+    """Whether a device of this memory lives on another host: then the memory is not mapped here."""
+    return atomics.builder.icmp_unsigned("==", atomics.builder.ptrtoint(memory, I64), i64(0))

@@ -123,10 +123,10 @@ def posted_buffer(
     """A buffer that the member at a position has posted: its address here. round_: context, slots, members."""
     context, slots, members = round_
     builder = atomics.builder
-    device = atomics.assigned(context, atomics.load(I32, members, builder.mul(member, i64(4))))
+    peer = atomics.load(I32, members, builder.mul(member, i64(4)))
     slot = atomics.at(slots, builder.mul(member, i64(round_words.SLOT_BYTES)))
     offset = atomics.load(I64, atomics.at(slot, round_words.S_OFFSETS), builder.mul(leaf, i64(8)))
-    return atomics.at(atomics.device_memory(context, device), offset)
+    return atomics.at(atomics.peer_memory(context, peer), offset)
 
 
 class Item:
