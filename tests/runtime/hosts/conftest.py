@@ -11,12 +11,15 @@ from tests.runtime.hosts.nodes import ray_nodes
 
 
 @pytest.fixture(scope="package", autouse=True)
-def ray_cluster() -> Iterator[Any]:
+def ray_cluster(request: pytest.FixtureRequest) -> Iterator[Any]:
     """Three nodes, whose CPUs suffice for 2, 1 and 1 devices where nobody says how many they shall take.
 
     From the first test of this package to its last, and before any module's check for what was left behind. A test that
     adds a node takes it away again. The process can't be joined to another Ray meanwhile.
     """
+    from distxla.testing.session import checks_of  # and with it the runtime
+
+    checks_of(request.config).pool.close()  # the nodes would take the token of its Ray from the environment
     with ray_nodes([2, 1, 1]) as started:
         yield started
 
