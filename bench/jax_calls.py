@@ -1,4 +1,4 @@
-"""A call of a JAX function: `distxla.jax` beside JAX's CPU backend, in turn."""
+"""A call of a JAX function: `distxla.jax` and the PJRT plugin beside JAX's CPU backend, in turn."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from rich.table import Table
 
 from bench.format import geometric_mean, number, seconds
 
-DEVICES = 8
+COUNTS = (8, 1)  # of devices
 NAMES = ("psum", "mlp", "ring")  # see jax_programs.py, which imports JAX
-SIDES = ("dxj", "xla")
+SIDES = {"dxj": "distxla.jax", "plugin": "the plugin", "xla": "JAX's CPU backend"}
 
 
 @dataclass
@@ -27,53 +27,64 @@ class MeasuredCall:
     """Seconds of a call by side: each with its result waited for, and in a row of calls of which only the last is."""
 
     name: str
+    devices: int
     waited_s: dict[str, list[float]] = field(default_factory=dict)
     in_a_row_s: dict[str, list[float]] = field(default_factory=dict)
 
 
 def measure_jax_calls(match: str, rounds: int, round_s: float) -> Iterator[MeasuredCall]:
-    """All programs whose name has `match` in it, each side in turn in every round."""
-    with ExitStack() as stack:
-        sides = {side: stack.enter_context(_side(side)) for side in SIDES}
-        for name in (name for name in NAMES if match in name):
-            measured = MeasuredCall(name, {s: [] for s in sides}, {s: [] for s in sides})
-            counts = {}
-            for side, process in sides.items():
-                once = statistics.median(_ask(process, name, 10, wait=True))
-                counts[side] = max(1, min(500, int(round_s / 2 / max(once, 1e-6))))
-            for _ in range(rounds):
+    """All programs whose name has `match` in it, on each number of devices, each side in turn in every round."""
+    for devices in COUNTS:
+        with ExitStack() as stack:
+            sides = {side: stack.enter_context(_side(side, devices)) for side in SIDES}
+            for name in (name for name in NAMES if match in name):
+                measured = MeasuredCall(name, devices, {s: [] for s in sides}, {s: [] for s in sides})
+                counts = {}
                 for side, process in sides.items():
-                    measured.waited_s[side] += _ask(process, name, counts[side], wait=True)
-                    measured.in_a_row_s[side] += _ask(process, name, counts[side], wait=False)
-            yield measured
+                    once = statistics.median(_ask(process, name, 10, wait=True))
+                    counts[side] = max(1, min(500, int(round_s / 2 / max(once, 1e-6))))
+                for _ in range(rounds):
+                    for side, process in sides.items():
+                        measured.waited_s[side] += _ask(process, name, counts[side], wait=True)
+                        measured.in_a_row_s[side] += _ask(process, name, counts[side], wait=False)
+                yield measured
 
 
 def jax_call_table(rows: list[MeasuredCall]) -> Table:
-    table = Table(title=f"calls of JAX functions, {DEVICES} devices: medians", title_justify="left")
+    """Medians, and ratios to JAX's CPU backend; geometric means of these for each number of devices."""
+    table = Table(title="calls of JAX functions: medians, beside JAX's CPU backend (JAX)", title_justify="left")
     table.add_column("function")
-    for header in ("distxla.jax", "JAX's CPU backend", "ratio", "in a row", "JAX's CPU backend", "ratio"):
+    for header in ("devices", "distxla.jax", "ratio", "plugin", "ratio", "JAX"):
         table.add_column(header, justify="right")
-    ratios: tuple[list[float], list[float]] = ([], [])
-    for row in rows:
-        cells = []
-        for k, times in enumerate((row.waited_s, row.in_a_row_s)):
-            ours, theirs = (statistics.median(times[side]) for side in SIDES)
-            ratios[k].append(ours / theirs)
-            cells += [seconds(ours), seconds(theirs), number(ours / theirs)]
-        table.add_row(row.name, *cells)
-    table.add_section()
-    means = [number(geometric_mean(found)) for found in ratios]
-    table.add_row("geometric mean", "", "", means[0], "", "", means[1])
+    for header in ("in a row: distxla.jax", "ratio", "plugin", "ratio", "JAX"):
+        table.add_column(header, justify="right")
+    for devices in dict.fromkeys(row.devices for row in rows):
+        ratios: tuple[list[float], ...] = ([], [], [], [])
+        for row in (row for row in rows if row.devices == devices):
+            cells = []
+            for k, times in enumerate((row.waited_s, row.in_a_row_s)):
+                medians = {side: statistics.median(times[side]) for side in SIDES}
+                for n, side in enumerate(("dxj", "plugin")):
+                    ratio = medians[side] / medians["xla"]
+                    ratios[2 * k + n].append(ratio)
+                    cells += [seconds(medians[side]), number(ratio)]
+                cells.append(seconds(medians["xla"]))
+            table.add_row(row.name, str(devices), *cells)
+        means = [number(geometric_mean(found)) for found in ratios]
+        table.add_row("geometric mean", str(devices), "", means[0], "", means[1], "", "", means[2], "", means[3], "")
+        table.add_section()
     return table
 
 
 @contextmanager
-def _side(name: str) -> Iterator[subprocess.Popen[str]]:
+def _side(name: str, devices: int) -> Iterator[subprocess.Popen[str]]:
     environment = os.environ | {"JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "3"}
     if name == "xla":
-        environment["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={DEVICES}"
+        environment["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={devices}"
+    if name == "plugin":
+        environment |= {"JAX_PLATFORMS": "distxla", "DISTXLA_DEVICES": str(devices)}
     process = subprocess.Popen(
-        [sys.executable, "-m", "bench.jax_side", name, str(DEVICES)],
+        [sys.executable, "-m", "bench.jax_side", name, str(devices)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -1,4 +1,5 @@
-"""Calls of JAX functions by one implementation, as a process of its own: `python -m bench.jax_side xla|dxj DEVICES`.
+"""Calls of JAX functions by one implementation, in a process of its own: `python -m bench.jax_side SIDE DEVICES`, of
+the sides xla, plugin and dxj.
 
 One JSON object a line in, one out: {"program": "psum", "count": 100, "wait": true} gives {"seconds": [...]}: of each
 call where its result is waited for, else of all of them together, by their count.
@@ -18,8 +19,8 @@ Prepared = tuple[Call, Any, Any]
 
 
 @contextmanager
-def by_xla(devices: int) -> Iterator[Callable[[str], Prepared]]:
-    """JAX's CPU backend."""
+def by_jax(devices: int) -> Iterator[Callable[[str], Prepared]]:
+    """JAX itself, on the platform that the environment names."""
     import jax
     from jax.sharding import AxisType, NamedSharding
 
@@ -95,5 +96,5 @@ def _calls(prepared: list[Any], count: int, *, wait: bool) -> list[float]:
 
 
 if __name__ == "__main__":
-    with {"xla": by_xla, "dxj": by_distxla}[sys.argv[1]](int(sys.argv[2])) as made:
+    with {"xla": by_jax, "plugin": by_jax, "dxj": by_distxla}[sys.argv[1]](int(sys.argv[2])) as made:
         serve(made)

@@ -12,7 +12,7 @@ from rich.console import Console
 
 import distxla as dx
 import distxla.jax as dxj
-from bench.jax_calls import NAMES, MeasuredCall, jax_call_table
+from bench.jax_calls import COUNTS, NAMES, MeasuredCall, jax_call_table
 from bench.jax_programs import PROGRAMS, options
 
 
@@ -35,11 +35,14 @@ def test_a_program_gives_what_the_reference_gives(cluster: dx.Cluster, name: str
 
 
 def test_the_table_shows_medians_and_ratios() -> None:
-    waited = {"dxj": [1e-4, 3e-4, 2e-4], "xla": [4e-4]}
-    rows = [MeasuredCall(name, waited, {"dxj": [1e-4], "xla": [1e-4]}) for name in NAMES]
-    console = Console(width=140, file=io.StringIO(), record=True)
+    waited = {"dxj": [1e-4, 3e-4, 2e-4], "plugin": [5e-4], "xla": [4e-4]}
+    in_a_row = {"dxj": [1e-4], "plugin": [1e-4], "xla": [1e-4]}
+    rows = [MeasuredCall(name, devices, waited, in_a_row) for name in NAMES for devices in COUNTS]
+    console = Console(width=160, file=io.StringIO(), record=True)
     console.print(jax_call_table(rows))
     text = console.export_text()
     assert "200 µs" in text
     assert "0.50" in text
+    assert "1.25" in text
+    assert text.count("geometric mean") == len(COUNTS)
     assert set(NAMES) == set(PROGRAMS)
