@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from math import prod
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import numpy as np
-from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.typing import NDArray
 
-from distxla.ir.public_names import PublicNames
 from distxla.ir.shards import Shards
 from distxla.jax.private_names import key_implementation
 from distxla.jax.shardings import index_of, is_key
 from distxla.runtime.columns import Column
 from distxla.runtime.device_array import DeviceArray
 from distxla.runtime.dlpack import CPU_DEVICE, Capsule, exported
+from distxla.runtime.read_only_array import ReadOnlyArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +68,7 @@ class Shard:
     data: DeviceArray
 
 
-class Array(PublicNames, NDArrayOperatorsMixin):  # type: ignore[metaclass]  # an ABC in the stub only
+class Array(ReadOnlyArray):
     """A global array whose shards lie on the devices of a cluster: an argument or a result of `distxla.jax.jit`.
 
         params, loss = step(params, batch)      # returns before the devices are done
@@ -86,7 +83,7 @@ class Array(PublicNames, NDArrayOperatorsMixin):  # type: ignore[metaclass]  # a
     """
 
     __slots__ = ("_value", "column", "shards_of_whole", "signature")
-    __hash__: ClassVar[None]  # type: ignore[assignment]
+    _KIND = "a distxla.jax.Array"
     _INTERNAL = frozenset({"column", "shards_of_whole", "signature"})
 
     def __init__(self, column: Column, signature: Signature, shards: Shards) -> None:
@@ -220,51 +217,7 @@ class Array(PublicNames, NDArrayOperatorsMixin):  # type: ignore[metaclass]  # a
     def __dlpack_device__(self) -> tuple[int, int]:
         return CPU_DEVICE
 
-    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
-        """NumPy's functions and all operators: on the whole values, with a NumPy array as the result."""
-        if any(isinstance(out, Array) for out in options.get("out", ())):
-            raise TypeError("an Array is never written: take another `out`; x = x + 1 instead of x += 1")
-        if isinstance(options.get("where"), Array):
-            options["where"] = np.asarray(options["where"])
-        values = [np.asarray(value) if isinstance(value, Array) else value for value in inputs]
-        return getattr(ufunc, method)(*values, **options)
-
-    def __getattr__(self, name: str) -> Any:
-        """The other methods and attributes of NumPy arrays: `x.sum()`, `x.T`, `x.astype(np.float64)`."""
-        if not name.startswith("_") and hasattr(np.ndarray, name) and name != "device":
-            return getattr(np.asarray(self), name)
-        raise AttributeError(f"a distxla.jax.Array has no attribute {name!r}")
-
-    # --- as Python's numbers and sequences
-
-    def __len__(self) -> int:
-        if not self.ndim:
-            raise TypeError("len() of an Array without dimensions")
-        return self.shape[0]
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(np.asarray(self))
-
-    def __getitem__(self, key: Any) -> Any:
-        return np.asarray(self)[key]
-
-    def __bool__(self) -> bool:
-        return bool(np.asarray(self))
-
-    def __int__(self) -> int:
-        return int(np.asarray(self))
-
-    def __float__(self) -> float:
-        return float(np.asarray(self))
-
-    def __complex__(self) -> complex:
-        return complex(np.asarray(self))
-
-    def __index__(self) -> int:
-        return operator.index(np.asarray(self))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return np.array, (np.asarray(self),)
+    # --- as text
 
     def __format__(self, spec: str) -> str:
         return format(np.asarray(self), spec)

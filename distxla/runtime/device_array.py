@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import operator
 import warnings
-from collections.abc import Iterator
 from math import prod
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
-from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.typing import NDArray
 
 from distxla.errors import DistxlaError
-from distxla.ir.public_names import PublicNames
 from distxla.ir.shape import Shape
 from distxla.machine.heap import Block
 from distxla.machine.segments import Segment
 from distxla.runtime.call_queue import PendingCall
 from distxla.runtime.dlpack import CPU_DEVICE, Capsule, exported
 from distxla.runtime.host import DeviceMemory
+from distxla.runtime.read_only_array import ReadOnlyArray
 
 _FETCHED_TO_SHOW = 1 << 16  # bytes of an array on another host that a repr may fetch
 
@@ -39,7 +36,7 @@ class _Bytes:
         }
 
 
-class DeviceArray(PublicNames, NDArrayOperatorsMixin):  # type: ignore[metaclass]  # an ABC in the stub only
+class DeviceArray(ReadOnlyArray):
     """An array on one device, which is never written again. It can be used as a NumPy array that is read-only.
 
         outs = step(args)
@@ -58,7 +55,7 @@ class DeviceArray(PublicNames, NDArrayOperatorsMixin):  # type: ignore[metaclass
     """
 
     __slots__ = ("_block", "_memory", "_pending", "_sizes", "device", "hlo_shape", "offset")
-    __hash__: ClassVar[None]  # type: ignore[assignment]
+    _KIND = "a DeviceArray"
     _INTERNAL = frozenset({"is_in", "offset", "settle"})
 
     def __init__(
@@ -160,31 +157,6 @@ class DeviceArray(PublicNames, NDArrayOperatorsMixin):  # type: ignore[metaclass
             return found.astype(dtype)
         return found.copy() if copy else found
 
-    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
-        """NumPy's functions and all operators: on the values, with a NumPy array as the result."""
-        if any(isinstance(out, DeviceArray) for out in options.get("out", ())):
-            raise TypeError("a DeviceArray is never written: take another `out`; x = x + 1 instead of x += 1")
-        if isinstance(options.get("where"), DeviceArray):
-            options["where"] = np.asarray(options["where"])
-        values = [np.asarray(value) if isinstance(value, DeviceArray) else value for value in inputs]
-        return getattr(ufunc, method)(*values, **options)
-
-    def __eq__(self, other: Any) -> Any:
-        """By elements; with objects that NumPy cannot compare, such as a text, all False. (The ufunc would raise.)"""
-        return np.asarray(self) == (np.asarray(other) if isinstance(other, DeviceArray) else other)
-
-    def __ne__(self, other: Any) -> Any:
-        return np.asarray(self) != (np.asarray(other) if isinstance(other, DeviceArray) else other)
-
-    def __getattr__(self, name: str) -> Any:
-        """The other methods and attributes of NumPy arrays: `x.sum()`, `x.T`, `x.astype(np.float64)`."""
-        if name in _OF_NUMPY:
-            return getattr(np.asarray(self), name)
-        raise AttributeError(f"a DeviceArray has no attribute {name!r}")
-
-    def __dir__(self) -> list[str]:
-        return sorted({*_OF_NUMPY, *super().__dir__()})
-
     def __dlpack__(
         self,
         *,
@@ -210,48 +182,6 @@ class DeviceArray(PublicNames, NDArrayOperatorsMixin):  # type: ignore[metaclass
     def __dlpack_device__(self) -> tuple[int, int]:
         return CPU_DEVICE
 
-    # --- as Python's numbers and sequences, as NumPy has it
-
-    def __len__(self) -> int:
-        if not self.ndim:
-            raise TypeError("len() of a DeviceArray without dimensions")
-        return self.shape[0]
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(np.asarray(self))
-
-    def __getitem__(self, key: Any) -> Any:
-        return np.asarray(self)[key]
-
-    def __contains__(self, value: Any) -> bool:
-        return value in np.asarray(self)
-
-    def __bool__(self) -> bool:
-        return bool(np.asarray(self))
-
-    def __int__(self) -> int:
-        return int(np.asarray(self))
-
-    def __float__(self) -> float:
-        return float(np.asarray(self))
-
-    def __complex__(self) -> complex:
-        return complex(np.asarray(self))
-
-    def __index__(self) -> int:
-        return operator.index(np.asarray(self))
-
-    # --- copies
-
-    def __copy__(self) -> DeviceArray:
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> DeviceArray:
-        return self
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return np.array, (np.asarray(self),)
-
     # --- as text
 
     def __format__(self, spec: str) -> str:
@@ -275,6 +205,3 @@ class DeviceArray(PublicNames, NDArrayOperatorsMixin):  # type: ignore[metaclass
         last = len(values.rpartition("\n")[2]) + (0 if "\n" in values else len(begin))
         gap = " " if last + len(where) + 2 <= np.get_printoptions()["linewidth"] else "\n" + " " * len(begin)
         return f"{begin}{values},{gap}{where}"
-
-
-_OF_NUMPY = frozenset(name for name in dir(np.ndarray) if not name.startswith("_")) - {"device"}
