@@ -11,8 +11,7 @@ Names are imported when they are used: parsing needs neither Ray nor LLVM.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from distxla.errors import (
     ArgumentError,
@@ -34,6 +33,7 @@ from distxla.errors import (
     UnsupportedOpError,
     VerificationError,
 )
+from distxla.lazy_names import lazy_names
 from distxla.location import Location
 
 if TYPE_CHECKING:
@@ -50,35 +50,24 @@ if TYPE_CHECKING:
     from distxla.runtime.executable import Executable
     from distxla.text.parser import parse_module as parse
 
-_PLACES = {
-    "Cluster": ("distxla.runtime.cluster", "Cluster"),
-    "DotDimensionNumbers": ("distxla.builder.windows", "DotDimensionNumbers"),
-    "DeviceArray": ("distxla.runtime.device_array", "DeviceArray"),
-    "Executable": ("distxla.runtime.executable", "Executable"),
-    "Layout": ("distxla.ir.layout", "Layout"),
-    "Module": ("distxla.ir.module", "Module"),
-    "Shape": ("distxla.ir.shape", "Shape"),
-    "XlaBuilder": ("distxla.builder.xla_builder", "XlaBuilder"),
-    "XlaOp": ("distxla.builder.xla_op", "XlaOp"),
-    "load": ("distxla.jax.loading", "load_module"),
-    "parse": ("distxla.text.parser", "parse_module"),
-    "register_custom_call": ("distxla.ops.custom_calls.user", "register_custom_call"),
-    "unregister_custom_call": ("distxla.ops.custom_calls.user", "unregister_custom_call"),
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _PLACES:
-        raise AttributeError(f"module 'distxla' has no attribute {name!r}")
-    module, attribute = _PLACES[name]
-    value = getattr(importlib.import_module(module), attribute)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
-
+__getattr__, __dir__ = lazy_names(
+    globals(),
+    {
+        "Cluster": "distxla.runtime.cluster",
+        "DotDimensionNumbers": "distxla.builder.windows",
+        "DeviceArray": "distxla.runtime.device_array",
+        "Executable": "distxla.runtime.executable",
+        "Layout": "distxla.ir.layout",
+        "Module": "distxla.ir.module",
+        "Shape": "distxla.ir.shape",
+        "XlaBuilder": "distxla.builder.xla_builder",
+        "XlaOp": "distxla.builder.xla_op",
+        "load": "distxla.jax.loading:load_module",
+        "parse": "distxla.text.parser:parse_module",
+        "register_custom_call": "distxla.ops.custom_calls.user",
+        "unregister_custom_call": "distxla.ops.custom_calls.user",
+    },
+)
 
 __all__ = [
     "ArgumentError",

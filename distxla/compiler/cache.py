@@ -7,7 +7,6 @@ compiled again.
 from __future__ import annotations
 
 import dataclasses
-import pickle
 from pathlib import Path
 
 from distxla.collectives.executed_form import executed_form
@@ -45,17 +44,7 @@ class ProgramCache:
 
     def read(self, key: str) -> CompiledProgram | None:
         """The program of that key; None if there is none."""
-        content = self.files.read(key)
-        if content is None:
-            return None
-        try:
-            program = pickle.loads(content)
-        except Exception:  # of a class that has changed, for all that its key says
-            program = None
-        if not isinstance(program, CompiledProgram):
-            self.files.remove(key)
-            return None
-        return program
+        return self.files.read_object(key, CompiledProgram)
 
     def put(
         self,
@@ -72,7 +61,7 @@ class ProgramCache:
 
     def write(self, key: str, program: CompiledProgram) -> None:
         """Keep the program under a key; drop old ones where the folder grows beyond its bound."""
-        self.files.write(key, pickle.dumps(program, protocol=pickle.HIGHEST_PROTOCOL))
+        self.files.write_object(key, program)
 
 
 def compile_cached(

@@ -21,6 +21,7 @@ import fcntl
 import hashlib
 import logging
 import os
+import pickle
 import re
 import secrets
 import stat
@@ -29,6 +30,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from distxla.errors import ArgumentError
 from distxla.location import printable
@@ -52,6 +54,7 @@ _NO_LINKS = os.O_NOFOLLOW | os.O_CLOEXEC
 _DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 _told: set[str] = set()
+_Kept = TypeVar("_Kept")
 
 
 class UnsafeFolderError(Exception):
@@ -145,6 +148,24 @@ class CacheFolder:
                 self._use(folder, name)
             return content
         return None
+
+    def read_object(self, key: str, kind: type[_Kept]) -> _Kept | None:
+        """What `write_object` kept; None where there is nothing, or something of another class."""
+        content = self.read(key)
+        if content is None:
+            return None
+        try:
+            found = pickle.loads(content)
+        except Exception:  # of a class that has changed, for all that its key says
+            found = None
+        if not isinstance(found, kind):
+            self.remove(key)
+            return None
+        return found
+
+    def write_object(self, key: str, kept: object) -> None:
+        """`write` it as a pickle."""
+        self.write(key, pickle.dumps(kept, protocol=pickle.HIGHEST_PROTOCOL))
 
     def write(self, key: str, content: bytes) -> None:
         """Keep the content under this key; evict the least recently used entries beyond max_bytes."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import pickle
 from dataclasses import dataclass
 from typing import Final
 
@@ -32,25 +31,11 @@ def converted_module(module: bytes) -> ConvertedModule:
     version = require_jaxlib("reading a module of another form than HLO text")
     key = hashlib.sha256(repr((_FORMAT, version)).encode() + b"\0" + module).hexdigest()
     files = CacheFolder(cache_folder(), cache_limit())
-    found = _read(files, key)
+    found = files.read_object(key, ConvertedModule)
     if found is None:
         answer: Converted = SERVER.convert(module)
         found = ConvertedModule(answer.text, answer.partitions, answer.replicas)
-        files.write(key, pickle.dumps(found, protocol=pickle.HIGHEST_PROTOCOL))
-    return found
-
-
-def _read(files: CacheFolder, key: str) -> ConvertedModule | None:
-    content = files.read(key)
-    if content is None:
-        return None
-    try:
-        found = pickle.loads(content)
-    except Exception:  # of a class that has changed
-        found = None
-    if not isinstance(found, ConvertedModule):
-        files.remove(key)
-        return None
+        files.write_object(key, found)
     return found
 
 

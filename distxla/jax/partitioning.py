@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import pickle
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -105,12 +104,12 @@ def partition_module(
     )
     key = hashlib.sha256(repr((_FORMAT, version, options)).encode() + b"\0" + data).hexdigest()
     files = CacheFolder(cache_folder(), cache_limit())
-    found = _read(files, key)
+    found = files.read_object(key, Partitioned)
     if found is not None:
-        return found
+        return dataclasses.replace(found, is_cached=True)
     begin = time.perf_counter()
     made = _partitioned(SERVER.partition(data, options), options, version, begin)
-    files.write(key, pickle.dumps(made, protocol=pickle.HIGHEST_PROTOCOL))
+    files.write_object(key, made)
     return made
 
 
@@ -137,20 +136,6 @@ def _sharding(text: str) -> Sharding:
 
 def _flags(given: bool | Sequence[bool]) -> tuple[bool, ...]:
     return (given,) if isinstance(given, bool) else tuple(map(bool, given)) or (False,)
-
-
-def _read(files: CacheFolder, key: str) -> Partitioned | None:
-    content = files.read(key)
-    if content is None:
-        return None
-    try:
-        found = pickle.loads(content)
-    except Exception:  # of a class that has changed
-        found = None
-    if not isinstance(found, Partitioned):
-        files.remove(key)
-        return None
-    return dataclasses.replace(found, is_cached=True)
 
 
 def _partitioned(answer: Answer, options: PartitionerOptions, version: str, begin: float) -> Partitioned:

@@ -12,27 +12,21 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from distxla.errors import ArgumentError, OutOfMemoryError, UnsupportedOpError
+from distxla.errors import ArgumentError, UnsupportedOpError
 from distxla.ir.shape import Shape
-from distxla.machine.heap import Block, Heap
-from distxla.machine.pages import PAGE
-from distxla.runtime.call_queue import CallQueue, PendingCall
+from distxla.machine.heap import Block
+from distxla.runtime.call_queue import PendingCall
 from distxla.runtime.device_array import DeviceArray
-from distxla.runtime.executable import Executable, aligned, as_argument
+from distxla.runtime.executable import Executable, as_argument
 from distxla.runtime.host import DeviceMemory
+from distxla.runtime.result_blocks import AllocatingCluster, ResultBlocks
 
 
-class ColumnDevices(Protocol):
+class ColumnDevices(AllocatingCluster, Protocol):
     """The parts of a cluster that calls by columns use."""
-
-    heap: Heap
 
     def memory(self, device: int) -> DeviceMemory:
         """A device's memory as the driver sees it."""
-
-    @property
-    def queue(self) -> CallQueue:
-        """The calls under way."""
 
     def issue(self, executables: list[Executable], place: Callable[[list[Executable]], list[Any]]) -> object:
         """Load the executables, let `place` write their call areas, and run them."""
@@ -117,8 +111,7 @@ def put_column(
 
 
 class ColumnCalls:
-    """Calls of one executable by columns. Its results of a page and more have blocks of their own, so that the memory
-    of each is free by itself; the others share one.
+    """Calls of one executable by columns.
 
     UnsupportedOpError for programs whose dimension sizes are known at run time only.
     """
@@ -129,16 +122,7 @@ class ColumnCalls:
             raise UnsupportedOpError(f"{program.name} has dynamic dimensions: it cannot be called by columns")
         self._cluster = cluster
         self.executable = executable
-        large = [leaf.byte_size for leaf in executable.results if leaf.byte_size >= PAGE]
-        self._places: list[tuple[int, int]] = []  # of each result: the number of its block, and where in it
-        small = count = 0
-        for leaf in executable.results:
-            is_large = leaf.byte_size >= PAGE
-            self._places.append((count, 0) if is_large else (len(large), small))
-            count += is_large
-            small += 0 if is_large else aligned(leaf.byte_size)
-        self._sizes = [*large, small] if small else large  # of the blocks
-        self._bytes = sum(self._sizes)
+        self._blocks = ResultBlocks(executable.results)
 
     def submit(self, columns: Sequence[Column], donated: Sequence[int] = ()) -> list[Column]:
         """Call it behind all calls under way; the columns of the results, which are pending.
@@ -149,31 +133,22 @@ class ColumnCalls:
         executable, cluster = self.executable, self._cluster
         self._require(columns)
         held = [column._held() for column in columns]
-        cluster.queue.await_room(self._bytes)
         needs = _calls_of(columns)
-        try:
-            blocks = self._result_blocks()
-        except OutOfMemoryError:  # what calls under way take and give up is free after them
-            cluster.queue.drain()
-            blocks = self._result_blocks()
-        places = [blocks[number].offset + place for number, place in self._places]
-        offsets = np.array([*(column.offset for column in columns), *places], np.uint64)
+        results = self._blocks.allocate(cluster, executable.devices)
+        offsets = np.array([*(column.offset for column in columns), *(place for _, place in results)], np.uint64)
 
         def run() -> None:
-            cluster.issue([executable], lambda found: _place(found[0], offsets, [*held, *blocks]))
+            cluster.issue([executable], lambda found: _place(found[0], offsets, [held, results]))
 
-        call = PendingCall(executable.program.name, run, needs, self._bytes)
-        results = [
-            Column(cluster, executable.devices, shape, blocks[number], place, call)
-            for shape, place, (number, _) in zip(executable.results, places, self._places)
+        call = PendingCall(executable.program.name, run, needs, self._blocks.bytes)
+        made = [
+            Column(cluster, executable.devices, shape, block, place, call)
+            for shape, (block, place) in zip(executable.results, results)
         ]
         cluster.queue.submit(call)
         for k in donated:
             columns[k].delete()
-        return results
-
-    def _result_blocks(self) -> list[Block]:
-        return [self._cluster.heap.allocate(size, self.executable.devices) for size in self._sizes]
+        return made
 
     def _require(self, columns: Sequence[Column]) -> None:
         executable = self.executable

@@ -10,30 +10,21 @@ The plugin loads itself (entry point `pytest11`). Names are imported when they a
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from distxla.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from distxla.testing.assertions import assert_matches_reference, assert_same_on_all_devices
     from distxla.testing.pool import ClusterPool
 
-_PLACES = {
-    "ClusterPool": "distxla.testing.pool",
-    "assert_matches_reference": "distxla.testing.assertions",
-    "assert_same_on_all_devices": "distxla.testing.assertions",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _PLACES:
-        raise AttributeError(f"module 'distxla.testing' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_PLACES[name]), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
-
+__getattr__, __dir__ = lazy_names(
+    globals(),
+    {
+        "ClusterPool": "distxla.testing.pool",
+        "assert_matches_reference": "distxla.testing.assertions",
+        "assert_same_on_all_devices": "distxla.testing.assertions",
+    },
+)
 
 __all__ = ["ClusterPool", "assert_matches_reference", "assert_same_on_all_devices"]

@@ -177,7 +177,7 @@ LIGHT = """
 import conftest
 pytestmark = []
 # what the entry point imports before the plugin can say so
-EARLY = {f"distxla.{name}" for name in ("errors", "location", "testing")}
+EARLY = {f"distxla.{name}" for name in ("errors", "lazy_names", "location", "testing")}
 EARLY |= {f"distxla.testing.{name}" for name in ("plugin", "sections", "unrewritten")}
 
 def test_nothing_is_imported():
