@@ -44,6 +44,7 @@ def distxla(*args: str, status: int = 0) -> subprocess.CompletedProcess[str]:
     return run
 
 
+@pytest.mark.exhaustive
 def test_a_trace_of_a_run(tmp_path: Path) -> None:
     """Of every device and step, on one clock; the results are those of a run without it."""
     program = next(p for p in PROGRAMS if p.name == "ring_attention")
@@ -108,6 +109,7 @@ def test_several_programs_on_disjoint_devices(tmp_path: Path) -> None:
         }  # fmt: skip
 
 
+@pytest.mark.exhaustive
 def test_the_time_limit_has_its_own_status(tmp_path: Path) -> None:
     (tmp_path / "endless.hlo").write_text(ENDLESS)
     run = distxla("run", str(tmp_path / "endless.hlo"), "--time-limit", "15", status=5)

@@ -119,6 +119,7 @@ def test_what_python_cannot_interrupt_ends_with_the_process() -> None:
     assert watch.seconds < 15
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_a_long_compilation_is_named_and_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "m.hlo").write_text(MODULE)
@@ -142,6 +143,7 @@ def test_a_long_compilation_is_named_and_leaves_nothing(tmp_path: Path) -> None:
     assert not started_processes() - before
 
 
+@pytest.mark.exhaustive
 @pytest.mark.cluster
 @pytest.mark.slow
 def test_a_start_that_does_not_end_is_named_and_leaves_nothing(tmp_path: Path) -> None:

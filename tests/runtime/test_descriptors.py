@@ -77,6 +77,7 @@ main()
 """
 
 
+@pytest.mark.exhaustive
 def test_descriptors_of_clusters_are_closed(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", DRIVER.replace("{clusters}", str(CLUSTERS)), str(tmp_path / "trace.json")],

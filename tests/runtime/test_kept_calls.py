@@ -15,6 +15,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 X = np.ones(4, np.float32)
 
 
+@pytest.mark.exhaustive
 def test_a_billion_rounds_end_at_the_time_limit_with_a_report() -> None:
     with dx.Cluster(2) as cluster:
         few = cluster.compile(dx.parse(doubling_all_reduces(3)))

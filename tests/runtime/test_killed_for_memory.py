@@ -91,6 +91,7 @@ with dx.Cluster(2) as cluster:
 """
 
 
+@pytest.mark.exhaustive
 @pytest.mark.cluster
 def test_a_cluster_keeps_to_its_control_group(group: Group) -> None:
     command = [sys.executable, "-c", PROGRAM, str(group.folder)]

@@ -153,6 +153,7 @@ def test_nothing_is_left_of_killed_processes(way: str, tmp_path: Path, monkeypat
         assert re.search(r"distxla\.errors\.\w+Error: ", errors), errors
 
 
+@pytest.mark.exhaustive
 def test_two_drivers_at_once_do_not_disturb_each_other() -> None:
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     drivers = [

@@ -120,6 +120,7 @@ def test_a_program_goes_with_its_last_executable(cluster: dx.Cluster) -> None:
     np.testing.assert_array_equal(np.asarray(stay([X])[1][1]), X + 1000 * FIRST)
 
 
+@pytest.mark.exhaustive
 def test_numbers_and_state_are_used_again(cluster: dx.Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """A cluster that loads one program after another neither runs out of numbers nor finds another one's state."""
     monkeypatch.setattr(call_loops, "MOST_PROGRAMS", 3)

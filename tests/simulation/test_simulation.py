@@ -21,6 +21,7 @@ def test_every_seed_ends_right_or_with_a_typed_error(part: int) -> None:
     assert not [text for text in complaints if text]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_a_seed_replays_in_another_process() -> None:
     """Independent of the seeds that ran before, and of the order of sets."""

@@ -231,6 +231,7 @@ def test_interrupted(cluster):
 """
 
 
+@pytest.mark.exhaustive
 @pytest.mark.cluster
 @pytest.mark.slow
 def test_nothing_stays_after_ctrl_c_and_after_a_worker_died(tmp_path: Path) -> None:

@@ -108,6 +108,7 @@ def test_an_end_without_cleaning_up(end: str) -> None:
     assert not alive
 
 
+@pytest.mark.exhaustive
 def test_the_end_while_a_call_runs_in_a_thread() -> None:
     """The interpreter ends although arrays and calls of its devices exist."""
     done = run(f"""

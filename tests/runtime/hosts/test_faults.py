@@ -267,6 +267,7 @@ sys.meta_path.insert(0, Refusing())
         ray_cluster.wait_for_nodes()
 
 
+@pytest.mark.exhaustive
 def test_a_lost_node_is_named(ray_cluster: Any) -> None:
     node = ray_cluster.add_node(num_cpus=2)
     before = started_processes()

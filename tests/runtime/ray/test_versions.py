@@ -116,6 +116,7 @@ def test_the_installed_version_serves() -> None:
     assert (start_of(versions.installed()) is Start.INIT) == ("is started by ray.init" in said)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.cluster
 @pytest.mark.slow
 def test_a_version_of_tomorrow_serves() -> None:
@@ -136,6 +137,7 @@ with dx.Cluster(replicas=1) as cluster:
 """
 
 
+@pytest.mark.exhaustive
 @pytest.mark.cluster
 @pytest.mark.slow
 def test_nothing_is_left_of_a_version_of_tomorrow_when_its_driver_is_killed() -> None:
