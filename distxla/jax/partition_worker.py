@@ -15,6 +15,7 @@ import shutil
 import signal
 import struct
 import sys
+import tempfile
 import threading
 from typing import Any, Final
 
@@ -158,6 +159,23 @@ def partitioned(request: Request, options: private_names.PartitionerOptions) -> 
     if name is None:
         raise _failure(failures)
     return _read(request.folder, name)
+
+
+def partitioned_here(module: bytes, options: private_names.PartitionerOptions) -> Answer:
+    """Partition in this process, which goes on afterwards; blocks until XLA has compiled all of the module.
+
+    A check of XLA that fails ends this process. PartitioningError where XLA refuses the module.
+    """
+    with tempfile.TemporaryDirectory(prefix="distxla-partition-") as folder:
+        failures: list[Exception] = []
+        try:
+            private_names.compile_with_dumps(_stablehlo(module), options, folder, "|".join(PASSES))
+        except Exception as error:  # perhaps of a pass behind the partitioner, which distxla does not need
+            failures.append(error)
+        name = _last_dump(folder, options)
+        if name is None:
+            raise _failure(failures)
+        return _read(folder, name)
 
 
 def _stablehlo(module: bytes) -> bytes:

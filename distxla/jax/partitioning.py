@@ -20,6 +20,7 @@ from distxla.ir.sharding import Sharding
 from distxla.ir.shards import GlobalArray
 from distxla.jax.partition_messages import Answer
 from distxla.jax.partition_server import SERVER
+from distxla.jax.partition_worker import partitioned_here
 from distxla.jax.private_names import PartitionerOptions, require_jaxlib
 from distxla.text.lexer import Lexer
 from distxla.text.sdy import UnreadableSharding
@@ -27,6 +28,9 @@ from distxla.text.shapes import parse_shape
 from distxla.text.shardings import read_sharding
 
 _FORMAT: Final = "partitioned 1"
+# custom-calls whose operands' shardings functions of Python see, or give: jax.debug.inspect_array_sharding and
+# custom_partitioning
+_CALLS_OF_PYTHON: Final = (b"InspectSharding", b"CustomSPMDPartitioning")
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,7 @@ def partition_module(
     propagate_to_parameters: bool | Sequence[bool] = True,
     propagate_to_outputs: bool | Sequence[bool] = True,
     compile_options: bytes | None = None,
+    calls_python: bool = False,
 ) -> Partitioned:
     """Partition a global module by XLA's SPMD partitioner; blocks, 0.03 s and more after jaxlib's import (0.5 s).
 
@@ -86,6 +91,8 @@ def partition_module(
     use_shardy: the partitioner that reads Shardy's annotations, not GSPMD's; by default where the module has some.
     propagate_to_parameters, propagate_to_outputs: whether it may choose shardings that the module leaves open, for all
     or for each.  compile_options: a serialised xla.CompileOptionsProto; its settings replace the three before.
+    calls_python: whether the module may have addresses of this process's functions, which the partitioner calls: such a
+    module is partitioned in this process, each time anew, and a failed check of XLA ends the process.
 
     Raises PartitioningError with XLA's message where it refuses the module or its process dies; JaxError where jaxlib
     is missing, broken or too different; ArgumentError; TimeLimitError.
@@ -102,6 +109,9 @@ def partition_module(
         _flags(propagate_to_outputs),
         compile_options,
     )
+    if calls_python and any(target in data for target in _CALLS_OF_PYTHON):
+        begin = time.perf_counter()
+        return _partitioned(partitioned_here(data, options), options, version, begin)
     key = hashlib.sha256(repr((_FORMAT, version, options)).encode() + b"\0" + data).hexdigest()
     files = CacheFolder(cache_folder(), cache_limit())
     found = files.read_object(key, Partitioned)

@@ -60,7 +60,9 @@ def compile_program(client: Client, code: bytes, form: str, options: bytes) -> P
     rows = device_ids(found.device_assignment) if found.device_assignment else []
     if not rows:
         rows = [[r * found.partitions + p for p in range(found.partitions)] for r in range(found.replicas)]
-    partitioned = partition_module(code, partitions=found.partitions, replicas=found.replicas, compile_options=options)
+    partitioned = partition_module(
+        code, partitions=found.partitions, replicas=found.replicas, compile_options=options, calls_python=True
+    )
     executable = _compiled(client, partitioned, rows)
     return Program(executable, partitioned, rows, options, _donated(executable.module))
 
