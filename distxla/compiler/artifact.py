@@ -126,6 +126,9 @@ class CommunicatorSpec:
         return self.channel is not None or self.key == DIRECTORY_KEY
 
 
+InPlace = tuple[tuple[int, int], ...]  # (leaf of the result, leaf of the parameters) that may have the same memory
+
+
 @dataclass(frozen=True)
 class SharedArena:
     """Memory that the members of a group have in common, on each host.
@@ -158,6 +161,7 @@ class CompiledProgram:
     traced: whether steps that compute are events of the flight recorder, too.
     points: where faults can be injected, by number; none in a program that wasn't compiled for that.
     target: by name, of the image.
+    in_place: (result leaf, parameter leaf) that may have the same memory in a call, the argument's, which is lost then.
     kernels: those that the target runs itself.  module: with the computations that these call.
     assignment: of a program that is bound to devices of a larger run, those by its own flattened ids; else both are the
     same.
@@ -186,6 +190,7 @@ class CompiledProgram:
     kernels: tuple[ImportedKernel, ...] = field(default=(), repr=False)
     module: Module | None = field(default=None, repr=False)
     assignment: tuple[int, ...] | None = None
+    in_place: InPlace = ()
 
     def logical(self, device: int) -> int:
         """The program's flattened id of a device of the run that it runs on."""

@@ -10,7 +10,7 @@ import dataclasses
 from pathlib import Path
 
 from distxla.collectives.executed_form import executed_form
-from distxla.compiler.artifact import CompiledProgram, EnclosingLoop, Site
+from distxla.compiler.artifact import CompiledProgram, EnclosingLoop, InPlace, Site
 from distxla.compiler.cache_folder import CacheFolder, cache_folder, cache_limit
 from distxla.compiler.cache_key import program_key
 from distxla.compiler.server import CompileServer
@@ -37,9 +37,11 @@ class ProgramCache:
         traced: bool = False,
         points: tuple[str, ...] = (),
         target: str | None = None,
+        in_place: InPlace = (),
     ) -> CompiledProgram | None:
         """The program, its sites located in `module`; None if there is none."""
-        program = self.read(program_key(module, replicas, partitions, traced=traced, points=points, target=target))
+        key = program_key(module, replicas, partitions, traced=traced, points=points, target=target, in_place=in_place)
+        program = self.read(key)
         return None if program is None else _located(program, module)
 
     def read(self, key: str) -> CompiledProgram | None:
@@ -54,9 +56,18 @@ class ProgramCache:
         program: CompiledProgram,
         *,
         points: tuple[str, ...] = (),
+        in_place: InPlace = (),
     ) -> None:
         """Keep the program; drop old ones where the folder grows beyond its bound."""
-        key = program_key(module, replicas, partitions, traced=program.traced, points=points, target=program.target)
+        key = program_key(
+            module,
+            replicas,
+            partitions,
+            traced=program.traced,
+            points=points,
+            target=program.target,
+            in_place=in_place,
+        )
         self.write(key, program)
 
     def write(self, key: str, program: CompiledProgram) -> None:
@@ -74,17 +85,21 @@ def compile_cached(
     traced: bool = False,
     points: tuple[str, ...] = (),
     target: str | None = None,
+    in_place: InPlace = (),
 ) -> tuple[CompiledProgram, bool]:
     """The module's program, and whether it came from the cache. Blocks; raises the errors of CompileServer.compile.
 
-    points: instructions at which faults can be injected.  target: by name, by default this processor's.
+    points: instructions at which faults can be injected.  target: by name, by default this processor's.  in_place: as
+    in CompiledProgram.
     """
     programs = programs or ProgramCache()
-    found = programs.get(module, replicas, partitions, traced=traced, points=points, target=target)
+    found = programs.get(module, replicas, partitions, traced=traced, points=points, target=target, in_place=in_place)
     if found is not None:
         return found, True
-    program = server.compile(module, replicas, partitions, traced=traced, points=points, target=target)
-    programs.put(module, replicas, partitions, program, points=points)
+    program = server.compile(
+        module, replicas, partitions, traced=traced, points=points, target=target, in_place=in_place
+    )
+    programs.put(module, replicas, partitions, program, points=points, in_place=in_place)
     return program, False
 
 

@@ -11,6 +11,7 @@ import hashlib
 from functools import cache
 from pathlib import Path
 
+from distxla.compiler.artifact import InPlace
 from distxla.ir.module import Module
 from distxla.ir.unwritten import is_filled
 from distxla.machine.packages import installed_version
@@ -27,10 +28,12 @@ def program_key(
     traced: bool = False,
     points: tuple[str, ...] = (),
     target: str | None = None,
+    in_place: InPlace = (),
 ) -> str:
     """The hash of everything that the compiled program depends on. target: by name, by default this processor's."""
     registered = "".join(f"\n{kind} {name!r}" for name, kind in declarations(user_targets(module)))
     kind = " traced" * traced + " filled" * is_filled() + f" points {sorted(points)}" * bool(points)
+    kind += f" in place {in_place}" * bool(in_place)
     kind += f" for {target or native_target().name}"
     return text_key(print_module(_without_metadata(module)), f"{replicas} x {partitions}{registered}{kind}")
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from distxla.collectives.transports.shared_memory.emitter import SharedMemoryEmitter
-from distxla.compiler.artifact import CompiledProgram, StepOrigin
+from distxla.compiler.artifact import CompiledProgram, InPlace, StepOrigin
 from distxla.compiler.lower.entry import Entry, emit_entry
 from distxla.compiler.pipeline import Pipeline
 from distxla.compiler.plan.buffers import Communicate, Kernel, Plan
@@ -57,17 +57,19 @@ def compile_module(
     traced: bool = False,
     points: tuple[str, ...] = (),
     target: str | None = None,
+    in_place: InPlace = (),
 ) -> CompiledProgram:
     """Compile a verified module for replicas x partitions devices; one program for all of them.
 
     progress: called with an instruction or a stage before the work on it begins; bad input to LLVM can end the
     process (see server.py).  traced: its steps record when they ran.  points: instructions at which faults
-    can be injected (compiler/lower/injection.py).  target: by name, by default the processor's.  Raises
-    UnsupportedOpError for instructions that this version cannot execute, CompileError for failures of the compiler.
+    can be injected (compiler/lower/injection.py).  target: by name, by default the processor's.  in_place: (result
+    leaf, parameter leaf) that may have the same memory in a call.  Raises UnsupportedOpError for instructions that this
+    version cannot execute, CompileError for failures of the compiler.
     """
     require_counts(replicas, partitions)
     clock = StageClock()
-    compilation = planned(Pipeline(progress=progress), module, replicas, partitions, clock)
+    compilation = planned(Pipeline(progress=progress), module, replicas, partitions, clock, in_place)
     code = code_target(target)
     entry = lower(module, compilation, code, progress, traced=traced, points=points)
     clock.lap("emit")
@@ -101,6 +103,7 @@ def compile_module(
         traced=traced,
         points=entry.points,
         target=code.name,
+        in_place=plan_of(compilation).in_place,
         kernels=entry.kernels,
         module=compilation.module if code.imports_kernels else None,
     )
@@ -128,7 +131,12 @@ def compile_alone(
 
 
 def planned(
-    pipeline: Pipeline, module: Module, replicas: int, partitions: int, clock: StageClock | None = None
+    pipeline: Pipeline,
+    module: Module,
+    replicas: int,
+    partitions: int,
+    clock: StageClock | None = None,
+    in_place: InPlace = (),
 ) -> Compilation:
     """The pipeline's result for the module, with the plan of its memory."""
     clock = clock or StageClock()
@@ -136,7 +144,7 @@ def planned(
     def lap(step: Step, _: Compilation) -> None:
         clock.lap("buffers" if isinstance(step, PlanMemory) else "passes")
 
-    return pipeline.through(PlanMemory.name).run(module, replicas, partitions, after=lap)
+    return pipeline.through(PlanMemory.name).run(module, replicas, partitions, after=lap, in_place=in_place)
 
 
 def plan_of(compilation: Compilation) -> Plan:

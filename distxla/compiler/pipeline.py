@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from distxla.compiler.artifact import InPlace
 from distxla.compiler.passes.bind_custom_calls import BindCustomCalls
 from distxla.compiler.passes.call_host_computations import CallHostComputations
 from distxla.compiler.passes.combine_collectives import CombineCollectives
@@ -101,12 +102,19 @@ class Pipeline:
     verify: bool = field(default_factory=_is_verified)
     progress: Callable[[str], None] = at
 
-    def run(self, module: Module, replicas: int = 0, partitions: int = 0, after: Observer | None = None) -> Compilation:
-        """Run all steps. after: called with each step that has run, and its result.
+    def run(
+        self,
+        module: Module,
+        replicas: int = 0,
+        partitions: int = 0,
+        after: Observer | None = None,
+        in_place: InPlace = (),
+    ) -> Compilation:
+        """Run all steps. after: called with each step that has run, and its result.  in_place: as in Compilation.
 
         Errors get a note that names the step, where they don't point at the instruction that can't be compiled.
         """
-        compilation = Compilation.of(module, replicas, partitions)
+        compilation = dataclasses.replace(Compilation.of(module, replicas, partitions), in_place=in_place)
         for step in self.steps:
             self.progress(f"pass {step.name}")
             try:

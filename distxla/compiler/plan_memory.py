@@ -26,7 +26,12 @@ class PlanMemory(Step):
     def apply(self, compilation: Compilation) -> Compilation:
         if missing := _missing_before(compilation.module):
             raise ArgumentError(f"the module can't be planned: the step {missing} must come before plan")
-        planned = plan(compilation.module, replicas=compilation.replicas, partitions=compilation.partitions)
+        planned = plan(
+            compilation.module,
+            replicas=compilation.replicas,
+            partitions=compilation.partitions,
+            in_place=compilation.in_place,
+        )
         return dataclasses.replace(compilation, plan=planned)
 
 

@@ -24,7 +24,7 @@ def warm_up() -> None:
 def answer(kind: str, arguments: list[Any], progress: Progress) -> Any:
     """The result of a request; raises the compiler's errors."""
     if kind == "compile":
-        module, replicas, partitions, names, target, traced, points = arguments
+        module, replicas, partitions, names, target, traced, points, in_place = arguments
         with declared(names):
             return compile_module(
                 module,
@@ -34,6 +34,7 @@ def answer(kind: str, arguments: list[Any], progress: Progress) -> Any:
                 traced=traced,
                 points=points,
                 target=target,
+                in_place=in_place,
             )
     if kind == "emit":
         module, stage, replicas, partitions, names, passes, target = arguments

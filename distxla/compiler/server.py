@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import IO, Any
 
-from distxla.compiler.artifact import CompiledProgram
+from distxla.compiler.artifact import CompiledProgram, InPlace
 from distxla.compiler.memory_limit import compile_memory_bytes
 from distxla.compiler.messages import PROGRESS_BYTES, out_of_memory, receive, send
 from distxla.errors import ClusterError, CompileError, DistxlaError, TimeLimitError
@@ -67,6 +67,7 @@ class CompileServer:
         traced: bool = False,
         points: tuple[str, ...] = (),
         target: str | None = None,
+        in_place: InPlace = (),
     ) -> CompiledProgram:
         """`compile_module` in the child; blocks until it is done.
 
@@ -74,7 +75,8 @@ class CompileServer:
         where it needed more memory than it may have, TimeLimitError (`distxla.time_limit`), ClusterError after `close`.
         """
         names = _registered(module)
-        program: CompiledProgram = self._call("compile", module, replicas, partitions, names, target, traced, points)
+        options = target, traced, points, in_place
+        program: CompiledProgram = self._call("compile", module, replicas, partitions, names, *options)
         return program
 
     def emit(

@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from distxla.compiler.artifact import InPlace
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
 
@@ -21,6 +22,7 @@ class Compilation:
 
     result: the shape of the entry's result; dimensions are marked whose sizes the program gives at run time.
     replicas, partitions: of the run; 0 where they are not known.  plan: of the memory, after the step `plan`.
+    in_place: (result leaf, parameter leaf) that may have the same memory in a call.
     """
 
     module: Module
@@ -28,6 +30,7 @@ class Compilation:
     replicas: int = 0
     partitions: int = 0
     plan: Plan | None = None
+    in_place: InPlace = ()
 
     @classmethod
     def of(cls, module: Module, replicas: int = 0, partitions: int = 0) -> Compilation:

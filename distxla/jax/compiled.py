@@ -50,13 +50,13 @@ class Compiled(PublicNames):
         module = parse_module(partitioned.text, f"<{self.program.name}>")
         everywhere = cluster.replicas == 1 and chosen == list(range(cluster.partitions))
         table = None if everywhere else [chosen]
+        self._fixed = self.program.tokens + len(self.program.constants)
+        self._donated = [self._fixed + k for k, parameter in enumerate(self.program.parameters) if parameter.is_donated]
         self.executable: Executable = cluster.compile(
-            module, trace=trace, device_assignment=table, host_calls=host_calls_of(lowered)
+            module, trace=trace, device_assignment=table, host_calls=host_calls_of(lowered), donated=self._donated
         )
         self._calls = ColumnCalls(cluster, self.executable)
         self._before: list[Column] | None = None  # tokens and constants
-        self._fixed = self.program.tokens + len(self.program.constants)
-        self._donated = [self._fixed + k for k, parameter in enumerate(self.program.parameters) if parameter.is_donated]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run it behind all calls under way; results are there once they are read. Blocks while arguments are copied,

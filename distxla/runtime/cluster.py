@@ -12,12 +12,13 @@ from contextlib import ExitStack, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from distxla.collectives.protocols import event as event_words
-from distxla.compiler.artifact import CompiledProgram
+from distxla.compiler.artifact import CompiledProgram, InPlace
 from distxla.compiler.cache import compile_cached
 from distxla.compiler.passes.host_calls import with_host_calls
 from distxla.compiler.passes.reduction_order import with_reduction_order
 from distxla.compiler.passes.rounds_in_order import with_rounds_in_order
 from distxla.compiler.server import CompileServer
+from distxla.compiler.verify.aliases import in_place_pairs
 from distxla.compiler.verify.verifier import verify_module
 from distxla.compiler.verify.visible_obstacles import refuse, visible_obstacles
 from distxla.errors import ArgumentError, ClusterError, DistxlaError
@@ -95,7 +96,7 @@ class Cluster(Handle):
         backend: str = "cpu",
         inject: Sequence[str] | Injection = (),
     ) -> None:
-        are_stated = partitions is not None
+        self._stated_partitions = partitions
         replicas, partitions = checked_size(replicas, 1 if partitions is None else partitions)
         if not isinstance(address, str | None):
             raise ArgumentError(f"address: expected a string, HOST:PORT, found {address!r}")
@@ -104,7 +105,6 @@ class Cluster(Handle):
             devices_per_host = checked_counts(devices_per_host, replicas * partitions)
         self.replicas = replicas
         self.partitions = partitions
-        self._stated_partitions = partitions if are_stated else None
         self.address = address
         self.start_s = 0.0
         self._server: CompileServer | None = None
@@ -137,9 +137,8 @@ class Cluster(Handle):
             return "not started"
         if self._failure is not None:
             return "could not be started"
-        return (
-            "starting" if self._loader is None else f"{self.devices} device{'' if self.devices == 1 else 's'} running"
-        )
+        plural = "" if self.devices == 1 else "s"
+        return "starting" if self._loader is None else f"{self.devices} device{plural} running"
 
     def __enter__(self) -> Cluster:
         with deferred_interrupt():  # otherwise no `close` would follow an interrupted start
@@ -259,19 +258,18 @@ class Cluster(Handle):
         reduction_order: str | None = None,
         trace: bool = False,
         time_limit: float | None = None,
+        donated: Iterable[int] = (),
     ) -> Executable:
         """Compile the module for this cluster; it is loaded on its devices when they are up.
 
         devices: flattened ids that will run it, all by default: a part of a run of the cluster's counts.
         device_assignment: for a program of its own counts, which may be fewer, a table [replicas][partitions] of the
         cluster's devices, in any order; ids in the program are then its own (docs/guide/device_assignment.md).
-        host_calls: functions that run here when a device calls them, by number for JAX's callbacks, else by the name of
-        a custom-call's target (docs/guide/host_calls.md).
-        reduction_order: "rank", "tree" or "ring", in which
-        all-reduce and reduce-scatter combine their members' values; where it is not given, what the text says, rank by
-        default.  trace: a `trace` shows each step that the program computes; its results are the same, but it takes
-        longer.  time_limit: seconds for checking and compiling.  Blocks while compiling. Raises ArgumentError where the
-        module's counts are not the cluster's, TimeLimitError, and the verifier's and the compiler's errors.
+        host_calls: functions that run here when a device calls them, by number for JAX's callbacks, else by the target
+        of a custom-call (docs/guide/host_calls.md).  reduction_order: "rank", "tree" or "ring", in which all-reduce and
+        reduce-scatter combine values; by default as the text says, or rank.  trace: a `trace` shows each step.
+        time_limit: seconds for checking and compiling.  donated: leaves of parameters in whose memory results may be
+        computed.  Blocks. Raises ArgumentError for other counts, TimeLimitError, the verifier's and compiler's errors.
         """
         if self._closing.is_set():
             raise ClusterError("the cluster is closed")
@@ -296,7 +294,7 @@ class Cluster(Handle):
             self._hosts.budget.require(Need(module), assigned.devices)
             targets = user_targets(module)
             with phase("compiling"):
-                program, cached = self._compiled(module, assigned, trace)
+                program, cached = self._compiled(module, assigned, trace, in_place_pairs(module, donated))
             self._hosts.budget.require(Need.of(module, program), assigned.devices)
         took = time.perf_counter() - begin
         found = Executable(
@@ -305,7 +303,9 @@ class Cluster(Handle):
         found.host_calls = bound(sites, functions)
         return found
 
-    def _compiled(self, module: Module, assigned: DeviceAssignment, traced: bool) -> tuple[CompiledProgram, bool]:
+    def _compiled(
+        self, module: Module, assigned: DeviceAssignment, traced: bool, in_place: InPlace
+    ) -> tuple[CompiledProgram, bool]:
         """The program, and whether the cache on disk had it."""
         assert self._server is not None
         # programs of other devices, which may be in its groups, are compiled without it
@@ -313,7 +313,7 @@ class Cluster(Handle):
         points = () if self._injection is None else self._injection.points(module, assigned.devices)
         counts = assigned.replicas, assigned.partitions
         found, cached = compile_cached(
-            self._server, compiled, *counts, traced=traced, points=points, target=self._target
+            self._server, compiled, *counts, traced=traced, points=points, target=self._target, in_place=in_place
         )
         if self._injection is not None:
             self._injection.require_points(found, assigned.devices, points)
@@ -490,7 +490,8 @@ class Cluster(Handle):
     def _again(self, old: Executable, module: Module) -> Executable:
         """The executable of a module that is the same in another order."""
         begin = time.perf_counter()
-        program, cached = self._compiled(module, DeviceAssignment.of(old.program, old.devices), old.traced)
+        assigned = DeviceAssignment.of(old.program, old.devices)
+        program, cached = self._compiled(module, assigned, old.traced, old.program.in_place)
         return old.again(program, module, time.perf_counter() - begin, cached)
 
     def resident_bytes(self) -> list[int]:

@@ -19,7 +19,7 @@ from distxla.runtime.call_queue import PendingCall
 from distxla.runtime.device_array import DeviceArray
 from distxla.runtime.executable import Executable, as_argument
 from distxla.runtime.host import DeviceMemory
-from distxla.runtime.result_blocks import AllocatingCluster, ResultBlocks
+from distxla.runtime.result_blocks import AllocatingCluster, Place, ResultBlocks
 
 
 class ColumnDevices(AllocatingCluster, Protocol):
@@ -36,9 +36,10 @@ class Column:
     """A leaf on all devices of a call, in their order: an argument, or a result that may be pending.
 
     shape: on each device.  offset: in the devices' memories.  call: that makes it; None where it was put there.
+    is_seen: whether callers had arrays of it, of which they may keep views.
     """
 
-    __slots__ = ("_arrays", "_block", "_cluster", "call", "devices", "offset", "shape")
+    __slots__ = ("_arrays", "_block", "_cluster", "call", "devices", "is_seen", "offset", "shape")
 
     def __init__(
         self,
@@ -52,6 +53,7 @@ class Column:
         self._cluster = cluster
         self._block: Block | None = block
         self._arrays: list[DeviceArray] | None = None
+        self.is_seen = False
         self.devices = devices
         self.shape = shape
         self.offset = offset
@@ -72,7 +74,13 @@ class Column:
     def array(self, k: int) -> DeviceArray:
         """The leaf on the k-th device; does not block. ArgumentError once it was given up."""
         block, device = self._held(), self.devices[k]
+        self.is_seen = True
         return DeviceArray(self._cluster.memory(device), block, self.offset, device, self.shape, pending=self.call)
+
+    @property
+    def place(self) -> Place:
+        """Its memory. ArgumentError once it was given up."""
+        return self._held(), self.offset
 
     def settle(self) -> None:
         """Block until the call is over that makes it; raises its failure."""
@@ -134,13 +142,14 @@ class ColumnCalls:
         self._require(columns)
         held = [column._held() for column in columns]
         needs = _calls_of(columns)
-        results = self._blocks.allocate(cluster, executable.devices)
+        given = self._given(columns, donated) if donated else {}
+        results, size = self._blocks.allocate(cluster, executable.devices, given)
         offsets = np.array([*(column.offset for column in columns), *(place for _, place in results)], np.uint64)
 
         def run() -> None:
             cluster.issue([executable], lambda found: _place(found[0], offsets, [held, results]))
 
-        call = PendingCall(executable.program.name, run, needs, self._blocks.bytes)
+        call = PendingCall(executable.program.name, run, needs, size)
         made = [
             Column(cluster, executable.devices, shape, block, place, call)
             for shape, (block, place) in zip(executable.results, results)
@@ -149,6 +158,15 @@ class ColumnCalls:
         for k in donated:
             columns[k].delete()
         return made
+
+    def _given(self, columns: Sequence[Column], donated: Sequence[int]) -> dict[int, Place]:
+        """Results that are computed in the memory of a donated column, which nobody else can see."""
+        given = {}
+        for result, k in self.executable.program.in_place:
+            column = columns[k]
+            if k in donated and not column.is_seen and sum(other.place == column.place for other in columns) == 1:
+                given[result] = column.place
+        return given
 
     def _require(self, columns: Sequence[Column]) -> None:
         executable = self.executable

@@ -56,7 +56,7 @@ class DeviceArray(ReadOnlyArray):
 
     __slots__ = ("_block", "_memory", "_pending", "_sizes", "device", "hlo_shape", "offset")
     _KIND = "a DeviceArray"
-    _INTERNAL = frozenset({"is_in", "offset", "settle"})
+    _INTERNAL = frozenset({"is_in", "offset", "place", "settle"})
 
     def __init__(
         self,
@@ -123,6 +123,11 @@ class DeviceArray(ReadOnlyArray):
     def is_in(self, memory: DeviceMemory) -> bool:
         """Whether the array is in this device memory (an array of another cluster is not)."""
         return self._memory is memory
+
+    @property
+    def place(self) -> tuple[Block, int]:
+        """Its block, and its offset in the device's memory."""
+        return self._block, self.offset
 
     # --- its values
 

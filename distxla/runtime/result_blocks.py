@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Final, Protocol
 
 from distxla.errors import OutOfMemoryError
 from distxla.ir.shape import Shape
@@ -11,6 +12,9 @@ from distxla.machine.heap import Block, Heap
 from distxla.machine.pages import PAGE
 from distxla.runtime.call_queue import CallQueue
 from distxla.runtime.executable import aligned
+
+Place = tuple[Block, int]  # and the offset in the devices' memories
+_NOTHING: Final[Mapping[int, Place]] = MappingProxyType({})
 
 
 class AllocatingCluster(Protocol):
@@ -25,36 +29,50 @@ class AllocatingCluster(Protocol):
 
 class ResultBlocks:
     """Which block each result of a program lies in: results of a page and more have blocks of their own, so that the
-    memory of each is free by itself; the others share one.
-
-    bytes: of all, on each device.
-    """
+    memory of each is free by itself; the others share one."""
 
     def __init__(self, shapes: Sequence[Shape]) -> None:
-        large = [shape.byte_size for shape in shapes if shape.byte_size >= PAGE]
-        self._places: list[tuple[int, int]] = []  # of each result: the number of its block, and where in it
-        small = count = 0
-        for shape in shapes:
-            is_large = shape.byte_size >= PAGE
-            self._places.append((count, 0) if is_large else (len(large), small))
-            count += is_large
-            small += 0 if is_large else aligned(shape.byte_size)
-        self._sizes = [*large, small] if small else large
-        self.bytes = sum(self._sizes)
+        self._shapes = shapes
+        self._layouts: dict[frozenset[int], _Layout] = {}
 
-    def allocate(self, cluster: AllocatingCluster, devices: Sequence[int]) -> list[tuple[Block, int]]:
-        """Of each result its block and its offset in the devices' memories.
+    def allocate(
+        self, cluster: AllocatingCluster, devices: Sequence[int], given: Mapping[int, Place] = _NOTHING
+    ) -> tuple[list[Place], int]:
+        """Where each result goes, and the bytes that were allocated on each device.
 
-        Where there is not enough memory it blocks until the calls under way have ended, which give some back, and tries
-        once more; OutOfMemoryError.
+        given: places of results that are known.  Blocks while too many calls are under way. Where there is not enough
+        memory it waits for these, which give some back, and tries once more; OutOfMemoryError.
         """
-        cluster.queue.await_room(self.bytes)
+        layout = self._layouts.get(key := frozenset(given))
+        if layout is None:
+            layout = self._layouts[key] = _Layout(self._shapes, key)
+        cluster.queue.await_room(layout.bytes)
         try:
-            blocks = [cluster.heap.allocate(size, devices) for size in self._sizes]
+            blocks = [cluster.heap.allocate(size, devices) for size in layout.sizes]
         except OutOfMemoryError:
             cluster.queue.drain()
-            blocks = [cluster.heap.allocate(size, devices) for size in self._sizes]
-        return [(blocks[number], blocks[number].offset + place) for number, place in self._places]
+            blocks = [cluster.heap.allocate(size, devices) for size in layout.sizes]
+        places = [(blocks[number], blocks[number].offset + place) for number, place in layout.places]
+        for k in sorted(given):
+            places.insert(k, given[k])
+        return places, layout.bytes
 
 
-__all__ = ["AllocatingCluster", "ResultBlocks"]
+class _Layout:
+    """sizes: of the blocks.  places: of each result but those that are `given`, the number of its block, and where in
+    it.  bytes: of all blocks."""
+
+    def __init__(self, shapes: Sequence[Shape], given: frozenset[int]) -> None:
+        sizes = [shape.byte_size for k, shape in enumerate(shapes) if k not in given]
+        large = [size for size in sizes if size >= PAGE]
+        self.places: list[tuple[int, int]] = []
+        small = count = 0
+        for size in sizes:
+            self.places.append((count, 0) if size >= PAGE else (len(large), small))
+            count += size >= PAGE
+            small += 0 if size >= PAGE else aligned(size)
+        self.sizes = [*large, small] if small else large
+        self.bytes = sum(self.sizes)
+
+
+__all__ = ["AllocatingCluster", "Place", "ResultBlocks"]

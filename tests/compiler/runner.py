@@ -36,10 +36,11 @@ Array = np.ndarray[Any, Any]
 class Devices:
     """A program loaded for all its devices: call it with args[d][k] as often as you like; close it at the end.
 
-    apart: devices that have no part in their groups' shared arenas.  streams: the host's ends of its streams.
+    apart: devices that have no part in their groups' shared arenas.  in_place: results take the places of parameters
+    where the program allows it.  streams: the host's ends of its streams.
     """
 
-    def __init__(self, program: CompiledProgram, apart: Sequence[int] = ()) -> None:
+    def __init__(self, program: CompiledProgram, apart: Sequence[int] = (), *, in_place: bool = False) -> None:
         self.program = program
         self.count = program.replicas * program.partitions
         self.image = load_image(program)
@@ -53,6 +54,8 @@ class Devices:
                 row.append(offset)
                 offset += _aligned(leaf.byte_size)
             self.offsets.append(row)
+        for result, parameter in program.in_place if in_place else ():
+            self.offsets[1][result] = self.offsets[0][parameter]
         stream_keys = [spec.stream for spec in program.communicators if spec.stream is not None]
         begin = offset + program.arena_bytes
         bounce_buffers = begin + STREAM_BYTES * len(stream_keys)

@@ -127,6 +127,43 @@ def test_calls_under_way_take_results_and_donate_them(cluster: dx.Cluster) -> No
         step(first, n)
 
 
+def write(cache: Any, row: Any, k: Any) -> Any:
+    return jax.lax.dynamic_update_slice(cache, row[None], (k, 0)), cache.shape[0]
+
+
+def test_a_donated_array_is_updated_where_it_is(cluster: dx.Cluster) -> None:
+    step = dxj.jit(write, cluster=cluster, donate_argnums=0)
+    cache, _ = step(np.zeros((64, 32), np.float32), np.ones(32, np.float32), 0)
+    place = cache.column.place
+    for k in range(1, 4):
+        cache, _ = step(cache, np.full(32, k + 1, np.float32), k)
+        assert cache.column.place == place
+    np.testing.assert_array_equal(np.asarray(cache)[:, 0], [1, 2, 3, 4] + [0] * 60)
+
+
+def test_what_others_see_of_a_donated_array_stays(cluster: dx.Cluster) -> None:
+    step = dxj.jit(write, cluster=cluster, donate_argnums=0)
+    cache, _ = step(np.zeros((64, 32), np.float32), np.ones(32, np.float32), 0)
+    seen, place = np.asarray(cache), cache.column.place
+    cache, _ = step(cache, np.full(32, 7, np.float32), 0)
+    assert cache.column.place != place
+    np.testing.assert_array_equal(seen[0], np.ones(32))
+    np.testing.assert_array_equal(np.asarray(cache)[0], np.full(32, 7))
+
+
+def test_an_array_that_is_donated_and_read_has_two_places(cluster: dx.Cluster) -> None:
+    def both(cache: Any, same: Any) -> Any:
+        return jax.lax.dynamic_update_slice(cache, jnp.ones((1, 32), np.float32), (0, 0)), same * 2
+
+    step = dxj.jit(both, cluster=cluster, donate_argnums=0)
+    cache, _ = dxj.jit(write, cluster=cluster)(np.zeros((64, 32), np.float32), np.full(32, 3, np.float32), 0)
+    place = cache.column.place
+    updated, twice = step(cache, cache)
+    assert updated.column.place != place
+    np.testing.assert_array_equal(np.asarray(updated)[0], np.ones(32))
+    np.testing.assert_array_equal(np.asarray(twice)[0], np.full(32, 6))
+
+
 def test_pytrees_unused_static_and_closed_over_arguments(cluster: dx.Cluster) -> None:
     table = jnp.asarray(numbers(4))
 

@@ -248,7 +248,10 @@ class _EntryEmitter:
     def fill_all(self) -> None:
         """Fill the arena and the results before the first step, so that a read of bytes that no step writes shows."""
         leaves = enumerate(self.module.entry_computation.root_instruction.shape.leaves())
-        buffers = [Buffer(leaf.byte_size, MemoryRegion.RESULT, k) for k, leaf in leaves if leaf.is_array]
+        given = {k for k, _ in self.plan.in_place}  # where the caller's arguments may be
+        buffers = [
+            Buffer(leaf.byte_size, MemoryRegion.RESULT, k) for k, leaf in leaves if leaf.is_array and k not in given
+        ]
         for buffer in (*buffers, Buffer(self.plan.arena_bytes + self.scratch_bytes, MemoryRegion.ARENA, 0)):
             emit_fill(self.llvm_module, self.body.begin, self.body.own_memory, self.body.offset(buffer), buffer.size)
 
@@ -316,9 +319,13 @@ class _EntryEmitter:
         if memcpy is None:
             signature = ir.FunctionType(ir.VoidType(), (POINTER, POINTER, I64, I1))
             memcpy = ir.Function(self.llvm_module, signature, "llvm.memcpy.p0.p0.i64")
-        self.body.builder.call(
-            memcpy, [self.body.pointer(step.target), self.body.pointer(step.source), I64(step.source.size), I1(0)]
-        )
+        builder, target, source = self.body.builder, self.body.pointer(step.target), self.body.pointer(step.source)
+        arguments = [target, source, I64(step.source.size), I1(0)]
+        if step.source.region is MemoryRegion.PARAMETER and step.target.region is MemoryRegion.RESULT:
+            with builder.if_then(builder.icmp_unsigned("!=", target, source)):  # the caller may have given one place
+                builder.call(memcpy, arguments)
+        else:
+            builder.call(memcpy, arguments)
 
     def swap(self, step: Swap) -> None:
         first, second = self.body.place_of(step.first), self.body.place_of(step.second)

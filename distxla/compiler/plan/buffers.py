@@ -24,7 +24,7 @@ from itertools import accumulate
 import numpy as np
 
 from distxla.compiler.abi import ALIGNMENT
-from distxla.compiler.artifact import SharedArena
+from distxla.compiler.artifact import InPlace, SharedArena
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.literal import Literal
@@ -171,7 +171,8 @@ class Routine:
 @dataclass(frozen=True)
 class Plan:
     """The entry's steps. arena_bytes: without the kernels' scratch memory, a multiple of the alignment.  shared: the
-    arenas that members of groups share.  routines: called ones before their callers."""
+    arenas that members of groups share.  routines: called ones before their callers.  in_place: (result leaf, parameter
+    leaf) that may have the same memory in a call."""
 
     steps: tuple[Step, ...]
     constants: tuple[Literal, ...]
@@ -179,6 +180,7 @@ class Plan:
     buffers: tuple[Buffer, ...] = field(repr=False)
     shared: tuple[SharedArena, ...] = ()
     routines: tuple[Routine, ...] = ()
+    in_place: InPlace = ()
 
     def walk(self) -> Iterator[Step]:
         """All steps, those inside of loops and branches after the step that holds them; those of routines last."""

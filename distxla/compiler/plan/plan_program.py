@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from distxla.compiler.artifact import InPlace
 from distxla.compiler.plan.buffers import MemoryRegion, Plan, place, place_routines, place_shared
 from distxla.compiler.plan.outlined_calls import outlined_computations, plan_routine
 from distxla.compiler.plan.planner import Planner
 from distxla.ir.module import Module
 
 
-def plan(module: Module, *, replicas: int = 0, partitions: int = 0) -> Plan:
+def plan(module: Module, *, replicas: int = 0, partitions: int = 0, in_place: InPlace = ()) -> Plan:
     """Plan the memory of a scheduled module and the steps of its entry computation.
 
     replicas, partitions: of the run; 0 where they are not known, and then no memory is shared among devices.
+    in_place: (result leaf, parameter leaf) of the same type that may have the same memory in a call; the plan has those
+    of which the result can be computed there.
 
     Raises UnsupportedOpError for an instruction that this version cannot execute, CompileError for a constant whose
     value the text leaves out; both name its place.
@@ -20,11 +23,19 @@ def plan(module: Module, *, replicas: int = 0, partitions: int = 0) -> Plan:
     for name in outlined_computations(module):  # called ones first
         planner.program.numbers[name] = len(planner.program.routines)
         planner.program.routines.append(plan_routine(Planner(module, program=planner.program), module[name]))
-    steps = planner.entry()
+    steps, kept = planner.entry(in_place)
     planner.join_lifetimes()
     shared = [b for b in planner.buffers if b.region is MemoryRegion.SHARED]
     arena = [b for b in planner.buffers if b.region is MemoryRegion.ARENA]
     arenas = place_shared(shared, tuple(planner.groups))
     size = place_routines(planner.program.routines, planner.calls, place(arena + shared))
     program = planner.program
-    return Plan(steps, tuple(program.constants), size, tuple(planner.buffers), arenas, routines=tuple(program.routines))
+    return Plan(
+        steps,
+        tuple(program.constants),
+        size,
+        tuple(planner.buffers),
+        arenas,
+        routines=tuple(program.routines),
+        in_place=kept,
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from distxla.compiler.artifact import InPlace
 from distxla.compiler.plan.breadcrumbs import has_rounds
 from distxla.compiler.plan.buffers import (
     TOKEN,
@@ -95,24 +96,51 @@ class Planner:
         self.clock = 0
         self._swapped: list[tuple[Buffer, Buffer]] = []
 
-    def entry(self) -> tuple[Step, ...]:
-        """The steps of the entry computation."""
+    def entry(self, in_place: InPlace) -> tuple[tuple[Step, ...], InPlace]:
+        """The steps of the entry computation, and which of the results may have their parameter's memory in a call:
+        those that are computed over it as they are over the state of a loop. Such a parameter is copied to the result's
+        place first, unless it lies there, and only that place is used from then on.
+        """
         computation = self.module.entry_computation
         frame = self.frame(computation)
-        number = 0
+        given: list[tuple[Instruction, Value]] = []  # by leaf
         for parameter, leaves in zip(computation.parameters, frame.values.parameters, strict=True):
             for shape, value in zip(parameter.shape.leaves(), leaves, strict=True):
                 if value is not None:
-                    frame.buffers[value] = Buffer(shape.byte_size, MemoryRegion.PARAMETER, number, parameter.name)
-                number += 1
+                    frame.buffers[value] = Buffer(shape.byte_size, MemoryRegion.PARAMETER, len(given), parameter.name)
+                given.append((parameter, value))
         root = computation.root_instruction
         targets = [
             Buffer(shape.byte_size, MemoryRegion.RESULT, k, root.name) if shape.is_array else TOKEN
             for k, shape in enumerate(root.shape.leaves())
         ]
-        self.run(frame, targets, [None] * len(targets))
+        occupants: list[Value] = [None] * len(targets)
+        kept = []
+        for k, leaf in in_place:
+            parameter, value = given[leaf]
+            if value is not None and self.is_computed_over(frame, frame.values.root[k], value):
+                self.copy(frame, parameter, frame.buffers[value], targets[k])
+                frame.buffers[value] = targets[k]
+                frame.owned.add(value)
+                occupants[k] = value
+                kept.append((k, leaf))
+        self.run(frame, targets, occupants)
         self.deliver(frame, targets, root)
-        return tuple(frame.steps)
+        return tuple(frame.steps), tuple(kept)
+
+    def is_computed_over(self, frame: _Frame, result: Value, occupant: int) -> bool:
+        """Whether the result can be computed where the parameter is, so that nothing is copied in the end."""
+        values = frame.values
+        while result is not None and result != occupant:
+            position = values.defined[result]
+            instruction, leaf = values.producer[result]
+            if position < 0 or instruction.op.is_constant:
+                return False
+            source = self.in_place_source(frame, position, instruction, leaf)
+            if source is None:
+                return values.last_use[occupant] < position
+            result = source
+        return result is not None
 
     # --- computations ---------------------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from distxla.errors import VerificationError
 from distxla.ir.module import Module
@@ -54,6 +54,48 @@ def donated_leaves(module: Module) -> tuple[int, ...]:
     parameters = module.entry_computation.parameters
     leaves = [(number, index) for number, p in enumerate(parameters) for index in _leaf_indices(p.shape)]
     return tuple(leaf for leaf, place in enumerate(leaves) if place in donors)
+
+
+def in_place_pairs(module: Module, donated: Iterable[int]) -> tuple[tuple[int, int], ...]:
+    """(leaf of the result, leaf of the parameters) of results that are computed in the memory of donated parameters, of
+    a module that has been verified. Those that `input_output_alias` names come first; each other donated leaf is for
+    the first result of the same type that has none. Both leaves have the same type and sizes.
+
+    donated: leaves of the parameters.
+    """
+    left = set(donated)
+    root = module.entry_computation.root_instruction.shape
+    parameters = module.entry_computation.parameters
+    shapes = [shape for p in parameters for shape in p.shape.leaves()]
+    results = {k: shape for k, shape in enumerate(root.leaves()) if shape.is_array}
+    leaf_of = {
+        place: leaf
+        for leaf, place in enumerate((n, index) for n, p in enumerate(parameters) for index in _leaf_indices(p.shape))
+    }
+    result_of = {index: leaf for leaf, index in enumerate(_leaf_indices(root))}
+    found: list[tuple[int, int]] = []
+
+    def pair(result: int, parameter: int) -> None:
+        left.remove(parameter)
+        del results[result]
+        found.append((result, parameter))
+
+    for match in _ALIAS.finditer(dict(module.header).get("input_output_alias", "")):
+        result, parameter = (
+            result_of.get(_index(match.group(1))),
+            leaf_of.get((int(match.group(2)), _index(match.group(3)))),
+        )
+        if parameter in left and result in results and _same(results[result], shapes[parameter]):
+            pair(result, parameter)
+    for parameter in sorted(left):
+        result = next((k for k, shape in results.items() if _same(shape, shapes[parameter])), None)
+        if result is not None:
+            pair(result, parameter)
+    return tuple(sorted(found))
+
+
+def _same(one: Shape, other: Shape) -> bool:
+    return one.element_type is other.element_type and one.dims == other.dims and not one.is_dynamic
 
 
 def _leaf_indices(shape: Shape, index: Index = ()) -> Iterator[Index]:

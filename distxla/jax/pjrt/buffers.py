@@ -108,6 +108,11 @@ class Buffer:
     def is_referred(self) -> bool:
         return self._external > 0
 
+    @property
+    def is_foreign(self) -> bool:
+        """Whether the memory is another's, who lets this plugin read it."""
+        return isinstance(self.live().place[0], _Foreign)
+
 
 class Constants:
     """What all buffers of a shape have in common.

@@ -11,13 +11,12 @@ from distxla.errors import ArgumentError, UnsupportedOpError
 from distxla.ir.element_type import TOKEN
 from distxla.jax.pjrt.buffers import Buffer, constants_of
 from distxla.jax.pjrt.devices import Device
-from distxla.machine.heap import Block
 from distxla.runtime.call_queue import PendingCall
 from distxla.runtime.cluster import Cluster
 from distxla.runtime.device_array import DeviceArray
 from distxla.runtime.executable import Executable
 from distxla.runtime.host_calls import require_outside
-from distxla.runtime.result_blocks import ResultBlocks
+from distxla.runtime.result_blocks import Place, ResultBlocks
 
 
 class Calls:
@@ -37,36 +36,54 @@ class Calls:
         self._results = [constants_of(shape) for shape in executable.results]
         self._blocks = ResultBlocks(executable.results)
 
-    def submit(self, cluster: Cluster, rows: list[list[Buffer]]) -> tuple[list[list[Buffer]], PendingCall]:
+    def submit(
+        self, cluster: Cluster, rows: list[list[Buffer]], donated: frozenset[int]
+    ) -> tuple[list[list[Buffer]], PendingCall]:
         """Call it behind all calls under way: the results of each device, which are pending, and the call.
 
-        rows: the arguments of each device. Blocks while too many calls are under way. ArgumentError for arguments that
-        do not fit, ClusterError in a host callback.
+        rows: the arguments of each device.  donated: numbers of those whose memory the caller gives up.  Blocks while
+        too many calls are under way. ArgumentError for arguments that do not fit, ClusterError in a host callback.
         """
         require_outside()
         held, needs = self._checked(rows)
-        results = self._blocks.allocate(cluster, self._ids)
+        taken = self._taken(rows, held, donated) if donated else {}
+        places, size = self._blocks.allocate(cluster, self._ids, {k: found[0] for k, found in taken.items()})
+        results = [
+            [taken[k][d] if k in taken else place for k, place in enumerate(places)] for d in range(len(self._devices))
+        ]
         offsets = np.array(
-            [[*(array.offset for array in row), *(place for _, place in results)] for row in held], np.uint64
+            [[*(array.offset for array in row), *(offset for _, offset in found)] for row, found in zip(held, results)],
+            np.uint64,
         )
         executable = self._executable
 
         def run() -> None:
             cluster.issue([executable], lambda found: _place(found[0], offsets, [held, results]))
 
-        call = PendingCall(executable.program.name, run, needs, self._blocks.bytes)
-        made = [self._made(cluster, device, results, call) for device in self._devices]
+        call = PendingCall(executable.program.name, run, needs, size)
+        made = [self._made(cluster, device, found, call) for device, found in zip(self._devices, results)]
         cluster.queue.submit(call)
         return made, call
 
-    def _made(
-        self, cluster: Cluster, device: Device, results: list[tuple[Block, int]], call: PendingCall
-    ) -> list[Buffer]:
+    def _made(self, cluster: Cluster, device: Device, results: list[Place], call: PendingCall) -> list[Buffer]:
         memory = cluster.memory(device.id)
         return [
-            Buffer(DeviceArray(memory, block, place, device.id, constants.shape), device, call, constants)
-            for constants, (block, place) in zip(self._results, results)
+            Buffer(DeviceArray(memory, block, offset, device.id, constants.shape), device, call, constants)
+            for constants, (block, offset) in zip(self._results, results)
         ]
+
+    def _taken(
+        self, rows: list[list[Buffer]], held: list[list[DeviceArray]], donated: frozenset[int]
+    ) -> dict[int, list[Place]]:
+        """Results that are computed in the memory of donated buffers, which nobody else can see: by device."""
+        taken = {}
+        for result, k in self._executable.program.in_place:
+            if k not in donated or any(row[k].is_referred or row[k].is_foreign for row in rows):
+                continue
+            places = [row[k].place for row in held]
+            if all(sum(array.place == place for array in row) == 1 for row, place in zip(held, places)):
+                taken[result] = places
+        return taken
 
     def _checked(self, rows: list[list[Buffer]]) -> tuple[list[list[DeviceArray]], list[PendingCall]]:
         """The arrays of the arguments, and the calls that make them and have not ended, or failed."""

@@ -8,7 +8,6 @@ from typing import Any, Final
 
 from distxla.errors import ArgumentError
 from distxla.jax.pjrt import handles
-from distxla.jax.pjrt.buffers import Buffer
 from distxla.jax.pjrt.calls import Calls
 from distxla.jax.pjrt.client import Client
 from distxla.jax.pjrt.devices import MEMORY_KIND, NOTHING_TO_DELETE
@@ -202,25 +201,24 @@ def execute(args: Any) -> None:
         raise ArgumentError(f"arguments for {count} devices; the program has {len(loaded.devices)}")
     lists = integers(args.argument_lists, count, ctypes.c_uint64)
     rows = [list(map(handles.of, integers(row, args.num_args, ctypes.c_uint64))) for row in lists]
-    made, call = loaded.calls.submit(loaded.client.started(), rows)
-    _give_up(rows, loaded.program.donated, args.options)
+    donated = _given_up(loaded.program.donated, args.options)
+    made, call = loaded.calls.submit(loaded.client.started(), rows, donated)
+    for row in rows:
+        for number in donated:
+            row[number].delete()
     for row, place in zip(made, integers(args.output_lists, count, ctypes.c_uint64)):
         handles.write(place, [buffer.handle for buffer in row])
     if args.device_complete_events:
         handles.write(args.device_complete_events, [pending_event(call, count=count)] * count)
 
 
-def _give_up(rows: list[list[Buffer]], donated: frozenset[int], options: int | None) -> None:
-    """Delete the arguments that the program takes over, but those that the caller keeps."""
-    if not donated:
-        return
-    kept: list[int] = []
-    if options:
-        found = STRUCTURES["ExecuteOptions"].from_address(options)
-        kept = integers(found.non_donatable_input_indices, found.num_non_donatable_input_indices)
-    for row in rows:
-        for number in donated.difference(kept):
-            row[number].delete()
+def _given_up(donated: frozenset[int], options: int | None) -> frozenset[int]:
+    """The arguments that the program takes over, but those that the caller keeps."""
+    if not donated or not options:
+        return donated
+    found = STRUCTURES["ExecuteOptions"].from_address(options)
+    kept = integers(found.non_donatable_input_indices, found.num_non_donatable_input_indices)
+    return donated.difference(kept)
 
 
 ENTRIES: Final = {

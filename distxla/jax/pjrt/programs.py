@@ -63,23 +63,23 @@ def compile_program(client: Client, code: bytes, form: str, options: bytes) -> P
     partitioned = partition_module(
         code, partitions=found.partitions, replicas=found.replicas, compile_options=options, calls_python=True
     )
-    executable = _compiled(client, partitioned, rows)
-    return Program(executable, partitioned, rows, options, _donated(executable.module))
+    module = parse_module(partitioned.text)
+    donated = _donated(module)
+    return Program(_compiled(client, module, rows, donated), partitioned, rows, options, donated)
 
 
-def _compiled(client: Client, partitioned: Partitioned, rows: list[list[int]]) -> Executable:
+def _compiled(client: Client, module: Module, rows: list[list[int]], donated: frozenset[int]) -> Executable:
     cluster = client.cluster
     flat = [device for row in rows for device in row]
     if any(not 0 <= device < cluster.devices for device in flat):
         raise ArgumentError(f"devices {flat}: the cluster has devices 0 to {cluster.devices - 1}")
-    module = parse_module(partitioned.text)
     calls = dict(enumerate(host_callbacks_being_compiled(module.name)))
-    return cluster.compile(module, device_assignment=rows, host_calls=calls)
+    return cluster.compile(module, device_assignment=rows, host_calls=calls, donated=donated)
 
 
-def _donated(module: Module | None) -> frozenset[int]:
+def _donated(module: Module) -> frozenset[int]:
     """Parameters that results may alias, or that the caller gives up, by the header of the module."""
-    header = {} if module is None else dict(module.header)
+    header = dict(module.header)
     texts = (header.get(name, "") for name in ("input_output_alias", "buffer_donor"))
     return frozenset(int(number) for text in texts for number in _PARAMETERS.findall(text))
 

@@ -35,6 +35,14 @@ found["grad"] = float(abs(np.asarray(jax.grad(lambda w: (xs @ w).sum())(w)) - x.
 given = jax.device_put(x, NamedSharding(mesh, P("i")))
 plus = jax.jit(lambda x: x + 1, donate_argnums=0)(given)
 found["donated"] = [bool((np.asarray(plus) == x + 1).all()), given.is_deleted()]
+update = jax.jit(lambda x, k: jax.lax.dynamic_update_slice(x, k + jnp.zeros((8, 1)), (0, 1)), donate_argnums=0)
+for name, keeps in (("in place", False), ("a view keeps its memory", True)):
+    given = jax.device_put(x, NamedSharding(mesh, P("i")))
+    places = [shard.data.unsafe_buffer_pointer() for shard in given.addressable_shards]
+    view = np.asarray(given.addressable_shards[0].data) if keeps else x[:8 // len(devices)]
+    updated = update(given, jnp.float32(7))
+    same = [shard.data.unsafe_buffer_pointer() for shard in updated.addressable_shards] == places
+    found[name] = [same, float(np.asarray(updated)[0, 1]), bool((view == x[:8 // len(devices)]).all())]
 found["on device 1"] = (jax.device_put(x, devices[1]) * 2).devices() == {devices[1]}
 found["other sharding"] = bool((np.asarray(jax.device_put(xs, NamedSharding(mesh, P(None, "i")))) == x).all())
 found["cholesky"] = float(jnp.linalg.cholesky(jnp.eye(2) * 4.0)[1, 1])
@@ -84,6 +92,8 @@ def found() -> dict[str, Any]:
         ("shards", [[4, 8], [4, 8]]),
         ("read", True),
         ("donated", [True, True]),
+        ("in place", [True, 7.0, True]),
+        ("a view keeps its memory", [False, 7.0, True]),
         ("on device 1", True),
         ("other sharding", True),
         ("cholesky", 2.0),

@@ -1,0 +1,183 @@
+"""Results in the memory of donated parameters: the bits are those of results with memory of their own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from distxla.compiler.compile import compile_module, plan_of, planned
+from distxla.compiler.pipeline import Pipeline
+from distxla.compiler.plan.buffers import Copy
+from distxla.compiler.verify.aliases import in_place_pairs
+from distxla.compiler.verify.verifier import verify_module
+from distxla.ir.module import Module
+from distxla.text.parser import parse_module
+from tests.compiler.runner import Devices
+from tests.fuzz.xla.program import RandomProgram
+
+Array = np.ndarray[Any, Any]
+SEEDS = 60
+XY = "x = f32[8] parameter(0)\n y = f32[8] parameter(1)\n"
+ADD = "add { a = f32[] parameter(0)\n b = f32[] parameter(1)\n ROOT c = f32[] add(a, b) }\n"
+
+# body of the entry, computations before it
+PROGRAMS = {
+    "computed over itself": (XY + "a = f32[8] add(x, y)\n ROOT t = (f32[8]) tuple(a)", ""),
+    "both change places": (XY + "ROOT t = (f32[8], f32[8]) tuple(y, x)", ""),
+    "passed on": (XY + "ROOT t = (f32[8], f32[8]) tuple(x, y)", ""),
+    "one of them twice": (XY + "ROOT t = (f32[8], f32[8], f32[8]) tuple(y, y, x)", ""),
+    "read after the result is there": (
+        XY + "a = f32[8] add(x, y)\n r = f32[8] reverse(x), dimensions={0}\n"
+        "m = f32[8] multiply(r, a)\n ROOT t = (f32[8], f32[8]) tuple(a, m)",
+        "",
+    ),
+    "read backwards": (XY + "r = f32[8] reverse(x), dimensions={0}\n ROOT t = (f32[8], f32[8]) tuple(r, y)", ""),
+    "each from the other": (
+        XY
+        + "a = f32[8] subtract(x, y)\n b = f32[8] reverse(x), dimensions={0}\n ROOT t = (f32[8], f32[8]) tuple(b, a)",
+        "",
+    ),
+    "updated": (
+        XY + "z = s32[] constant(3)\n p = f32[2] slice(y), slice={[0:2]}\n"
+        "u = f32[8] dynamic-update-slice(x, p, z)\n ROOT t = (f32[8], f32[8]) tuple(u, y)",
+        "",
+    ),
+    "updated, and read": (
+        XY + "z = s32[] constant(3)\n p = f32[2] slice(y), slice={[0:2]}\n"
+        "u = f32[8] dynamic-update-slice(x, p, z)\n d = f32[8] subtract(u, x)\n"
+        "ROOT t = (f32[8], f32[8]) tuple(u, d)",
+        "",
+    ),
+    "the state of a loop that is updated": (
+        XY + "n = s32[] constant(0)\n s = (s32[], f32[8]) tuple(n, x)\n"
+        "w = (s32[], f32[8]) while(s), condition=less1, body=turn1\n"
+        "a = f32[8] get-tuple-element(w), index=1\n ROOT t = (f32[8], f32[8]) tuple(a, y)",
+        "less1 { s = (s32[], f32[8]) parameter(0)\n i = s32[] get-tuple-element(s), index=0\n"
+        " three = s32[] constant(3)\n ROOT c = pred[] compare(i, three), direction=LT }\n"
+        "turn1 { s = (s32[], f32[8]) parameter(0)\n i = s32[] get-tuple-element(s), index=0\n"
+        " one = s32[] constant(1)\n j = s32[] add(i, one)\n x = f32[8] get-tuple-element(s), index=1\n"
+        " p = f32[2] constant({5, 6})\n u = f32[8] dynamic-update-slice(x, p, j)\n"
+        " ROOT t = (s32[], f32[8]) tuple(j, u) }\n",
+    ),
+    "the state of a loop": (
+        XY + "n = s32[] constant(0)\n s = (s32[], f32[8], f32[8]) tuple(n, x, y)\n"
+        "w = (s32[], f32[8], f32[8]) while(s), condition=less, body=turn\n"
+        "a = f32[8] get-tuple-element(w), index=1\n b = f32[8] get-tuple-element(w), index=2\n"
+        "ROOT t = (f32[8], f32[8]) tuple(b, a)",
+        "less { s = (s32[], f32[8], f32[8]) parameter(0)\n i = s32[] get-tuple-element(s), index=0\n"
+        " three = s32[] constant(3)\n ROOT c = pred[] compare(i, three), direction=LT }\n"
+        "turn { s = (s32[], f32[8], f32[8]) parameter(0)\n i = s32[] get-tuple-element(s), index=0\n"
+        " one = s32[] constant(1)\n j = s32[] add(i, one)\n x = f32[8] get-tuple-element(s), index=1\n"
+        " y = f32[8] get-tuple-element(s), index=2\n r = f32[8] reverse(x), dimensions={0}\n"
+        " a = f32[8] add(r, y)\n ROOT t = (s32[], f32[8], f32[8]) tuple(j, a, x) }\n",
+    ),
+    "summed up over all devices": (
+        XY + "a = f32[8] all-reduce(x), replica_groups={{0,1}}, to_apply=add\n"
+        "b = f32[8] subtract(a, y)\n ROOT t = (f32[8], f32[8]) tuple(a, b)",
+        ADD,
+    ),
+    "sent to the other device": (
+        XY + "a = f32[8] collective-permute(x), source_target_pairs={{0,1},{1,0}}\n"
+        "b = f32[8] add(a, x)\n ROOT t = (f32[8], f32[8]) tuple(a, b)",
+        "",
+    ),
+}
+
+
+def module_of(body: str, before: str) -> Module:
+    module = parse_module(f"HloModule m, replica_count=2\n{before}ENTRY e {{\n {body}\n}}\n")
+    verify_module(module)
+    return module
+
+
+def run(module: Module, pairs: Any, args: list[list[Array]], counts: tuple[int, int], *, in_place: bool) -> Any:
+    program = compile_module(module, replicas=counts[0], partitions=counts[1], in_place=pairs)
+    devices = Devices(program, in_place=in_place)
+    try:
+        return devices(args)
+    finally:
+        devices.close()
+
+
+def require_same_bits(module: Module, args: list[list[Array]], counts: tuple[int, int]) -> int:
+    """With results in their own memory, in that of parameters, and in their own where the program allows the latter;
+    the number of results that may be there."""
+    pairs = in_place_pairs(module, range(len(args[0])))
+    wanted = run(module, (), args, counts, in_place=False)
+    for in_place in (True, False):
+        got = run(module, pairs, args, counts, in_place=in_place)
+        for mine, theirs in zip(got, wanted, strict=True):
+            assert [a.tobytes() for a in mine] == [b.tobytes() for b in theirs]
+    return len(pairs)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs(name: str) -> None:
+    args = [[np.arange(8, dtype=np.float32) * 3 + d, np.arange(8, dtype=np.float32) ** 2 - d] for d in range(2)]
+    assert require_same_bits(module_of(*PROGRAMS[name]), args, (2, 1)) >= 1
+
+
+@pytest.mark.sampled(one_in=6)
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_random_programs(seed: int) -> None:
+    program = RandomProgram(seed)
+    module = parse_module(program.text)
+    verify_module(module)
+    require_same_bits(module, program.arguments(), (program.replicas, program.partitions))
+
+
+def test_many_random_programs_compute_a_result_over_a_parameter() -> None:
+    count = 0
+    for seed in range(SEEDS):
+        program = RandomProgram(seed)
+        module = parse_module(program.text)
+        pairs = in_place_pairs(module, range(sum(p.shape.leaf_count for p in module.entry_computation.parameters)))
+        plan = plan_of(planned(Pipeline(), module, program.replicas, program.partitions, in_place=pairs))
+        count += bool(plan.in_place)
+    assert count >= SEEDS // 6
+
+
+COMPUTED_OVER = {  # results that are computed in the memory of a parameter, of the pairs (0, 0) and (1, 1)
+    "updated": {0, 1},
+    "passed on": {0, 1},
+    "the state of a loop that is updated": {0, 1},
+    "the state of a loop": set(),
+    "computed over itself": set(),
+    "both change places": set(),
+    "updated, and read": {1},
+}
+
+
+@pytest.mark.parametrize("name", COMPUTED_OVER)
+def test_nothing_is_copied_but_the_parameter_where_it_is_elsewhere(name: str) -> None:
+    module = module_of(*PROGRAMS[name])
+    plan = plan_of(planned(Pipeline(), module, 2, 1, in_place=in_place_pairs(module, (0, 1))))
+    assert {result for result, _ in plan.in_place} == COMPUTED_OVER[name]
+    for result, parameter in plan.in_place:
+        copies = [str(s.source) for s in plan.walk() if isinstance(s, Copy) and str(s.target) == f"result[{result}]"]
+        assert copies == [f"parameter[{parameter}]"]
+
+
+HEADERS = {
+    "": ((0, 0), (1, 1)),
+    ", input_output_alias={ {0}: (1, {}, may-alias) }": ((0, 1), (1, 0)),
+    ", input_output_alias={ {1}: (0, {}, may-alias), {0}: (1, {}, must-alias) }": ((0, 1), (1, 0)),
+    ", buffer_donor={ (0, {}) }": ((0, 0), (1, 1)),
+}
+
+
+@pytest.mark.parametrize("header", HEADERS)
+def test_pairs_follow_the_header_and_then_the_order(header: str) -> None:
+    body, _ = PROGRAMS["passed on"]
+    module = parse_module(f"HloModule m{header}\nENTRY e {{\n {body}\n}}\n")
+    assert in_place_pairs(module, (0, 1)) == HEADERS[header]
+    assert in_place_pairs(module, ()) == ()
+
+
+def test_pairs_are_of_one_type() -> None:
+    text = "HloModule m\nENTRY e {\n x = f32[4] parameter(0)\n y = s32[4] parameter(1)\n z = f32[2,2] parameter(2)\n"
+    text += " a = f32[2,2] negate(z)\n b = s32[4] negate(y)\n ROOT t = (f32[2,2], (s32[4])) tuple(a, u)\n}\n"
+    text = text.replace(" ROOT t", " u = (s32[4]) tuple(b)\n ROOT t")
+    assert in_place_pairs(parse_module(text), (0, 1, 2)) == ((0, 2), (1, 1))
