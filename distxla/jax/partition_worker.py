@@ -83,6 +83,7 @@ def _forked(request: Request, messages: int, watch: int) -> bytes:
     while True:
         if any(descriptor == watch for descriptor, _ in poll.poll()):
             os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)  # XLA may still write into the folder
             shutil.rmtree(request.folder, ignore_errors=True)
             os._exit(0)
         piece = os.read(reader, 1 << 20)
