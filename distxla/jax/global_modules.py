@@ -83,14 +83,16 @@ def partition(module: Any, partitions: int | None = None, replicas: int = 1) -> 
     from distxla.jax.partitioning import partition_module
     from distxla.jax.private_names import counts_of_lowered, stablehlo_of_lowered
 
-    if not isinstance(module, str | bytes):
+    is_lowered = not isinstance(module, str | bytes)
+    if is_lowered:
         stated, _ = counts_of_lowered(module)
         count, module = _agreed(stated, partitions, stated), stablehlo_of_lowered(module)
     elif partitions is None:
         raise ArgumentError("partitions: expected their number, which StableHLO alone does not give")
     else:
         count = partitions
-    return parse_module(partition_module(module, partitions=count, replicas=replicas).text, "<partitioned>")
+    made = partition_module(module, partitions=count, replicas=replicas, calls_python=is_lowered)
+    return parse_module(made.text, "<partitioned>")
 
 
 def _agreed(stated: int | None, given: int | None, count: int) -> int:

@@ -75,7 +75,7 @@ def lowered_program(lowered: jax.stages.Lowered) -> LoweredProgram:
     partitions, replicas = max(counts.get("num_partitions", 1), most_devices(text)), counts.get("num_replicas", 1)
     if replicas > 1:
         raise ArgumentError(f"a program of {replicas} replicas, as `pmap` makes it: use shard_map, or shardings")
-    partitioned = partition_module(text, partitions=partitions)
+    partitioned = partition_module(text, partitions=partitions, calls_python=True)
     facts = lowering_facts(lowered)
     mesh = mesh_of(text)
     arrays = partitioned.parameters[facts.tokens :]

@@ -28,9 +28,11 @@ from distxla.text.shapes import parse_shape
 from distxla.text.shardings import read_sharding
 
 _FORMAT: Final = "partitioned 1"
-# custom-calls whose operands' shardings functions of Python see, or give: jax.debug.inspect_array_sharding and
-# custom_partitioning
-_CALLS_OF_PYTHON: Final = (b"InspectSharding", b"CustomSPMDPartitioning")
+# custom-calls whose operands' shardings functions of Python see, or give
+_CALLS_OF_PYTHON: Final = {
+    b"InspectSharding": "jax.debug.inspect_array_sharding",
+    b"CustomSPMDPartitioning": "jax.experimental.custom_partitioning",
+}
 
 
 @dataclass(frozen=True)
@@ -94,8 +96,9 @@ def partition_module(
     calls_python: whether the module may have addresses of this process's functions, which the partitioner calls: such a
     module is partitioned in this process, each time anew, and a failed check of XLA ends the process.
 
-    Raises PartitioningError with XLA's message where it refuses the module or its process dies; JaxError where jaxlib
-    is missing, broken or too different; ArgumentError; TimeLimitError.
+    Raises PartitioningError with XLA's message where it refuses the module or its process dies; UnsupportedOpError for
+    such addresses without `calls_python`; JaxError where jaxlib is missing, broken or too different; ArgumentError;
+    TimeLimitError.
     """
     if partitions < 1 or replicas < 1:
         raise ArgumentError(f"expected at least one partition and replica, found {partitions} and {replicas}")
@@ -109,7 +112,9 @@ def partition_module(
         _flags(propagate_to_outputs),
         compile_options,
     )
-    if calls_python and any(target in data for target in _CALLS_OF_PYTHON):
+    if targets := [target for target in _CALLS_OF_PYTHON if target in data]:
+        if not calls_python:
+            raise _needs_python(targets[0])
         begin = time.perf_counter()
         return _partitioned(partitioned_here(data, options), options, version, begin)
     key = hashlib.sha256(repr((_FORMAT, version, options)).encode() + b"\0" + data).hexdigest()
@@ -126,6 +131,15 @@ def partition_module(
 def has_shardy(module: bytes) -> bool:
     """Whether the module has annotations of Shardy: as its dialect, or as the attributes that stand for it."""
     return b"sdy" in module
+
+
+def _needs_python(target: bytes) -> UnsupportedOpError:
+    error = UnsupportedOpError(
+        f"custom-call {target.decode()}: {_CALLS_OF_PYTHON[target]} needs a function of the process that has lowered "
+        "the module"
+    )
+    error.add_note("hint: distxla.jax.compile and distxla.jax.partition take the result of `jax.jit(f).lower(...)`")
+    return error
 
 
 def _global_array(what: str, shape_text: str, sharding_text: str, partitions: int) -> GlobalArray:

@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.experimental.custom_partitioning import custom_partitioning
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 import distxla as dx
@@ -42,6 +43,18 @@ def constrained(x: Any) -> Any:
     return jnp.sort(y, axis=0), (y * y).sum(1)
 
 
+@custom_partitioning
+def reversed_parts(x: Any) -> Any:
+    return x
+
+
+reversed_parts.def_partition(
+    infer_sharding_from_operands=lambda mesh, args, result: args[0].sharding,
+    partition=lambda mesh, args, result: (mesh, lambda part: part[::-1], args[0].sharding, (args[0].sharding,)),
+    sharding_rule="i j -> i j",
+)
+
+
 def main() -> None:
     x, w = np.linspace(-1, 1, 64, dtype=np.float32).reshape(8, 8), np.eye(8, dtype=np.float32) + 0.25
     manual = jax.shard_map(moe, mesh=MESH, in_specs=(P(("dp", "tp")), P("tp")), out_specs=P("tp"), check_vma=False)
@@ -51,11 +64,14 @@ def main() -> None:
         "moe": (manual, (placed(x, ("dp", "tp")), placed(w, "tp"))),
         "scatter": (scattered, (placed(x, None, "tp"),)),
         "constrained": (constrained, (placed(x, "dp"),)),
+        "custom partitioning": (reversed_parts, (placed(x, "dp"),)),
     }
     with dx.Cluster(partitions=4) as cluster:
         for name, (function, args) in programs.items():
             want = jax.jit(function)(*args)
-            got = dxj.compile(jax.jit(function).lower(*args), cluster=cluster)(*args)
+            lowered = jax.jit(function).lower(*args)
+            assert dxj.partition(lowered).num_partitions == 4
+            got = dxj.compile(lowered, cluster=cluster)(*args)
             jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), got, want)
             print(name, jax.tree.map(lambda a, b: bool(a.sharding.spec == b.sharding.spec), got, want), flush=True)
 

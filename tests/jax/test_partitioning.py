@@ -344,3 +344,22 @@ def test_importing_distxla_imports_no_jax() -> None:
 def test_every_tested_version_is_in_the_table_of_versions() -> None:
     page = (Path(__file__).parents[2] / "docs" / "jax_versions.md").read_text()
     assert tuple(re.findall(r"^\| [\d.]+ \| ([\d.]+), Python", page, re.MULTILINE)) == each_version.RELEASES
+
+
+@pytest.mark.parametrize(
+    ("target", "name"),
+    [
+        ("CustomSPMDPartitioning", "jax.experimental.custom_partitioning"),
+        ("InspectSharding", "jax.debug.inspect_array_sharding"),
+    ],
+)
+def test_addresses_of_functions_of_another_process_are_refused(target: str, name: str) -> None:
+    """XLA would call whatever lies there in the partitioner's process."""
+    text = stablehlo(lowered(lambda x: x * 2, X, [numbers(8)], [P("x")]))
+    line = next(line for line in text.splitlines() if "stablehlo.multiply" in line)
+    call = f"stablehlo.custom_call @{target}({line.split()[0]})"
+    attributes = 'backend_config = "94390021", has_side_effect = true'
+    called = text.replace(line, f"{line}\n    %none = {call} {{{attributes}}} : (tensor<8xf32>) -> tuple<>")
+    with pytest.raises(UnsupportedOpError, match=f"{target}: {name} needs a function of the process") as caught:
+        dxj.partition_module(called, partitions=4)
+    assert caught.value.__notes__[0].startswith("hint: ")

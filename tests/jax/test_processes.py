@@ -51,6 +51,7 @@ def test_a_mesh_of_jaxs_own_devices() -> None:
         "moe True",
         "scatter (True, True)",
         "constrained (True, True)",
+        "custom partitioning True",
     ], run.stderr
 
 
