@@ -16,6 +16,7 @@ from distxla.jax.pjrt.events import pending_event
 from distxla.jax.pjrt.handles import CArray, CBytes, integers, text
 from distxla.jax.pjrt.programs import Program, compile_program
 from distxla.jax.pjrt.protobuf import device_assignment, module_with_config
+from distxla.jax.pjrt.serialized import deserialized, serialized
 from distxla.jax.pjrt.table import STRUCTURES
 
 _FORMAT: Final = CBytes("hlo_with_config")
@@ -45,6 +46,7 @@ class Loaded:
         self.fingerprint = CBytes(hashlib.sha256(program.partitioned.text.encode()).hexdigest())
         self.handle = handles.new(self)
         self._optimized: CBytes | None = None
+        self._serialized: CBytes | None = None
 
     @property
     def optimized(self) -> CBytes:
@@ -53,6 +55,12 @@ class Loaded:
             found = module_with_config(program.partitioned.proto, program.replicas, program.partitions)
             self._optimized = CBytes(found)
         return self._optimized
+
+    @property
+    def serialized(self) -> CBytes:
+        if self._serialized is None:
+            self._serialized = CBytes(serialized(self.program))
+        return self._serialized
 
 
 def compile_(args: Any) -> None:
@@ -63,6 +71,23 @@ def compile_(args: Any) -> None:
     options = ctypes.string_at(args.compile_options, args.compile_options_size)
     program = compile_program(client, code, text(given.format, given.format_size), options)
     args.executable = Loaded(client, program).handle
+
+
+def serialize(args: Any) -> None:
+    """Executable_Serialize."""
+    found = handles.of(args.executable).serialized
+    args.serialized_bytes, args.serialized_bytes_size = found.address, found.size
+    args.serialized_executable = args.executable
+    args.serialized_executable_deleter = NOTHING_TO_DELETE
+
+
+def deserialize(args: Any) -> None:
+    """Executable_DeserializeAndLoad."""
+    client = handles.of(args.client)
+    data = ctypes.string_at(args.serialized_executable, args.serialized_executable_size)
+    size = args.overridden_serialized_compile_options_size
+    options = ctypes.string_at(args.overridden_serialized_compile_options, size) if size else b""
+    args.loaded_executable = Loaded(client, deserialized(client, data, options)).handle
 
 
 def get_executable(args: Any) -> None:
@@ -223,6 +248,7 @@ def _given_up(donated: frozenset[int], options: int | None) -> frozenset[int]:
 
 ENTRIES: Final = {
     "Client_Compile": compile_,
+    "Executable_DeserializeAndLoad": deserialize,
     "Executable_Destroy": destroy,
     "Executable_Fingerprint": fingerprint,
     "Executable_GetCompileOptions": compile_options,
@@ -236,6 +262,7 @@ ENTRIES: Final = {
     "Executable_OutputDimensions": output_dimensions,
     "Executable_OutputElementTypes": output_types,
     "Executable_OutputMemoryKinds": output_memory_kinds,
+    "Executable_Serialize": serialize,
     "Executable_SizeOfGeneratedCodeInBytes": code_size,
     "LoadedExecutable_AddressableDeviceLogicalIds": logical_ids,
     "LoadedExecutable_AddressableDevices": addressable_devices,

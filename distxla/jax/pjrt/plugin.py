@@ -63,6 +63,7 @@ _WAITING: Final = frozenset(
         "Device_MemoryStats",
         "Event_Await",
         "Event_OnReady",
+        "Executable_DeserializeAndLoad",
         "LoadedExecutable_Execute",
     }
 )

@@ -57,12 +57,22 @@ def compile_program(client: Client, code: bytes, form: str, options: bytes) -> P
         raise UnsupportedOpError(f"a program in format {form!r}: distxla compiles mlir and hlo")
     client.require_owner()
     found = read_compile_options(options)
-    rows = device_ids(found.device_assignment) if found.device_assignment else []
-    if not rows:
-        rows = [[r * found.partitions + p for p in range(found.partitions)] for r in range(found.replicas)]
     partitioned = partition_module(
         code, partitions=found.partitions, replicas=found.replicas, compile_options=options, calls_python=True
     )
+    return loaded_program(client, partitioned, devices_of_options(options), options)
+
+
+def devices_of_options(options: bytes) -> list[list[int]]:
+    """The ids of devices, [replica][partition], that an xla.CompileOptionsProto names; the first ones by default."""
+    found = read_compile_options(options)
+    rows = device_ids(found.device_assignment) if found.device_assignment else []
+    return rows or [[r * found.partitions + p for p in range(found.partitions)] for r in range(found.replicas)]
+
+
+def loaded_program(client: Client, partitioned: Partitioned, rows: list[list[int]], options: bytes) -> Program:
+    """Compile what the partitioner made, for these devices, and load it; blocks."""
+    client.require_owner()
     module = parse_module(partitioned.text)
     donated = _donated(module)
     return Program(_compiled(client, module, rows, donated), partitioned, rows, options, donated)
@@ -84,4 +94,4 @@ def _donated(module: Module) -> frozenset[int]:
     return frozenset(int(number) for text in texts for number in _PARAMETERS.findall(text))
 
 
-__all__ = ["Program", "compile_program"]
+__all__ = ["Program", "compile_program", "devices_of_options", "loaded_program"]

@@ -64,10 +64,6 @@ found["host devices"] = [host.client.platform_version.startswith("distxla"), aga
 before = devices[0].memory_stats()["bytes_in_use"]
 large = jax.device_put(np.zeros(1 << 20, np.uint8), devices[0])
 found["memory"] = devices[0].memory_stats()["bytes_in_use"] - before
-try:
-    jax.jit(lambda x: x).lower(xs).compile().runtime_executable().serialize()
-except Exception as error:
-    found["serialize"] = str(error)
 from distxla.jax.pjrt import handles
 from distxla.jax.pjrt.buffers import Buffer
 count = handles.count(Buffer)
