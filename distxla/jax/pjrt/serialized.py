@@ -26,8 +26,9 @@ def serialized(program: Program) -> bytes:
     if program.executable.host_calls:
         name = program.executable.program.name
         raise UnsupportedOpError(f"{name} calls functions of this process, which cannot be serialised")
+    proto = program.partitioned.proto
     fields = dataclasses.asdict(program.partitioned)
-    proto = fields.pop("proto")
+    del fields["proto"]
     header = {"partitioned": fields, "ids": program.ids, "bytes": [len(proto), len(program.options)]}
     return _FORMAT + json.dumps(header).encode() + b"\n" + proto + program.options
 

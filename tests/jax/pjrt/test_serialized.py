@@ -48,7 +48,10 @@ def test_the_compilation_cache(tmp_path: Path) -> None:
         import jax.monitoring, warnings
         warnings.simplefilter("error")
         hits = []
-        jax.monitoring.register_event_listener(lambda name, **_: hits.append(name) if name.endswith("cache_hits") else 0)
+        def heard(name, **_):
+            if name.endswith("cache_hits"):
+                hits.append(name)
+        jax.monitoring.register_event_listener(heard)
         jax.config.update("jax_compilation_cache_dir", {str(tmp_path)!r})
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
