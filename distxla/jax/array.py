@@ -76,7 +76,7 @@ class Array(ReadOnlyArray):
         float(loss), np.asarray(params["w"])    # waits, and gives the whole array
 
     It is a promise until the call that makes it is over: reading its values waits, and raises the call's failure.
-    NumPy's functions and operators compute on the driver and give NumPy arrays; jax.numpy's take it as `to_jax()`.
+    NumPy's functions and operators compute on the driver and give NumPy arrays; JAX's functions want `to_jax()`.
     On the driver's host an array that is not cut is a read-only view of the first device's memory, others are copies.
 
     sharding: a NamedSharding, None where none says how the array is cut.  weak_type: as JAX has it.

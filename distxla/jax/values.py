@@ -26,6 +26,11 @@ def whole_value(value: Any, parameter: Parameter) -> NDArray[Any]:
     """The whole array of an argument, of the parameter's type, as devices hold it. ArgumentError where it is another;
     types of 64 bits become narrower, as in JAX without x64 mode."""
     expected, dtype = parameter.signature, parameter.signature.dtype
+    if isinstance(value, jax.core.Tracer):
+        raise ArgumentError(
+            f"{parameter.path}: jax.jit, jax.grad and the like cannot trace a function that runs on a cluster: apply "
+            "them to the function that is given to distxla.jax.jit"
+        )
     if is_key(dtype):
         return _key_values(value, parameter)
     if isinstance(value, bool | int | float | complex):

@@ -344,6 +344,14 @@ def test_a_callback_cannot_call_the_cluster_that_waits_for_it(cluster: dx.Cluste
         np.asarray(step(np.float32(1)))
 
 
+def test_transformations_of_jax_belong_inside(cluster: dx.Cluster) -> None:
+    total = dxj.jit(lambda a: (a**2).sum(), cluster=cluster)
+    for transformed in (jax.grad(total), jax.jit(total), jax.vmap(total)):
+        with pytest.raises(dx.ArgumentError, match=r"args\[0\]: .* cannot trace a function that runs on a cluster"):
+            transformed(numbers(4))
+    np.testing.assert_allclose(dxj.jit(jax.grad(lambda a: (a**2).sum()), cluster=cluster)(numbers(4)), 2 * numbers(4))
+
+
 def test_odd_arguments_and_results(cluster: dx.Cluster) -> None:
     step = dxj.jit(lambda a: (a, a, None, a[:0], jnp.arange(3)), cluster=cluster)
     first, second, nothing, empty, constant = step(numbers(4))
