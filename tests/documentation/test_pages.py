@@ -9,6 +9,7 @@ SAVED = {"hlo", "mlir", "c", "python"}
 # reasons that stand above the blocks that the tests can't run
 NOT_RUN = {
     "docs/command_line.md": ["needs zsh and fish"],
+    "docs/pjrt.md": ["needs a checkout of JAX"],
     "docs/simulation.md": ["takes a minute"],
     "docs/guide/clusters.md": ["it starts a Ray head on a fixed port", "needs two hosts"],
 }
