@@ -271,22 +271,28 @@ def _require_safe(folder: os.stat_result) -> None:
 
 def _require_mark(folder: int, *, make: bool) -> None:
     """UnsafeFolderError unless this module has made the folder, or all its files have names of this module's files."""
-    try:
-        descriptor = os.open(TAG, os.O_RDONLY | os.O_NONBLOCK | _NO_LINKS, dir_fd=folder)
-    except OSError as error:
-        if error.errno not in (errno.ENOENT, errno.ELOOP):
-            raise
-    else:
-        with open(descriptor, "rb") as file:
-            if _is_safe(os.fstat(descriptor)) and file.read(len(TAG_CONTENT)) == TAG_CONTENT:
-                return
+    if _is_marked(folder):
+        return
     if any(not _ENTRY.fullmatch(name) and not _TEMPORARY.fullmatch(name) for name in os.listdir(folder)):
+        if _is_marked(folder):  # the mark itself: another process has just made it
+            return
         raise UnsafeFolderError(f"it holds files, but no {TAG} of distxla")
     if make:
         with _new_file(folder) as (descriptor, temporary):
             _write_all(descriptor, TAG_CONTENT)
             os.fsync(descriptor)  # else it might be empty after a power cut
             os.rename(temporary, TAG, src_dir_fd=folder, dst_dir_fd=folder)
+
+
+def _is_marked(folder: int) -> bool:
+    try:
+        descriptor = os.open(TAG, os.O_RDONLY | os.O_NONBLOCK | _NO_LINKS, dir_fd=folder)
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ELOOP):
+            raise
+        return False
+    with open(descriptor, "rb") as file:
+        return _is_safe(os.fstat(descriptor)) and file.read(len(TAG_CONTENT)) == TAG_CONTENT
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from distxla.compiler import cache_folder as module
-from distxla.compiler.cache_folder import TAG, CacheFolder
+from distxla.compiler.cache_folder import TAG, TAG_CONTENT, CacheFolder
 from tests.compiler.test_cache_folder import key
 
 REPOSITORY = Path(__file__).parents[2]
@@ -70,6 +70,20 @@ def test_processes_at_once(folder: CacheFolder) -> None:
     assert [(process.communicate()[1], process.returncode) for process in processes] == [(b"", 0)] * 4
     assert not list(folder.path.glob(".new-*"))
     assert 0 < folder.usage().bytes <= folder.max_bytes
+
+
+def test_a_mark_made_by_another_process_meanwhile(folder: CacheFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is made after this process has looked for one, and before it looks for files of others."""
+    folder.path.mkdir(mode=0o700)
+
+    def listing(descriptor: int) -> list[str]:
+        monkeypatch.undo()
+        (folder.path / TAG).write_bytes(TAG_CONTENT)
+        return os.listdir(descriptor)
+
+    monkeypatch.setattr(module.os, "listdir", listing)
+    folder.write(key(1), b"content")
+    assert folder.read(key(1)) == b"content"
 
 
 def test_what_a_killed_writer_leaves_is_removed_and_what_is_being_written_is_not(folder: CacheFolder) -> None:
