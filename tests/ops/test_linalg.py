@@ -177,7 +177,7 @@ def test_small_triangles_are_compiled_to_the_bits_of_the_reference() -> None:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_small_triangles_give_the_bits_of_xla() -> None:
-    version = pytest.importorskip("jax").__version_info__
+    pytest.importorskip("jax")
     from tests.ops.test_against_xla import run_by_xla
 
     # f64: each of a few hundred steps may round another way in the reference
@@ -185,8 +185,9 @@ def test_small_triangles_give_the_bits_of_xla() -> None:
     for case, wanted in zip(SMALL, run_by_xla(print_module(joined(SMALL)), arguments, optimised=True), strict=True):
         (got,) = case.evaluated()
         assert got is not None
-        if case.operands[0].dims == (2, 8, 8) and case.shape.dtype.name == "f32" and version >= (0, 12):
-            assert_near(got, np.asarray(wanted), "f32", case)  # newer XLA adds up in another order here
+        if case.shape.dtype.name == "f32" and case.shape.size > case.operands[0].size // case.operands[0].dims[-1]:
+            # several right-hand sides: XLA's order of addition depends on its version and the processor's vectors
+            assert_near(got, np.asarray(wanted), "f32", case)
             continue
         assert ulps_between(got, np.asarray(wanted)).max() <= (1 if case.shape.dtype.name == "f64" else 0), case
 
