@@ -36,6 +36,7 @@ TESTS = Path(__file__).parent
 OWN_RAY = {"runtime/ray", "runtime/hosts"}  # folders in which every module has the mark `own_ray`
 LEAK_GRACE_S = 15.0
 PARTITIONER_FILE = "distxla-partition-messages"  # of the process below
+FORKS = "tests/runtime/hosts/forks.py"  # of which some nodes' workers are copies
 PARTITIONER = "distxla.jax.partition_worker"  # waits for modules until the process ends that has started it
 pytest_plugins = ["distxla.testing.plugin"]  # its entry point has this name, too: one is enough
 
@@ -208,13 +209,13 @@ def _is_under_ray(pid: str) -> bool:
 def left_since(before: set[str]) -> set[str]:
     """What is open now and was not before, but for idle workers of Ray nodes that ran before and run on, as they do for
     several modules together: Ray starts and ends those as it likes."""
-    running = {line.split()[0] for line in before if "raylet" in line}
+    running = {line.split()[0] for line in before if "raylet" in line or FORKS in line}
     return {line for line in open_resources() - before if not _is_idle_worker_of(line, running)}
 
 
 def _is_idle_worker_of(line: str, parents: set[str]) -> bool:
     pid, _, command = line.partition(" ")
-    if not command.startswith("ray::IDLE") and "default_worker.py" not in command:
+    if not command.startswith("ray::IDLE") and "default_worker.py" not in command and FORKS not in command:
         return False
     try:
         return (Path("/proc") / pid / "stat").read_text().rpartition(")")[2].split()[1] in parents

@@ -73,18 +73,40 @@ class Requests:
 
 
 def main() -> None:
-    """Fork a worker for each request, until there can be no more."""
+    """See the command above."""
     parent, path, forked, port, introduced, driver = sys.argv[1:]
+
+    def introduce() -> None:
+        _fork(client.introduce, port, introduced)
+
+    def drive() -> None:
+        if driver:
+            from distxla.runtime.ray import elsewhere
+
+            _fork(elsewhere.serve, driver)
+
+    serve(int(parent), path, forked, introduce, drive)
+
+
+def serve(
+    parent: int,
+    path: str,
+    forked: str,
+    with_ray: Callable[[], None] = lambda: None,
+    with_all: Callable[[], None] = lambda: None,
+) -> None:
+    """Fork a worker for each request, until there can be no more. Ray must not be imported yet.
+
+    parent, path, forked: see RAYLET, REQUESTS and FORKED above.  with_ray, with_all: called when Ray is imported, and
+    when all modules are.
+    """
     fifo = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    raylet = os.pidfd_open(int(parent))
+    raylet = os.pidfd_open(parent)
     signal.signal(signal.SIGCHLD, _reap)
     # Ray reads these when it is imported, and never again
-    os.environ |= {"RAY_RAYLET_PID": parent, "RAY_JOB_ID": ANY_JOB, "SPT_NOENV": "1"}
-    code = _imported(lambda: _fork(client.introduce, port, introduced))
-    if driver:
-        from distxla.runtime.ray import elsewhere
-
-        _fork(elsewhere.serve, driver)
+    os.environ |= {"RAY_RAYLET_PID": str(parent), "RAY_JOB_ID": ANY_JOB, "SPT_NOENV": "1"}
+    code = _imported(with_ray)
+    with_all()
     requests, poll = Requests(), select.poll()
     poll.register(fifo, select.POLLIN)
     poll.register(raylet, select.POLLIN)

@@ -20,7 +20,7 @@ def ray_cluster(request: pytest.FixtureRequest) -> Iterator[Any]:
     from distxla.testing.session import checks_of  # and with it the runtime
 
     checks_of(request.config).pool.close()  # the nodes would take the token of its Ray from the environment
-    with ray_nodes([2, 1, 1]) as started:
+    with ray_nodes([2, 1, 1], forked=True) as started:
         yield started
 
 
