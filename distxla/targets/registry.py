@@ -47,7 +47,8 @@ def native_target() -> Target:
 
 def backends() -> list[str]:
     """The backends that a cluster's replicas can run on: those that the targets serve."""
-    return sorted({target_named(name).backend for name in target_names()})
+    served = (target_named(name).backend for name in target_names())
+    return sorted({backend for backend in served if backend is not None})
 
 
 def target_of_backend(backend: str) -> str:

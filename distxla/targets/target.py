@@ -22,8 +22,9 @@ class Target(Protocol):
         """The folder's."""
 
     @property
-    def backend(self) -> str:
-        """Its name for `--backend` and `Cluster(backend=)`. The targets of processors share one."""
+    def backend(self) -> str | None:
+        """Its name for `--backend` and `Cluster(backend=)`; None if no cluster runs on it. The targets of processors
+        share one."""
 
     @property
     def code(self) -> CodeTarget:
