@@ -12,7 +12,7 @@ from distxla.cli.output_files import written_whole
 from distxla.cli.terminal import progress, write, write_bytes
 from distxla.cli.time_limits import LimitedCommand, time_limit_option
 from distxla.cli.usage import Choice, files
-from distxla.compiler.stage_names import STAGES
+from distxla.compiler.stage_names import GPU_ARCHITECTURE, GPU_STAGES, STAGES
 from distxla.errors import ArgumentError, DeadlockError, UsageError, VerificationError
 from distxla.targets.registry import backends, target_of_backend
 from distxla.time_limit import phase
@@ -43,6 +43,9 @@ def list_passes(context: click.Context, parameter: click.Parameter, wanted: bool
 )
 @click.option("--emit", "stage", type=Choice(STAGES), help="The stage to print; hlo by default.")
 @click.option("--backend", type=Choice(backends()), default="cpu", show_default=True, help="For which code is made.")
+@click.option(
+    "--gpu-arch", metavar="ARCH", help=f"The architecture of kernels for a GPU, {GPU_ARCHITECTURE} by default."
+)
 @click.option("--print-after", metavar="NAME", help="Print the program after each step NAME instead of a stage.")
 @click.option(
     "--passes", metavar="TEXT", help="Run these steps instead of the standard ones: name{parameter=value},name,…"
@@ -60,6 +63,7 @@ def command(
     module: str,
     stage: str | None,
     backend: str,
+    gpu_arch: str | None,
     print_after: str | None,
     passes: str | None,
     replicas: int | None,
@@ -71,11 +75,14 @@ def command(
     """Compile MODULE and print what one stage makes of it.
 
     hlo: the module after all passes; schedule: the order of execution, with the memory of each step; buffers: the plan
-    of a device's memory; llvm-unoptimised; llvm; asm; object: bytes. Nothing runs. --list-passes names the steps before
-    llvm; a step that rewrites the module is verified if --passes is given.
+    of a device's memory; llvm-unoptimised; llvm; asm; object: bytes; ptx: the kernels for a GPU, and which of them
+    compute each instruction. Nothing runs. --list-passes names the steps before llvm; a step that rewrites the module
+    is verified if --passes is given.
     """
     if stage is not None and print_after is not None:
         raise UsageError("--emit and --print-after exclude each other")
+    if gpu_arch is not None and stage not in GPU_STAGES:
+        raise UsageError(f"--gpu-arch needs --emit {' or '.join(GPU_STAGES)}")
 
     from distxla.cli.output_files import require_writable
     from distxla.cli.programs import read_world
@@ -100,7 +107,9 @@ def command(
             if print_after is not None:
                 found = server.emit_after(program.module, print_after, *counts, passes=passes)
             else:
-                found = server.emit(program.module, stage or "hlo", *counts, passes=passes, target=made_for)
+                found = server.emit(
+                    program.module, stage or "hlo", *counts, passes=passes, target=made_for, gpu_architecture=gpu_arch
+                )
         except (RuleViolation, VerificationError) as error:  # groups that do not fit the run break an op's own rule
             world.explain(error)
             raise

@@ -37,10 +37,18 @@ def answer(kind: str, arguments: list[Any], progress: Progress) -> Any:
                 in_place=in_place,
             )
     if kind == "emit":
-        module, stage, replicas, partitions, names, passes, target = arguments
-        counts = {"replicas": replicas, "partitions": partitions}
+        module, stage, replicas, partitions, names, passes, target, gpu_architecture = arguments
         with declared(names):
-            return emit(module, stage, **counts, progress=progress, passes=passes, target=target)
+            return emit(
+                module,
+                stage,
+                replicas=replicas,
+                partitions=partitions,
+                progress=progress,
+                passes=passes,
+                target=target,
+                gpu_architecture=gpu_architecture,
+            )
     if kind == "emit after":
         module, name, replicas, partitions, names, passes = arguments
         with declared(names):

@@ -88,10 +88,11 @@ class CompileServer:
         *,
         passes: str | None = None,
         target: str | None = None,
+        gpu_architecture: str | None = None,
     ) -> str | bytes:
         """`compiler.stages.emit` in the child; blocks, raises like `compile`."""
-        names = _registered(module)
-        text: str | bytes = self._call("emit", module, stage, replicas, partitions, names, passes, target)
+        request = module, stage, replicas, partitions, _registered(module), passes, target, gpu_architecture
+        text: str | bytes = self._call("emit", *request)
         return text
 
     def emit_after(

@@ -2,4 +2,15 @@
 
 from __future__ import annotations
 
-STAGES = ("hlo", "schedule", "buffers", "llvm-unoptimised", "llvm", "asm", "object")  # in the order of compilation
+STAGES = (
+    "hlo",
+    "schedule",
+    "buffers",
+    "llvm-unoptimised",
+    "llvm",
+    "asm",
+    "object",
+    "ptx",
+)  # in the order of compilation
+GPU_STAGES = ("ptx",)  # those of kernels for GPUs
+GPU_ARCHITECTURE = "sm_90"  # by default

@@ -5,16 +5,18 @@ from __future__ import annotations
 import dataclasses
 
 from distxla.compiler.compile import Progress, code_target, lower, parse_llvm, planned, require_counts, silent
+from distxla.compiler.lower.grid.program import emit_grid_program
 from distxla.compiler.passes.schedule import Schedule
 from distxla.compiler.passes.start_done_as_written import as_written
 from distxla.compiler.pipeline import Pipeline, parse_pipeline
 from distxla.compiler.plan_memory import PlanMemory
-from distxla.compiler.stage_names import STAGES
+from distxla.compiler.stage_names import GPU_ARCHITECTURE, GPU_STAGES, STAGES
 from distxla.compiler.step import Compilation, Step
 from distxla.errors import ArgumentError
 from distxla.ir.module import Module
 from distxla.scheduler.program_order.listing import print_schedule
 from distxla.targets.code import CodeTarget
+from distxla.targets.nvptx.code import code_for
 from distxla.text.printer import print_module
 
 
@@ -27,12 +29,14 @@ def emit(
     progress: Progress = silent,
     passes: str | None = None,
     target: str | None = None,
+    gpu_architecture: str | None = None,
 ) -> str | bytes:
     """The compiler's output after a stage: one of STAGES, as text (object: the object file).
 
     hlo: after the passes; schedule: in execution order, with the memory of each step; llvm: optimised.
-    passes: the text of a pipeline instead of the standard one.  target: as for compile_module.  Raises the errors of
-    compile_module, ArgumentError for an unknown stage or one that the pipeline doesn't reach.
+    passes: the text of a pipeline instead of the standard one.  target: as for compile_module.  gpu_architecture: of
+    the kernels of GPU_STAGES, such as `sm_80`.  Raises the errors of compile_module, ArgumentError for an unknown stage
+    or architecture, or a stage that the pipeline doesn't reach.
     """
     if stage not in STAGES:
         raise ArgumentError(f"no stage {stage!r}; the stages are {', '.join(STAGES)}")
@@ -47,6 +51,8 @@ def emit(
     compilation = planned(pipeline, module, replicas, partitions)
     if stage == "buffers":
         return _shown(PlanMemory(), compilation)
+    if stage in GPU_STAGES:
+        return _gpu_code(compilation, gpu_architecture or GPU_ARCHITECTURE, progress)
     return _code(module, compilation, stage, code_target(target), progress)
 
 
@@ -102,6 +108,18 @@ def _code(module: Module, compilation: Compilation, stage: str, code: CodeTarget
         return str(parsed)
     progress("emitting object code")
     return code.emit_assembly(parsed) if stage == "asm" else code.emit_object(parsed)
+
+
+def _gpu_code(compilation: Compilation, architecture: str, progress: Progress) -> str:
+    """The kernels of a program, headed by comments that say how each instruction is computed."""
+    code = code_for(architecture)
+    assert compilation.plan is not None
+    program = emit_grid_program(compilation.module, compilation.plan, code, progress)
+    progress("optimising LLVM IR")
+    parsed = code.parse(program.llvm_module)
+    code.optimise(parsed)
+    progress("emitting PTX")
+    return "".join(f"// {step}\n" for step in program.steps) + code.emit_assembly(parsed)
 
 
 __all__ = ["STAGES", "emit", "emit_after"]

@@ -69,5 +69,5 @@ class DynamicUpdateSlice(ExecutableOp):
         # The starts are read first: they may be in memory that the copy overwrites.
         first = emitted_starts(emit, operand.shape.dims, update.shape.dims, starts)
         emit.copy(result, operand)
-        with emit.loops(update.shape.dims) as index:
+        with emit.loops(update.shape.dims, independent=True) as index:
             result.store([i + s for i, s in zip(index, first, strict=True)], update.load(index))

@@ -88,10 +88,11 @@ class ReduceWindow(ExecutableOp):
         if scanned is not None:
             self._emit_scan(emit, results, arrays, first, *scanned)
             return
-        if prod(d.size for d in self.window.dimensions) > FEW_PLACES and dims[-1] >= emit.tuning.lanes:
+        is_wide = prod(d.size for d in self.window.dimensions) > FEW_PLACES and dims[-1] >= emit.tuning.lanes
+        if is_wide and not emit.tuning.on_grid:
             self._emit_swept(emit, results, arrays, first)
             return
-        with emit.loops(dims) as index:
+        with emit.loops(dims, independent=True) as index:
 
             def step(place: Index, carried: tuple[Value, ...]) -> tuple[Value, ...]:
                 return self._combined(emit, carried, arrays, place, index, dims)
@@ -187,8 +188,8 @@ class ReduceWindow(ExecutableOp):
                 result.store(index, value)
             return combined
 
-        if prod(inner) == 1:
-            with emit.loops((*outer, *inner)) as place:
+        if prod(inner) == 1 or emit.tuning.on_grid:
+            with emit.loops((*outer, *inner), independent=True) as place:
                 emit.fold((dimension_size,), first, lambda i, carried: combine(carried, at(place, i[0])))
             return
         # The loop over the inner dimensions is the innermost one: its steps depend on no other.

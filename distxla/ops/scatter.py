@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from itertools import pairwise
 from typing import Any, ClassVar
 
@@ -229,7 +230,12 @@ class Scatter(ExecutableOp):
         window = self._window(dims, update_dims)
         if any(w > size for w, size in zip(window, dims)):
             return
-        with emit.loops(self._scatter_dims(indices.shape.dims)) as place:
+        # Loops over the updates keep their order. Those over dimensions that windows cover whole may be around them:
+        # there no two places of a window are the same element, whatever the window.
+        whole = [d for d, w in enumerate(window) if emit.tuning.on_grid and w == dims[d] and w > 1]
+        spread = emit.loops(tuple(dims[d] for d in whole), independent=True) if whole else nullcontext(())
+        with spread as columns, emit.loops(self._scatter_dims(indices.shape.dims)) as place:
+            along = dict(zip(whole, columns))
             start: list[IndexLike] = [0] * len(dims)
             inside: Value | None = None
             for number, array_dim in enumerate(self.scatter_dims_to_operand_dims):
@@ -244,12 +250,15 @@ class Scatter(ExecutableOp):
                 start[array_dim] = place[self._batching_position(array_dim)]
 
             def update() -> None:
-                with emit.loops(tuple(update_dims[d] for d in self.update_window_dims)) as within:
+                array_dims = self._window_array_dims(len(dims))
+                pairs = zip(self.update_window_dims, array_dims, strict=True)
+                with emit.loops(tuple(1 if d in along else update_dims[u] for u, d in pairs)) as steps:
+                    within = [along.get(d, step) for d, step in zip(array_dims, steps)]
                     source: list[IndexLike] = list(place)
                     for update_dim, w in zip(self.update_window_dims, within):
                         source.insert(update_dim, w)
                     target = list(start)
-                    for array_dim, w in zip(self._window_array_dims(len(dims)), within):
+                    for array_dim, w in zip(array_dims, within):
                         target[array_dim] = start[array_dim] + w
                     old = [r.load(target) for r in results]
                     values = emit.apply(self.to_apply, *old, *(u.load(source) for u in updates))

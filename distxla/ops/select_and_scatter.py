@@ -92,33 +92,71 @@ class SelectAndScatter(ExecutableOp):
 
     def emit_kernel(self, emit: KernelEmitter, results: tuple[Buffer, ...], *operands: Buffer) -> None:
         operand, source, initial = operands
+        if operand.shape.size and emit.tuning.on_grid:
+            self._emit_gathered(emit, results[0], operand, source, initial)
+            return
         emit.fill(results[0], initial.load(()))
         if operand.shape.size == 0:
             return
-        dims = operand.shape.dims
         flat = emit.reshaped(results[0], Shape(operand.shape.dtype, (operand.shape.size,)))
-        never, always = emit.constant(False, PRED), emit.constant(True, PRED)
-        first = (emit.constant(0, operand.shape.dtype), emit.constant(0, S64), never)
         with emit.loops(source.shape.dims) as index:
-
-            def step(place: Index, carried: tuple[Value, ...]) -> tuple[Value, ...]:
-                chosen, at, found = carried
-                position, inside = emit_position(emit, self.window, place, index, dims, source.shape.dims)
-                candidate = operand.load(position)
-                keeps = emit.binary("and", found, emit.apply(self.select, chosen, candidate)[0])
-                takes = emit.unary("not", keeps)
-                if inside is not None:
-                    takes = emit.binary("and", takes, inside)
-                return (
-                    emit.select(takes, candidate, chosen),
-                    emit.select(takes, emit.value_of(_linear(position, dims), S64), at),
-                    emit.binary("or", found, always if inside is None else inside),
-                )
-
-            _, at, found = emit.fold(tuple(d.size for d in self.window.dimensions), first, step)
+            at, found = self._selected(emit, operand, source.shape.dims, index)
             with emit.when(found):
                 target = (emit.index_of(at),)
                 flat.store(target, emit.apply(self.scatter, flat.load(target), source.load(index))[0])
+
+    def _selected(
+        self, emit: KernelEmitter, operand: Buffer, windows: Sequence[int], index: Index
+    ) -> tuple[Value, Value]:
+        """The number of the element that the window `index` selects, and whether there is any."""
+        dims = operand.shape.dims
+        never, always = emit.constant(False, PRED), emit.constant(True, PRED)
+        first = (emit.constant(0, operand.shape.dtype), emit.constant(0, S64), never)
+
+        def step(place: Index, carried: tuple[Value, ...]) -> tuple[Value, ...]:
+            chosen, at, found = carried
+            position, inside = emit_position(emit, self.window, place, index, dims, windows)
+            candidate = operand.load(position)
+            keeps = emit.binary("and", found, emit.apply(self.select, chosen, candidate)[0])
+            takes = emit.unary("not", keeps)
+            if inside is not None:
+                takes = emit.binary("and", takes, inside)
+            return (
+                emit.select(takes, candidate, chosen),
+                emit.select(takes, emit.value_of(_linear(position, dims), S64), at),
+                emit.binary("or", found, always if inside is None else inside),
+            )
+
+        _, at, found = emit.fold(tuple(d.size for d in self.window.dimensions), first, step)
+        return at, found
+
+    def _emit_gathered(
+        self, emit: KernelEmitter, result: Buffer, operand: Buffer, source: Buffer, initial: Buffer
+    ) -> None:
+        """All selections first; then each element takes the values of windows that have selected it, in their order."""
+        dims, windows = operand.shape.dims, source.shape.dims
+        selections = emit.scratch(Shape(S64, windows))
+        with emit.loops(windows, independent=True) as index:
+            at, found = self._selected(emit, operand, windows, index)
+            selections.store(index, emit.select(found, at, emit.constant(-1, S64)))
+        # at most so many windows have an element, along each dimension; the first of them depends on the element
+        reach = [min(n, -(-d.dilated_size // d.stride)) for d, n in zip(self.window.dimensions, windows)]
+        with emit.loops(dims, independent=True) as index:
+            own = emit.value_of(_linear(index, dims), S64)
+            firsts: list[IndexLike] = []
+            for i, d, size, n, most in zip(index, self.window.dimensions, dims, windows, reach):
+                # from the last window that begins at or before the element
+                farthest = max(0, (size - 1) * d.base_dilation + d.padding_low)
+                last = emit.index_clamp(0, i * d.base_dilation + d.padding_low, farthest) // d.stride
+                firsts.append(emit.index_clamp(0, last - (most - 1), n - most))
+
+            def step(place: Index, carried: tuple[Value, ...]) -> tuple[Value, ...]:
+                window = [first + p for first, p in zip(firsts, place)]
+                is_own = emit.compare("EQ", "SIGNED", selections.load(window), own)
+                return (emit.select(is_own, emit.apply(self.scatter, carried[0], source.load(window))[0], carried[0]),)
+
+            (total,) = emit.fold(tuple(reach), (initial.load(()),), step)
+            result.store(index, total)
 
 
 def _linear(position: Sequence[IndexLike], dims: Sequence[int]) -> IndexLike:

@@ -91,6 +91,7 @@ def test_stages(stage):
         "llvm-unoptimised": 'i32 @"distxla_entry"(',
         "llvm": "i32 @distxla_entry(",
         "asm": "distxla_entry:",
+        "ptx": ".visible .entry kernel_0_y(",
     }
     assert expected[stage] in found
 

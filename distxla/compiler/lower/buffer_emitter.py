@@ -88,7 +88,7 @@ class BufferEmitter(ScalarEmitter):
 
     def fill(self, buffer: MemoryArray, value: ScalarValue) -> None:
         """Every element gets `value`."""
-        with self.loops(buffer.shape.dims) as index:
+        with self.loops(buffer.shape.dims, parallel=True) as index:
             buffer.store(index, value)
 
     def copy(self, target: MemoryArray, source: MemoryArray) -> None:

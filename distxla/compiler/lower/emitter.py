@@ -305,6 +305,18 @@ class ScalarEmitter:
         builder.branch(after)
         builder.position_at_end(after)
 
+    def nest(
+        self,
+        dimension_sizes: Sequence[int],
+        *,
+        ranges: Sequence[tuple[int, int]] | None = None,
+        parallel: bool = False,
+        splits: bool = False,
+    ) -> Nest:
+        """Loops at this place, not yet opened; see loops.Nest."""
+        depth = len(self.nests)
+        return Nest(self.indices, dimension_sizes, ranges=ranges, parallel=parallel, splits=splits, depth=depth)
+
     @contextmanager
     def loops(
         self,
@@ -312,12 +324,14 @@ class ScalarEmitter:
         *,
         ranges: Sequence[tuple[int, int]] | None = None,
         parallel: bool = False,
+        independent: bool = False,
         splits: bool = False,
     ) -> Iterator[tuple[IndexExpression, ...]]:
-        """Open a loop nest, last dimension fastest; the with-body is the innermost body. See loops.Nest."""
-        nest = Nest(
-            self.indices, dimension_sizes, ranges=ranges, parallel=parallel, splits=splits, depth=len(self.nests)
-        )
+        """Open a loop nest, last dimension fastest; the with-body is the innermost body. See loops.Nest.
+
+        independent: means nothing here, where one thread runs all of them; see ops/support/emit.py.
+        """
+        nest = self.nest(dimension_sizes, ranges=ranges, parallel=parallel, splits=splits)
         indices = nest.open()
         self.nests.append(nest)
         yield tuple(indices)

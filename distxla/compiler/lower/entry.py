@@ -32,7 +32,7 @@ from distxla.compiler.lower.constant_tables import planned_constant
 from distxla.compiler.lower.fill_unwritten import emit_fill, written_anew
 from distxla.compiler.lower.function_body import FunctionBody, has_runtime_offset
 from distxla.compiler.lower.injection import InjectionPoints
-from distxla.compiler.lower.kernels import KernelFunction, declare_kernel, emit_kernel_function
+from distxla.compiler.lower.kernels import KernelFunction, declare_kernel, emit_kernel_function, kernel_key
 from distxla.compiler.plan.breadcrumbs import has_breadcrumb, has_rounds, is_traced, kind_of, may_be_long
 from distxla.compiler.plan.buffers import (
     Branch,
@@ -59,7 +59,6 @@ from distxla.ir.unwritten import is_filled
 from distxla.ops.custom_call import HostCall
 from distxla.ops.custom_calls.registry import find_target
 from distxla.ops.custom_calls.user import ORIGINAL, NativeTarget, aliased_leaves
-from distxla.ops.support.executable import executable
 from distxla.targets.code import CodeModule, CodeTarget
 
 I1, I8, I32, I64 = ir.IntType(1), ir.IntType(8), ir.IntType(32), ir.IntType(64)
@@ -290,9 +289,7 @@ class _EntryEmitter:
 
     def kernel_function(self, computation: Computation, instruction: Instruction) -> KernelFunction:
         """The function of the instruction; instructions that differ in names only share it."""
-        shapes = tuple(o.shape.without_layout() for o in computation.operands(instruction))
-        op = instruction.op.rename_computations(lambda name: f"#{self.structure.number(name)}")
-        key = (op, shapes, instruction.shape.without_layout(), executable(instruction.op).code_annotations(instruction))
+        key = kernel_key(self.structure, computation, instruction)
         if key not in self.kernels and (imported := self.imported_kernel(computation, instruction)) is not None:
             self.imported.append(imported)
             self.kernels[key] = declare_kernel(self.llvm_module, imported)

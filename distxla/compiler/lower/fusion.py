@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from distxla.compiler.lower.arrays import MemoryArray
 from distxla.compiler.lower.emitter import ScalarEmitter
 from distxla.compiler.lower.index import IndexExpression
-from distxla.compiler.lower.loops import Nest, SplitRequest
+from distxla.compiler.lower.loops import SplitRequest
 from distxla.ops.support.emit import ArrayRef
 
 MAX_PIECES = 28  # 3 a dimension of a three-dimensional pad
@@ -35,9 +35,7 @@ def _pieces(
 ) -> None:
     builder = emit.builder
     block, blocks = builder.block, len(builder.function.blocks)
-    nest = Nest(
-        emit.indices, dimension_sizes, ranges=ranges, parallel=True, splits=budget[0] > 0, depth=len(emit.nests)
-    )
+    nest = emit.nest(dimension_sizes, ranges=ranges, parallel=True, splits=budget[0] > 0)
     marker, depth = emit.indices.depth(), len(emit.nests)
     try:
         indices = nest.open()

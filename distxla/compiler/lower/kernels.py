@@ -7,7 +7,7 @@ row-major and
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,7 @@ from distxla.compiler.lower.buffer_emitter import POINTER, BufferEmitter, Matrix
 from distxla.compiler.lower.element_computations import element_array, element_arrays
 from distxla.compiler.lower.fusion import emit_elements
 from distxla.compiler.lower.reduction import Reduction, emit_reductions
-from distxla.compiler.lower.row_fusions import RowView, emit_rows
+from distxla.compiler.lower.row_fusions import RowView, Stage, emit_rows
 from distxla.compiler.lower.scalar_expression import I32, intrinsic
 from distxla.errors import CompileError, DistxlaError, InternalError
 from distxla.ir.computation import Computation
@@ -30,6 +30,7 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.op import Lowering
 from distxla.ir.shape import Shape
+from distxla.ir.structure import Structure
 from distxla.ops.support.emit import ArrayRef, Factors, RunProducts, Tuning
 from distxla.ops.support.executable import executable
 from distxla.targets.code import target_of
@@ -76,6 +77,28 @@ class KernelEmitter(BufferEmitter):
     def run_products(self, products: RunProducts) -> None:
         """Sums of products of runs with a matrix; see ops/support/emit.py."""
         gemm_micro_kernel.emit_run_products(self, products)
+
+    def reductions(self, dimensions: Sequence[int], reductions: Sequence[Reduction]) -> None:
+        """Reductions over the same dimensions of operands with equal dimension sizes."""
+        emit_reductions(self, dimensions, reductions)
+
+    def rows(
+        self,
+        module: Module,
+        rows: Computation,
+        arrays: Sequence[ArrayRef],
+        results: Sequence[MemoryArray],
+        stage: Stage,
+    ) -> None:
+        """A computation of rows; stage: emits one fused computation of it."""
+        emit_rows(self, module, rows, arrays, results, stage)
+
+
+def kernel_key(structure: Structure, computation: Computation, instruction: Instruction) -> Hashable:
+    """What a kernel's code depends on: instructions that differ in names only share it. structure: the module's."""
+    shapes = tuple(o.shape.without_layout() for o in computation.operands(instruction))
+    op = instruction.op.rename_computations(lambda name: f"#{structure.number(name)}")
+    return op, shapes, instruction.shape.without_layout(), executable(instruction.op).code_annotations(instruction)
 
 
 def kernel_type(operands: Sequence[Shape], results: Sequence[Shape]) -> ir.FunctionType:
@@ -127,6 +150,21 @@ def emit_kernel_function(
     emit.entry = builder.block
     builder.branch(start)
     builder.position_at_end(start)
+    emit_instruction(emit, module, instruction, operands, arrays, results)
+    builder.ret_void()
+    return KernelFunction(function, emit.scratch_bytes)
+
+
+def emit_instruction(
+    emit: KernelEmitter,
+    module: Module,
+    instruction: Instruction,
+    operands: Sequence[Shape],
+    arrays: Sequence[MemoryArray],
+    results: Sequence[MemoryArray],
+) -> None:
+    """Emit the code that computes `instruction`. arrays, results: one for each leaf with data; raises as
+    `emit_kernel_function`."""
     try:
         _emit_instruction(emit, module, instruction, operands, arrays, results)
     except DistxlaError as error:
@@ -139,8 +177,6 @@ def emit_kernel_function(
             f"{instruction.name}: lowering {instruction.opcode} failed: {type(error).__name__}: {error}",
             module.locate(instruction),
         ) from error
-    builder.ret_void()
-    return KernelFunction(function, emit.scratch_bytes)
 
 
 def _emit_instruction(
@@ -173,10 +209,10 @@ def _emit_fusion(
         _emit_loops(emit, fused, arrays, results)
         return
 
-    def stage(fused: Computation, arrays: Sequence[Any], results: Sequence[Any], row: RowView) -> None:
+    def stage(fused: Computation, arrays: Sequence[Any], results: Sequence[Any], row: RowView | None) -> None:
         _emit_loops(emit, fused, arrays, results, row)
 
-    emit_rows(emit, module, fused, arrays, results, stage)
+    emit.rows(module, fused, arrays, results, stage)
 
 
 def _emit_loops(
@@ -223,4 +259,4 @@ def _emit_reduction_roots(
             dimensions = [d - len(row.prefix) for d in dimensions]
             sources, own = tuple(row.of(s) for s in sources), tuple(row.of(r) for r in own)
         reductions.append(Reduction(op.to_apply, sources, tuple(operands[half:]), own))
-    emit_reductions(emit, dimensions, reductions)
+    emit.reductions(dimensions, reductions)

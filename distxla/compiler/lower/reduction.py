@@ -53,16 +53,16 @@ def emit_reductions(emit: BufferEmitter, dimensions: Sequence[int], reductions: 
     walked = [d for d in range(len(dims)) if dims[d] != 1]
     count = prod(dims[d] for d in reduced)
     if 0 in dims:
-        _initial_only(emit, reductions)
+        emit_initial_only(emit, reductions)
     elif not walked or walked[-1] in reduced:
         _along(emit, dims, reduced, kept, reductions)
     elif count <= WRITTEN_OUT:
-        _written_out(emit, dims, reduced, kept, reductions)
+        emit_written_out(emit, dims, reduced, kept, reductions)
     else:
         _across(emit, dims, reduced, kept, reductions)
 
 
-class _Accumulation:
+class Accumulation:
     """How one reduction accumulates: types, and the combining step."""
 
     def __init__(self, emit: BufferEmitter, reduction: Reduction) -> None:
@@ -97,7 +97,7 @@ class _Accumulation:
             result.store(index, convert(self.emit.builder, value, result.shape.dtype))
 
 
-class _Extreme(_Accumulation):
+class _Extreme(Accumulation):
     """The maximum or minimum of floats: of their bits the largest signed, the largest and the smallest unsigned number,
     one instruction each.
 
@@ -140,7 +140,7 @@ class _Extreme(_Accumulation):
         result.store(index, convert(builder, ScalarValue(self.wide, found.value), result.shape.dtype))
 
 
-def _accumulation(emit: BufferEmitter, reduction: Reduction) -> _Accumulation:
+def accumulation_of(emit: BufferEmitter, reduction: Reduction) -> Accumulation:
     assert emit.module is not None
     computation = emit.module[reduction.to_apply]
     kind = reduction.arrays[0].shape.dtype
@@ -148,16 +148,16 @@ def _accumulation(emit: BufferEmitter, reduction: Reduction) -> _Accumulation:
         root = computation.root_instruction
         if root.op.keeps_larger is not None and len(set(root.operands)) == 2:
             return _Extreme(emit, reduction, root.op.keeps_larger)
-    return _Accumulation(emit, reduction)
+    return Accumulation(emit, reduction)
 
 
-def _initial_only(emit: BufferEmitter, reductions: Sequence[Reduction]) -> None:
+def emit_initial_only(emit: BufferEmitter, reductions: Sequence[Reduction]) -> None:
     for reduction in reductions:
         for array, result in zip(reduction.initial, reduction.results):
             emit_map(emit, result.shape.dims, lambda index, a=array, r=result: r.store(index, a.load(())))  # type: ignore[misc]
 
 
-class _Slots:
+class Slots:
     """Accumulators in stack slots, which become registers."""
 
     def __init__(self, emit: BufferEmitter, types: Sequence[ElementType]) -> None:
@@ -182,14 +182,14 @@ def _along(
     emit: BufferEmitter, dims: tuple[int, ...], reduced: list[int], kept: list[int], reductions: Sequence[Reduction]
 ) -> None:
     """The fastest dimension is reduced: accumulators in registers, vectorised along it."""
-    accumulations = [_accumulation(emit, r) for r in reductions]
+    accumulations = [accumulation_of(emit, r) for r in reductions]
     walked = [d for d in reduced if dims[d] != 1]
     processor = target_of(emit.builder).processor
     if walked and dims[walked[-1]] >= SHORTEST_RUN * processor.lanes and not any(a.free for a in accumulations):
         _by_runs(emit, dims, [d for d in reduced if d != walked[-1]], walked[-1], kept, accumulations)
         return
     streams = _streams(processor, dims, reduced, kept, reductions)
-    slots = [[_Slots(emit, a.types) for a in accumulations] for _ in range(streams)]
+    slots = [[Slots(emit, a.types) for a in accumulations] for _ in range(streams)]
     dimension_sizes = [dims[d] for d in kept]
     if streams > 1:
         dimension_sizes[-1] = -(-dimension_sizes[-1] // streams)
@@ -210,7 +210,7 @@ def _along(
                 slot.store(accumulation.initial())
         with emit.loops([dims[d] for d in reduced]) as inner:
             for line, own in zip(lines, slots):
-                index = _merged(len(dims), kept, line, reduced, inner)
+                index = merged_index(len(dims), kept, line, reduced, inner)
                 for accumulation, slot in zip(accumulations, own):
                     slot.store(accumulation.combine(slot.load(), accumulation.elements(index)))
         for line, own in zip(lines, slots):
@@ -224,7 +224,7 @@ def _row_min_max(
     reduced: Sequence[int],
     kept: Sequence[int],
     lines: Sequence[Sequence[IndexExpression]],
-    accumulations: Sequence[_Accumulation],
+    accumulations: Sequence[Accumulation],
 ) -> list[list[ScalarValue]] | None:
     """The values that `_Extreme` accumulates for `lines` if these are whole vectors in memory; else None."""
     (accumulation,) = accumulations
@@ -237,7 +237,7 @@ def _row_min_max(
         return None
     if not has_whole_vectors(target_of(emit.builder).processor, array.shape.dtype, length):
         return None
-    starts = [array.position(_merged(len(dims), kept, line, reduced, [0] * len(reduced))) for line in lines]
+    starts = [array.position(merged_index(len(dims), kept, line, reduced, [0] * len(reduced))) for line in lines]
     return emit_row_min_max(emit, array, starts, length, accumulation.initial(), ("smax", "umax", "umin"))
 
 
@@ -275,21 +275,21 @@ def _by_runs(
     rest: list[int],
     last: int,
     kept: list[int],
-    accumulations: Sequence[_Accumulation],
+    accumulations: Sequence[Accumulation],
 ) -> None:
     """Any computation along the fastest dimension `last` and the dimensions `rest`: the line is cut into runs that are
     reduced side by side, which vectorises, and then together in their order. It need only be associative."""
     lanes = target_of(emit.builder).processor.lanes
     run, left = divmod(dims[last], lanes)
-    slots = [_Slots(emit, a.types) for a in accumulations]
+    slots = [Slots(emit, a.types) for a in accumulations]
     runs = [[emit.scratch(Shape(t, (lanes,))) for t in a.types] for a in accumulations]
     with emit.loops([dims[d] for d in kept]) as outer:
         for accumulation, slot in zip(accumulations, slots):
             slot.store(accumulation.initial())
         with emit.loops([dims[d] for d in rest]) as inner:
 
-            def elements(accumulation: _Accumulation, position: IndexExpression) -> list[ScalarValue]:
-                return accumulation.elements(_merged(len(dims), kept, outer, [*rest, last], [*inner, position]))
+            def elements(accumulation: Accumulation, position: IndexExpression) -> list[ScalarValue]:
+                return accumulation.elements(merged_index(len(dims), kept, outer, [*rest, last], [*inner, position]))
 
             with emit.loops([lanes]) as (lane,):
                 for accumulation, own in zip(accumulations, runs):
@@ -311,11 +311,11 @@ def _by_runs(
             accumulation.finish(slot.load(), outer)
 
 
-def _written_out(
+def emit_written_out(
     emit: BufferEmitter, dims: tuple[int, ...], reduced: list[int], kept: list[int], reductions: Sequence[Reduction]
 ) -> None:
     """Few steps across the fastest dimension: all of them in the body of the loop over the kept ones."""
-    accumulations = [_Accumulation(emit, r) for r in reductions]
+    accumulations = [Accumulation(emit, r) for r in reductions]
 
     def body(outer: tuple[IndexExpression, ...]) -> None:
         for accumulation in accumulations:
@@ -323,9 +323,9 @@ def _written_out(
             def step(
                 inner: Sequence[IndexExpression | int],
                 total: tuple[ScalarValue, ...],
-                accumulation: _Accumulation = accumulation,
+                accumulation: Accumulation = accumulation,
             ) -> tuple[ScalarValue, ...]:
-                index = _merged(len(dims), kept, outer, reduced, inner)
+                index = merged_index(len(dims), kept, outer, reduced, inner)
                 return accumulation.combine(total, accumulation.elements(index))
 
             total = emit.fold([dims[d] for d in reduced], tuple(accumulation.initial()), step)
@@ -338,7 +338,7 @@ def _across(
     emit: BufferEmitter, dims: tuple[int, ...], reduced: list[int], kept: list[int], reductions: Sequence[Reduction]
 ) -> None:
     """The fastest dimension is kept: accumulators in memory, vectorised along it, in blocks that stay in the cache."""
-    accumulations = [_Accumulation(emit, r) for r in reductions]
+    accumulations = [Accumulation(emit, r) for r in reductions]
     before = [d for d in kept if d < reduced[0]]
     behind = [d for d in kept if d > reduced[0]]
     last = dims[behind[-1]]
@@ -366,7 +366,7 @@ def _across(
                         total: Sequence[ScalarValue] = [buffer.load(index) for buffer in own]
                         for k in range(together):
                             step = [*others, group * together + (first + k)]
-                            place = _merged(len(dims), [*before, *behind], [*outer, *whole(index)], reduced, step)
+                            place = merged_index(len(dims), [*before, *behind], [*outer, *whole(index)], reduced, step)
                             total = accumulation.combine(total, accumulation.elements(place))
                         for buffer, value in zip(own, total):
                             buffer.store(index, value)
@@ -394,7 +394,7 @@ def _groups(size: int, together: int) -> Iterator[tuple[int, int, int]]:
         yield groups * together, 1, left
 
 
-def _merged(
+def merged_index(
     rank: int,
     kept: Sequence[int],
     outer: Sequence[IndexExpression | int],

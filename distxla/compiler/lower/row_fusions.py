@@ -20,7 +20,7 @@ from distxla.ops.support.emit import ArrayRef
 from distxla.ops.support.row_limits import row_sizes
 
 Index = Sequence[IndexExpression | int]
-Stage = Callable[[Computation, Sequence[Any], Sequence[Any], "RowView"], None]
+Stage = Callable[[Computation, Sequence[Any], Sequence[Any], "RowView | None"], None]
 
 
 class RowView:
@@ -91,30 +91,58 @@ def emit_rows(
 ) -> None:
     """Run a computation of rows (ops/support/row_limits.py); stage: emits one fused computation for one row."""
     dimension_sizes = row_sizes(rows, lambda name: module[name])
-    root = rows.root_instruction
-    leaves = _result_leaves(rows, root)
-    stored = dict(zip(leaves, results))
     with emit.loops(dimension_sizes) as prefix:
         view = RowView(prefix)
-        values: dict[str, tuple[Any, ...]] = {}
-        for instruction in rows:
-            op: Any = instruction.op
-            operands = [values[name] for name in instruction.operands]
-            if op.is_parameter:
-                values[instruction.name] = (arrays[op.number],)
-            elif op.lowering is Lowering.ALIAS:
-                shapes = [o.shape for o in rows.operands(instruction)]
-                values[instruction.name] = tuple(op.result_leaves(shapes, operands))
-            elif op.lowering is Lowering.ELEMENT:
-                values[instruction.name] = (element_array(emit, instruction, [leaves[0] for leaves in operands]),)
-            else:
-                made = tuple(
-                    stored.get((instruction.name, k)) or _kept(emit, leaf, len(dimension_sizes))
-                    for k, leaf in enumerate(instruction.shape.leaves())
-                )
-                values[instruction.name] = made
-                (called,) = op.called_computations
-                stage(module[called], [leaf for leaves in operands for leaf in leaves], made, view)
+
+        def kept(shape: Shape) -> _RowMemory | _RowScalar:
+            return _kept(emit, shape, len(dimension_sizes))
+
+        _emit_stages(emit, module, rows, arrays, results, kept, stage, view)
+
+
+def emit_rows_apart(
+    emit: BufferEmitter,
+    module: Module,
+    rows: Computation,
+    arrays: Sequence[ArrayRef],
+    results: Sequence[MemoryArray],
+    stage: Stage,
+) -> None:
+    """The same, but all rows go through one fused computation before the next: values in between are whole arrays."""
+    _emit_stages(emit, module, rows, arrays, results, emit.scratch, stage, None)
+
+
+def _emit_stages(
+    emit: BufferEmitter,
+    module: Module,
+    rows: Computation,
+    arrays: Sequence[ArrayRef],
+    results: Sequence[MemoryArray],
+    kept: Callable[[Shape], Any],
+    stage: Stage,
+    row: RowView | None,
+) -> None:
+    """kept: makes room for a value that is no result.  row: which one; None for all of them."""
+    leaves = _result_leaves(rows, rows.root_instruction)
+    stored = dict(zip(leaves, results))
+    values: dict[str, tuple[Any, ...]] = {}
+    for instruction in rows:
+        op: Any = instruction.op
+        operands = [values[name] for name in instruction.operands]
+        if op.is_parameter:
+            values[instruction.name] = (arrays[op.number],)
+        elif op.lowering is Lowering.ALIAS:
+            shapes = [o.shape for o in rows.operands(instruction)]
+            values[instruction.name] = tuple(op.result_leaves(shapes, operands))
+        elif op.lowering is Lowering.ELEMENT:
+            values[instruction.name] = (element_array(emit, instruction, [leaves[0] for leaves in operands]),)
+        else:
+            made = tuple(
+                stored.get((instruction.name, k)) or kept(leaf) for k, leaf in enumerate(instruction.shape.leaves())
+            )
+            values[instruction.name] = made
+            (called,) = op.called_computations
+            stage(module[called], [leaf for leaves in operands for leaf in leaves], made, row)
 
 
 def _kept(emit: BufferEmitter, shape: Shape, leading: int) -> _RowMemory | _RowScalar:

@@ -16,7 +16,7 @@ from math import prod
 from distxla.ir.element_type import ElementType
 from distxla.ir.shape import Shape
 from distxla.ir.window import ConvolutionDimensions, Window
-from distxla.ops.support.emit import Buffer, IndexLike, KernelEmitter, RunProducts, Value
+from distxla.ops.support.emit import Buffer, Index, IndexLike, KernelEmitter, RunProducts, Value
 from distxla.ops.support.matrix_views import (
     Matrices,
     accumulation_type,
@@ -56,6 +56,8 @@ def emit_convolution(
     narrow = kernel.groups > 1 and kernel.columns * kernel.inputs < NARROW
     if kernel.is_matrix_product():
         kernel.emit_matrix_product()
+    elif emit.tuning.on_grid:
+        kernel.emit_gathered()
     elif kernel.wide.is_complex or narrow or kernel.copy_is_too_long():
         kernel.emit_direct()
     else:
@@ -319,6 +321,28 @@ class _Convolution:
         if self.result.shape.dtype is self.wide and feature == len(dims) - 1:
             return self.result, order
         return self.emit.scratch(Shape(self.wide, tuple(dims[d] for d in order))), order
+
+    # --- element by element ---------------------------------------------------------------------------------------
+
+    def emit_gathered(self) -> None:
+        """Each output element by itself, from all its products."""
+        emit, out, feature = self.emit, self.result.shape.dims, self.labels.output_feature
+        inner_sizes = tuple(self.rhs.shape.dims[d] for d in self.inner_dims)
+        zero = emit.constant(0, self.wide)
+        with emit.loops(out, independent=True) as index:
+            row = {d: index[d] for d in self.row_dims}
+            group = index[feature] // self.columns
+
+            def step(place: Index, carried: tuple[Value, ...]) -> tuple[Value, ...]:
+                inner = dict(zip(self.inner_dims, place))
+                position, inside = self.source(group, row, inner)
+                seen = convert_to(emit, self.lhs.load(position), self.wide)
+                weight = convert_to(emit, self.rhs.load(self.kernel_position(inner, index[feature])), self.wide)
+                total = emit.binary("add", carried[0], emit.binary("multiply", seen, weight))
+                return (total if inside is None else emit.select(inside, total, carried[0]),)
+
+            (total,) = emit.fold(inner_sizes, (zero,), step)
+            self.result.store(index, convert_to(emit, total, self.result.shape.dtype))
 
     # --- direct -------------------------------------------------------------------------------------------------
 

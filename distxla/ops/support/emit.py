@@ -192,11 +192,13 @@ class Tuning:
     """Sizes that code is made to fit, where the processor matters. Results do not depend on them.
 
     lanes: independent steps, in any order, that fill the processor's vectors.  cached_bytes: that a kernel may go
-    through again and again without leaving the fastest cache.
+    through again and again without leaving the fastest cache.  on_grid: threads run the iterations of independent
+    loops at the same time, so those are to be outermost, and many.
     """
 
     lanes: int
     cached_bytes: int
+    on_grid: bool = False
 
 
 class KernelEmitter(Emitter, Protocol):
@@ -243,11 +245,12 @@ class KernelEmitter(Emitter, Protocol):
         """An array of rank 0 in the function's frame that holds `value`; one place for all rounds of a loop."""
 
     def loops(
-        self, dimension_sizes: Sequence[int], *, parallel: bool = False
+        self, dimension_sizes: Sequence[int], *, parallel: bool = False, independent: bool = False
     ) -> AbstractContextManager[tuple[IndexValue, ...]]:
         """Open a loop nest, last dimension fastest; the with-body is the innermost body.
 
-        parallel: the bodies may run in any order, which lets a nest that transposes walk in tiles.
+        independent: no body uses what another one writes, so a grid's threads run them at the same time.  parallel: so,
+        and a nest that transposes may walk in tiles.
         """
 
     def when(self, predicate: Value) -> AbstractContextManager[None]:

@@ -95,7 +95,7 @@ def emit_products(
             dimension_sizes.append(size)
             strides.append(tuple(own_steps))
     count, own = (dimension_sizes.pop(), strides.pop()) if dimension_sizes else (1, (0, 0, 0))
-    with emit.loops(dimension_sizes) if dimension_sizes else nullcontext(()) as index:
+    with emit.loops(dimension_sizes, independent=True) if dimension_sizes else nullcontext(()) as index:
         views = []
         for number, (x, rows, columns) in enumerate(zip(operands, (m, k, m), (k, n, n))):
             view = x.buffer

@@ -176,7 +176,7 @@ def emit_threefry(emit: KernelEmitter, following: Buffer | None, bits: Buffer, s
     if shape.dtype.bits == 64:
         blocks = shape.size
         flat = emit.reshaped(bits, Shape(shape.dtype, (blocks,)))
-        with emit.loops((blocks,)) as (i,):
+        with emit.loops((blocks,), independent=True) as (i,):
             _store(emit, flat, (i,), joined(*block(i)))
     else:
         dims = shape.dims or (1,)
@@ -187,7 +187,7 @@ def emit_threefry(emit: KernelEmitter, following: Buffer | None, bits: Buffer, s
         for first, count, words in ((0, dims[axis] // 2, 2), (dims[axis] // 2, dims[axis] % 2, 1)):
             if count == 0:
                 continue
-            with emit.loops((*half[:axis], count, *half[axis + 1 :])) as found:
+            with emit.loops((*half[:axis], count, *half[axis + 1 :]), independent=True) as found:
                 index = [*found[:axis], found[axis] + first, *found[axis + 1 :]]
                 for word, value in enumerate(block(_row_major(index, half))[:words]):
                     _store(emit, target, [*index[:axis], index[axis] * 2 + word, *index[axis + 1 :]], value)
@@ -216,7 +216,7 @@ def emit_philox(emit: KernelEmitter, following: Buffer | None, bits: Buffer, sta
 
     each = 2 if shape.dtype.bits == 64 else 4
     whole, rest = divmod(shape.size, each)
-    with emit.loops((whole,)) as (i,):
+    with emit.loops((whole,), independent=True) as (i,):
         for word, value in enumerate(block(i)):
             _store(emit, flat, (i * each + word,), value)
     if rest:

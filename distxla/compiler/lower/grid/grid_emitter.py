@@ -1,0 +1,73 @@
+"""`GridEmitter`: an op's code for a grid."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from distxla.compiler.lower.arrays import MemoryArray
+from distxla.compiler.lower.buffer_emitter import MatrixOperand
+from distxla.compiler.lower.grid import line_reductions, products
+from distxla.compiler.lower.grid.grid_loops import GridLoops, NoGridFormError
+from distxla.compiler.lower.reduction import Reduction
+from distxla.compiler.lower.row_fusions import Stage, emit_rows_apart
+from distxla.compiler.lower.scalar_value import ScalarValue
+from distxla.ir.computation import Computation
+from distxla.ir.element_type import ElementType
+from distxla.ir.module import Module
+from distxla.ir.shape import Shape
+from distxla.ops.support.emit import Argument, ArrayRef, Factors, RunProducts, Tuning
+
+
+class GridEmitter(GridLoops):
+    """The LLVM side of ops/support/emit.py's `KernelEmitter` for a grid: in place of libraries and vectors."""
+
+    @property
+    def tuning(self) -> Tuning:
+        return Tuning(lanes=32, cached_bytes=1 << 15, on_grid=True)
+
+    def factors(
+        self, shape: tuple[int, int, int], types: tuple[ElementType, ElementType], sums: ElementType
+    ) -> Factors:
+        return Factors(sums)
+
+    def gemm(
+        self,
+        shape: tuple[int, int, int, int],
+        a: MatrixOperand,
+        b: MatrixOperand,
+        c: MatrixOperand,
+        terms: int | None = None,
+    ) -> None:
+        products.emit_grid_gemm(self, shape, a, b, c)
+
+    def run_products(self, run_products: RunProducts) -> None:
+        raise NoGridFormError("it multiplies runs of an array")
+
+    def reductions(self, dimensions: Sequence[int], reductions: Sequence[Reduction]) -> None:
+        line_reductions.emit_grid_reductions(self, dimensions, reductions)
+
+    def rows(
+        self,
+        module: Module,
+        rows: Computation,
+        arrays: Sequence[ArrayRef],
+        results: Sequence[MemoryArray],
+        stage: Stage,
+    ) -> None:
+        emit_rows_apart(self, module, rows, arrays, results, stage)
+
+    def call(self, symbol: str, result: ElementType | None, *arguments: Argument) -> ScalarValue | None:
+        raise NoGridFormError(f"it calls {symbol}")
+
+    def call_native(
+        self,
+        symbol: str,
+        result: Shape,
+        results: Sequence[MemoryArray],
+        operand_shapes: Sequence[Shape],
+        operands: Sequence[MemoryArray],
+    ) -> None:
+        raise NoGridFormError(f"it calls {symbol}")
+
+
+__all__ = ["GridEmitter", "NoGridFormError"]

@@ -1,0 +1,219 @@
+"""`GridLoops`: an op's loops and stores on a grid. Decides what runs in which launch, and what has no form for a grid.
+
+The function is run by every launch of its kernel, with the launch's number as argument, by which LLVM throws out what
+belongs to the others:
+
+    code in no nest                run again by every thread of every launch, as far as a launch needs its values;
+                                   its stores to memory are made by one launch of one thread
+    a nest of any order            a launch of its own, one iteration a thread
+    a nest of a fixed order        run by one thread, as code in no nest is
+
+A value that is read in no nest from memory that the kernel itself writes would be read again by later launches, when it
+may be another one: such kernels have no form for a grid, as have calls of libraries and scratch memory that different
+iterations of a nest would share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from math import prod
+
+from llvmlite import ir
+
+from distxla.compiler.lower.arrays import MemoryArray
+from distxla.compiler.lower.grid.grid_nest import GridNest
+from distxla.compiler.lower.grid.launches import BLOCK, blocks_of
+from distxla.compiler.lower.index import I64, IndexExpression
+from distxla.compiler.lower.kernels import KernelEmitter
+from distxla.compiler.lower.loops import Nest
+from distxla.compiler.lower.scalar_expression import I32
+from distxla.compiler.lower.scalar_value import ScalarValue
+from distxla.ir.element_type import PRED, U8, U16, U32, U64, ElementType
+from distxla.ir.literal import Literal
+from distxla.ir.module import Module
+from distxla.ir.shape import Shape
+from distxla.targets.grid import grid_of
+
+WORDS = {8: U64, 4: U32, 2: U16, 1: U8}
+
+
+class NoGridFormError(Exception):
+    """Why a kernel cannot be run on a grid."""
+
+
+class GridLoops(KernelEmitter):
+    """A `KernelEmitter` whose independent loops are spread over threads.
+
+    number: the function's argument that says which launch runs.  read_only: pointers to arrays that the kernel does not
+    write.
+    """
+
+    def __init__(
+        self,
+        builder: ir.IRBuilder,
+        module: Module,
+        context: ir.Value,
+        scratch: ir.Value,
+        number: ir.Value,
+        read_only: Sequence[ir.Value],
+    ) -> None:
+        super().__init__(builder, module, context, scratch)
+        self.number = number
+        self.launches: list[tuple[int, int]] = []  # blocks and threads
+        self._read_only = list(read_only)
+        self._is_serial = False  # the last launch is one of a single thread
+        self._read_for: int | None = None  # the only launch, a serial one, that may use what was read in no nest
+        self._cooperating = False
+
+    # --- launches
+
+    def launch(self, blocks: int, threads: int) -> ir.Value:
+        """Begin another launch; whether this is it, as i1."""
+        return self._launch(blocks, threads, serial=False)
+
+    def _launch(self, blocks: int, threads: int, *, serial: bool) -> ir.Value:
+        """While other threads write, none may read again; one thread reads what the launches before have written."""
+        number = len(self.launches)
+        if self._read_for is not None and (self._read_for < number or not serial):
+            raise NoGridFormError("it reads in no loop what it writes, and uses it later")
+        self.launches.append((blocks, threads))
+        self._is_serial = serial
+        return self._is_launch()
+
+    @contextmanager
+    def blocks(self, count: int, threads: int = BLOCK) -> Iterator[IndexExpression]:
+        """The with-body is run by the threads of one block together, for each of `count` numbers, in any order.
+
+        All of them reach its barriers. Gives the number.
+        """
+        builder, grid = self.builder, grid_of(self.builder)
+        is_launch = self.launch(count, threads)
+        first, step = grid.emit_block(builder), grid.emit_blocks(builder)
+        before = builder.block
+        header, done = builder.append_basic_block("block"), builder.append_basic_block("done")
+        limit = ir.Constant(I64, count)
+        builder.cbranch(builder.and_(is_launch, builder.icmp_unsigned("<", first, limit)), header, done)
+        builder.position_at_end(header)
+        number = builder.phi(I64, "number")
+        number.add_incoming(first, before)
+        self._cooperating = True
+        with self.region():
+            yield self.wrap_index(number, 0, count - 1)
+        self._cooperating = False
+        following = builder.add(number, step, flags=("nuw", "nsw"))
+        number.add_incoming(following, builder.block)
+        builder.cbranch(builder.icmp_unsigned("<", following, limit), header, done)
+        builder.position_at_end(done)
+
+    def _is_launch(self) -> ir.Value:
+        return self.builder.icmp_unsigned("==", self.number, ir.Constant(I32, len(self.launches) - 1))
+
+    @property
+    def _grid_nest(self) -> GridNest | None:
+        return self.nests[0] if self.nests and isinstance(self.nests[0], GridNest) else None
+
+    @property
+    def _is_spread(self) -> bool:
+        """Whether several threads run the code here, each with indices of its own."""
+        return self._cooperating or self._grid_nest is not None
+
+    # --- loops
+
+    def nest(
+        self,
+        dimension_sizes: Sequence[int],
+        *,
+        ranges: Sequence[tuple[int, int]] | None = None,
+        parallel: bool = False,
+        splits: bool = False,
+    ) -> Nest:
+        sizes = [end - first for first, end in ranges] if ranges is not None else list(dimension_sizes)
+        if not parallel or self.nests or self._cooperating or 0 in sizes:
+            return super().nest(dimension_sizes, ranges=ranges)
+
+        def begin() -> tuple[ir.Value, ir.Value, ir.Value]:
+            grid, builder = grid_of(self.builder), self.builder
+            threads = grid.emit_threads(builder)
+            first = builder.add(builder.mul(grid.emit_block(builder), threads), grid.emit_thread(builder))
+            return is_launch, first, builder.mul(grid.emit_blocks(builder), threads)
+
+        iterations = prod(sizes)
+        is_launch = self.launch(blocks_of(iterations), min(BLOCK, iterations))
+        return GridNest(self.indices, dimension_sizes, ranges, begin)
+
+    @contextmanager
+    def loops(
+        self,
+        dimension_sizes: Sequence[int],
+        *,
+        ranges: Sequence[tuple[int, int]] | None = None,
+        parallel: bool = False,
+        independent: bool = False,
+        splits: bool = False,
+    ) -> Iterator[tuple[IndexExpression, ...]]:
+        parallel = parallel or independent
+        bounds = tuple(ranges) if ranges is not None else tuple((0, size) for size in dimension_sizes)
+        if all(end - first == 1 for first, end in bounds) and not (parallel and not self.nests):
+            yield tuple(self.index(first) for first, _ in bounds)  # no loop, so what is inside may be a launch
+            return
+        with super().loops(dimension_sizes, ranges=ranges, parallel=parallel) as indices:
+            yield indices
+
+    # --- memory
+
+    def load(self, pointer: ir.Value, index: IndexExpression | int, element_type: ElementType) -> ScalarValue:
+        if not self._is_spread and not self._is_private(pointer) and not self._is_read_only(pointer):
+            number = len(self.launches) - self._is_serial
+            self._read_for = number if self._read_for is None else min(self._read_for, number)
+        return super().load(pointer, index, element_type)
+
+    def store(self, pointer: ir.Value, index: IndexExpression | int, value: ScalarValue) -> None:
+        if self._is_spread or self._is_private(pointer):
+            self._require_apart(pointer, index)
+            super().store(pointer, index, value)
+            return
+        if not self._is_serial:
+            self._launch(1, 1, serial=True)
+        with self.builder.if_then(self._is_launch()), self.region():
+            super().store(pointer, index, value)
+
+    def literal(self, literal: Literal) -> MemoryArray:
+        made = super().literal(literal)
+        self._read_only.append(made.pointer)
+        return made
+
+    def _is_read_only(self, pointer: ir.Value) -> bool:
+        return any(pointer is known for known in self._read_only)
+
+    def _is_private(self, pointer: ir.Value) -> bool:
+        return isinstance(pointer, ir.AllocaInstr)
+
+    def _require_apart(self, pointer: ir.Value, index: IndexExpression | int) -> None:
+        """NoGridFormError where iterations that run at the same time would use the same scratch memory."""
+        nest = self._grid_nest
+        if nest is None or self._is_private(pointer) or getattr(pointer, "name", "").split(".")[0] != "scratch":
+            return
+        terms = index.terms if isinstance(index, IndexExpression) else ()
+        if not set(nest.walked) <= {atom.dimension for atom, _ in terms if atom.nest is nest}:
+            raise NoGridFormError("iterations that run at the same time would share scratch memory")
+
+    def copy(self, target: MemoryArray, source: MemoryArray) -> None:
+        """In the widest words that fit; nothing where both are the same memory."""
+        total = target.shape.byte_size
+        if not total:
+            return
+        is_view = any(isinstance(a.offset, IndexExpression) or a.offset for a in (target, source))
+        widest = min(8, target.shape.dtype.byte_size, source.shape.dtype.byte_size) if is_view else 8
+        size = next(size for size in WORDS if size <= widest and total % size == 0)
+        words = Shape(WORDS[size], (total // size,))
+        to, origin = self.reshaped(target, words), self.reshaped(source, words)
+        different = ScalarValue(PRED, self.builder.icmp_unsigned("!=", target.address(), source.address()))
+        with self.when(different), self.loops(words.dims, parallel=True) as index:
+            to.store(index, origin.load(index))
+
+    def static_state(self, name: str, initial: Literal) -> MemoryArray:
+        raise NoGridFormError("it keeps a state from run to run")
+
+
+__all__ = ["GridLoops", "NoGridFormError"]

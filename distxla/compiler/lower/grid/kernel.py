@@ -1,0 +1,109 @@
+"""The kernel of one instruction for a grid, as functions that launches name."""
+
+from __future__ import annotations
+
+from llvmlite import ir
+
+from distxla.compiler.abi import ALIGNMENT
+from distxla.compiler.lower.arrays import MemoryArray
+from distxla.compiler.lower.buffer_emitter import POINTER
+from distxla.compiler.lower.grid.grid_emitter import GridEmitter, NoGridFormError
+from distxla.compiler.lower.grid.launches import GridKernel, Launch
+from distxla.compiler.lower.kernels import emit_instruction
+from distxla.compiler.lower.scalar_expression import I32
+from distxla.ir.computation import Computation
+from distxla.ir.instruction import Instruction
+from distxla.ir.module import Module
+from distxla.ir.shape import Shape
+from distxla.targets.grid import GridModule
+
+
+def emit_grid_kernel(
+    grid_module: GridModule, module: Module, computation: Computation, instruction: Instruction, name: str
+) -> GridKernel:
+    """Add the functions that compute `instruction` of `computation` to `grid_module`, one a launch.
+
+    Their arguments are those of a kernel (lower/kernels.py), as addresses of the device's memory. NoGridFormError where
+    the kernel has to be run by the host; nothing is added then. Other errors as of `emit_kernel_function`.
+    """
+    operands = [computation[o].shape for o in instruction.operands]
+    operand_leaves = [leaf for shape in operands for leaf in shape.leaves() if leaf.is_array]
+    result_leaves = [leaf for leaf in instruction.shape.leaves() if leaf.is_array]
+    globals_before = dict(grid_module.globals)
+    pointers = [POINTER] * (len(operand_leaves) + len(result_leaves) + 2)
+    function = ir.Function(grid_module, ir.FunctionType(ir.VoidType(), [I32, *pointers]), f"{name}_body")
+    try:
+        emit = _emit_body(function, module, instruction, operands, operand_leaves, result_leaves)
+    except NoGridFormError:
+        _restore(grid_module, globals_before)
+        raise
+    launches = []
+    for number, (blocks, threads) in enumerate(emit.launches):
+        symbol = name if len(emit.launches) == 1 else f"{name}_{number}"
+        made = ir.Function(grid_module, ir.FunctionType(ir.VoidType(), pointers), symbol)
+        _declare_arguments(made.args, operand_leaves, result_leaves, _shared(instruction, operands, result_leaves))
+        grid_module.grid.begin_kernel(made)
+        builder = ir.IRBuilder(made.append_basic_block("entry"))
+        builder.call(function, [ir.Constant(I32, number), *made.args])
+        builder.ret_void()
+        launches.append(Launch(symbol, blocks, threads))
+    return GridKernel(tuple(launches), emit.scratch_bytes)
+
+
+def _emit_body(
+    function: ir.Function,
+    module: Module,
+    instruction: Instruction,
+    operands: list[Shape],
+    operand_leaves: list[Shape],
+    result_leaves: list[Shape],
+) -> GridEmitter:
+    function.linkage = "internal"
+    for word in ("alwaysinline", "nounwind"):
+        function.attributes.add(word)
+    number, context, *places, scratch = function.args
+    count = len(operand_leaves)
+    shared = _shared(instruction, operands, result_leaves)
+    _declare_arguments(function.args[1:], operand_leaves, result_leaves, shared)
+    read_only = [context, *(place for k, place in enumerate(places[:count]) if k not in shared)]
+    builder = ir.IRBuilder(function.append_basic_block("entry"))
+    emit = GridEmitter(builder, module, context, scratch, number, read_only)
+    emit.for_instruction(instruction, operands)
+    arrays = [MemoryArray(emit, p, s) for p, s in zip(places[:count], operand_leaves)]
+    results = [MemoryArray(emit, p, s) for p, s in zip(places[count:], result_leaves)]
+    start = builder.append_basic_block("start")
+    emit.entry = builder.block
+    builder.branch(start)
+    builder.position_at_end(start)
+    emit_instruction(emit, module, instruction, operands, arrays, results)
+    builder.ret_void()
+    return emit
+
+
+def _shared(instruction: Instruction, operands: list[Shape], result_leaves: list[Shape]) -> set[int]:
+    """The positions of operands' and results' leaves that may be the same memory."""
+    in_place = instruction.op.in_place_operand
+    if in_place is None:
+        return set()
+    count = sum(leaf.is_array for shape in operands for leaf in shape.leaves())
+    first = sum(leaf.is_array for shape in operands[:in_place] for leaf in shape.leaves())
+    return {*range(first, first + len(result_leaves)), *range(count, count + len(result_leaves))}
+
+
+def _declare_arguments(
+    arguments: list[ir.Argument], operand_leaves: list[Shape], result_leaves: list[Shape], shared: set[int]
+) -> None:
+    """arguments: context, operands, results, scratch."""
+    for position, argument in enumerate(arguments[1:-1]):
+        argument.attributes.align = ALIGNMENT
+        if position not in shared:
+            argument.add_attribute("noalias")
+    arguments[-1].attributes.align = ALIGNMENT
+    arguments[-1].add_attribute("noalias")
+
+
+def _restore(module: GridModule, globals_before: dict[str, ir.GlobalValue]) -> None:
+    for name in list(module.globals):
+        if name not in globals_before:
+            del module.globals[name]
+            module.scope._useset.discard(name)

@@ -1,0 +1,217 @@
+"""Reductions on a grid: a thread or a block a line, or several blocks a line and then one.
+
+The order depends on the sizes alone, so the bits are always the same. Where the computation is one operation, the
+threads of a block take turns along the line, which reads memory side by side; any other need only be associative, so
+each thread combines a run of neighbours, and runs are combined with their neighbours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+from llvmlite import ir
+
+from distxla.compiler.lower.grid.grid_loops import GridLoops
+from distxla.compiler.lower.grid.launches import BLOCK
+from distxla.compiler.lower.index import I64, IndexExpression
+from distxla.compiler.lower.reduction import (
+    Accumulation,
+    Reduction,
+    Slots,
+    accumulation_of,
+    emit_initial_only,
+    emit_written_out,
+    merged_index,
+)
+from distxla.compiler.lower.scalar_expression import I8
+from distxla.compiler.lower.scalar_value import ScalarValue, register_type
+from distxla.ir.element_type import PRED
+from distxla.ir.shape import Shape
+from distxla.targets.grid import grid_of
+
+SHORT_LINE = 64  # elements at most that one thread reduces
+MANY_LINES = 1 << 13  # that keep all threads busy
+FEW_LINES = 128  # too few for one block each to fill the device
+PIECE = 1 << 13  # elements of a line that are worth a block
+
+
+def emit_grid_reductions(emit: GridLoops, dimensions: Sequence[int], reductions: Sequence[Reduction]) -> None:
+    """Reductions over the same `dimensions` of operands with equal dimension sizes."""
+    dims = reductions[0].arrays[0].shape.dims
+    reduced = sorted(dimensions)
+    kept = [d for d in range(len(dims)) if d not in reduced]
+    if 0 in dims:
+        emit_initial_only(emit, reductions)
+        return
+    count, lines = prod(dims[d] for d in reduced), prod(dims[d] for d in kept)
+    walked = [d for d in range(len(dims)) if dims[d] != 1]
+    is_across = bool(walked) and walked[-1] in kept  # neighbouring threads read neighbouring elements
+    if count <= SHORT_LINE or (is_across and lines >= MANY_LINES):
+        emit_written_out(emit, dims, reduced, kept, reductions)
+        return
+    pieces = min(BLOCK, count // PIECE) if lines < FEW_LINES else 1
+    for reduction in reductions:
+        _Lines(emit, reduction, dims, reduced, kept).emit(lines, count, pieces)
+
+
+class _Lines:
+    """One reduction by blocks."""
+
+    def __init__(
+        self, emit: GridLoops, reduction: Reduction, dims: Sequence[int], reduced: list[int], kept: list[int]
+    ) -> None:
+        self.emit_code = emit
+        self.accumulation: Accumulation = accumulation_of(emit, reduction)
+        self.dims, self.reduced, self.kept = dims, reduced, kept
+
+    def emit(self, lines: int, count: int, pieces: int) -> None:
+        """pieces: blocks a line; if there are several, another launch combines what they found."""
+        emit, types = self.emit_code, self.accumulation.types
+        if pieces <= 1:
+            with emit.blocks(lines) as line:
+                outer = self._apart(line, self.kept)
+                self._block(count, lambda i: self._elements(outer, i), lambda total: self._finish(outer, total))
+            return
+        parts = [emit.scratch(Shape(t, (lines, pieces))) for t in types]
+        length = -(-count // pieces)
+        full = -(-count // length)  # pieces that have elements
+        with emit.blocks(lines * full) as number:
+            line, piece = number // full, number % full
+            outer = self._apart(line, self.kept)
+            start = piece * length
+            end = emit.index_clamp(0, start + length, count)
+
+            def store(total: Sequence[ScalarValue]) -> None:
+                for part, value in zip(parts, total):
+                    part.store((line, piece), value)
+
+            self._block(length, lambda i: self._elements(outer, start + i), store, end - start)
+        with emit.blocks(lines) as line:
+            outer = self._apart(line, self.kept)
+            self._block(
+                full, lambda i: [part.load((line, i)) for part in parts], lambda total: self._finish(outer, total)
+            )
+
+    def _elements(self, outer: Sequence[IndexExpression], position: IndexExpression) -> list[ScalarValue]:
+        inner = self._apart(position, self.reduced)
+        return self.accumulation.elements(merged_index(len(self.dims), self.kept, outer, self.reduced, inner))
+
+    def _finish(self, outer: Sequence[IndexExpression], total: Sequence[ScalarValue]) -> None:
+        self.accumulation.finish(self.accumulation.combine(self.accumulation.initial(), total), outer)
+
+    def _apart(self, number: IndexExpression, over: Sequence[int]) -> list[IndexExpression]:
+        """A row-major number as an index for each of the dimensions `over`."""
+        index: list[IndexExpression] = []
+        for d in reversed(over):
+            index.append(number % self.dims[d])
+            number = number // self.dims[d]
+        return index[::-1]
+
+    def _block(self, most: int, elements: Any, take: Any, count: IndexExpression | None = None) -> None:
+        """Combine elements(0), elements(1), … in the threads of a block; one thread calls `take` with the total.
+
+        most: how many there are, or at most are where `count` says it.
+        """
+        emit, builder, types = self.emit_code, self.emit_code.builder, self.accumulation.types
+        grid = grid_of(builder)
+        threads = min(BLOCK, 1 << (most.bit_length() - 1))
+        thread = emit.wrap_index(grid.emit_thread(builder), 0, BLOCK - 1)
+        shared = _SharedValues(emit, types)
+        number = emit.i64(count) if count is not None else ir.Constant(I64, most)
+        slots = Slots(emit, types)
+        # threads beyond the last element have none
+        has_any = ScalarValue(PRED, builder.icmp_signed("<", emit.i64(thread), _least(emit, number, threads)))
+        with emit.when(has_any):
+            first, steps, stride = self._share(emit.i64(thread), number, threads)
+            slots.store(elements(emit.wrap_index(first, 0, most - 1)))
+            with emit.counted(steps) as i:
+                follows = builder.add(first, builder.mul(builder.add(emit.i64(i), ir.Constant(I64, 1)), stride))
+                slots.store(self.accumulation.combine(slots.load(), elements(emit.wrap_index(follows, 0, most - 1))))
+            shared.store(emit.i64(thread), slots.load())
+        grid.emit_barrier(builder)
+        limit = _least(emit, number, threads)
+        distance = 1
+        while distance < threads:
+            place = emit.i64(thread)
+            other = builder.add(place, ir.Constant(I64, distance))
+            is_left = builder.icmp_unsigned(
+                "==", builder.urem(place, ir.Constant(I64, 2 * distance)), ir.Constant(I64, 0)
+            )
+            with emit.when(ScalarValue(PRED, builder.and_(is_left, builder.icmp_signed("<", other, limit)))):
+                shared.store(place, self.accumulation.combine(shared.load(place), shared.load(other)))
+            grid.emit_barrier(builder)
+            distance *= 2
+        is_first = builder.icmp_unsigned("==", emit.i64(thread), ir.Constant(I64, 0))
+        with emit.when(ScalarValue(PRED, is_first)):
+            take(shared.load(ir.Constant(I64, 0)))
+        grid.emit_barrier(builder)  # the next line's values go to the same places
+
+    def _share(self, thread: ir.Value, count: ir.Value, threads: int) -> tuple[ir.Value, ir.Value, ir.Value]:
+        """A thread's elements: the first, how many follow, and the distance between them."""
+        builder, size = self.emit_code.builder, ir.Constant(I64, threads)
+        one = ir.Constant(I64, 1)
+        if self.accumulation.free:
+            behind = builder.sub(builder.sub(count, one), thread)
+            return thread, builder.udiv(behind, size), size
+        # runs of neighbours, the first ones longer by one where the count does not divide
+        least, left = builder.udiv(count, size), builder.urem(count, size)
+        has_more = builder.icmp_unsigned("<", thread, left)
+        extra = builder.select(has_more, thread, left)
+        first = builder.add(builder.mul(thread, least), extra)
+        length = builder.add(least, builder.zext(has_more, I64))
+        followers = builder.select(
+            builder.icmp_unsigned("==", length, ir.Constant(I64, 0)), length, builder.sub(length, one)
+        )
+        return first, followers, one
+
+
+class _SharedValues:
+    """A value of each type for each thread of a block, in shared memory."""
+
+    def __init__(self, emit: GridLoops, types: Sequence[Any]) -> None:
+        self.emit = emit
+        self.types = types
+        self.arrays: list[list[ir.Value]] = []
+        grid = grid_of(emit.builder)
+        for t in types:
+            kinds = [_stored(register) for register in _registers(t)]
+            self.arrays.append([grid.emit_shared_array(emit.builder, kind, BLOCK) for kind in kinds])
+
+    def store(self, place: ir.Value, values: Sequence[ScalarValue]) -> None:
+        builder = self.emit.builder
+        for own, value in zip(self.arrays, values):
+            for array, register in zip(own, value.registers()):
+                wide = builder.zext(register, I8) if _stored(register.type) != register.type else register
+                builder.store(wide, self._at(array, place, wide.type))
+
+    def load(self, place: ir.Value) -> list[ScalarValue]:
+        builder, found = self.emit.builder, []
+        for t, own in zip(self.types, self.arrays):
+            registers = []
+            for array, kind in zip(own, _registers(t)):
+                value = builder.load(self._at(array, place, _stored(kind)), typ=_stored(kind))
+                registers.append(builder.trunc(value, kind) if _stored(kind) != kind else value)
+            found.append(ScalarValue(t, *registers))
+        return found
+
+    def _at(self, array: ir.Value, place: ir.Value, kind: ir.Type) -> ir.Value:
+        return self.emit.builder.gep(array, [place], inbounds=True, source_etype=kind)
+
+
+def _registers(element_type: Any) -> list[ir.Type]:
+    return [register_type(element_type)] * (2 if element_type.is_complex else 1)
+
+
+def _stored(kind: ir.Type) -> ir.Type:
+    """Bits are stored as bytes."""
+    return I8 if isinstance(kind, ir.IntType) and kind.width < 8 else kind
+
+
+def _least(emit: GridLoops, number: ir.Value, limit: int) -> ir.Value:
+    builder, most = emit.builder, ir.Constant(I64, limit)
+    return builder.select(builder.icmp_signed("<", number, most), number, most)
+
+
+__all__ = ["emit_grid_reductions"]

@@ -1,0 +1,76 @@
+"""The code generator's interface of a target whose kernels run on a grid: blocks of threads that share a memory."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, cast
+
+from llvmlite import ir
+
+from distxla.errors import InternalError
+from distxla.targets.code import CodeModule, CodeTarget
+from distxla.targets.processor import Processor
+
+
+class GridTarget(Protocol):
+    """From LLVM IR to assembler text, and what threads of one block do together. `builder` ends behind the code."""
+
+    @property
+    def name(self) -> str:
+        """The target's."""
+
+    @property
+    def processor(self) -> Processor:
+        """Of the host: kernels ask it for nothing that decides about their results."""
+
+    def parse(self, module: ir.Module | str) -> Any:
+        """Text or llvmlite module as a verified LLVM module; RuntimeError with LLVM's message if it is not valid."""
+
+    def optimise(self, parsed: Any) -> None:
+        """Scalar optimisation, in place."""
+
+    def emit_assembly(self, parsed: Any) -> str:
+        """Assembler text."""
+
+    def begin_kernel(self, function: ir.Function) -> None:
+        """Make the function one that a launch can name."""
+
+    # --- places in the grid, i64
+
+    def emit_thread(self, builder: ir.IRBuilder) -> ir.Value:
+        """The number of this thread in its block."""
+
+    def emit_threads(self, builder: ir.IRBuilder) -> ir.Value:
+        """How many threads a block has."""
+
+    def emit_block(self, builder: ir.IRBuilder) -> ir.Value:
+        """The number of this thread's block."""
+
+    def emit_blocks(self, builder: ir.IRBuilder) -> ir.Value:
+        """How many blocks there are."""
+
+    # --- together
+
+    def emit_barrier(self, builder: ir.IRBuilder) -> None:
+        """Wait for all threads of the block; what each stored before, all of them see."""
+
+    def emit_shared_array(self, builder: ir.IRBuilder, element: ir.Type, count: int) -> ir.Value:
+        """The address of memory that the threads of a block share while the block runs, uninitialised."""
+
+
+class GridModule(CodeModule):
+    """LLVM IR for kernels that run on a grid."""
+
+    def __init__(self, name: str, target: GridTarget) -> None:
+        super().__init__(name, cast(CodeTarget, target))  # kernels' emitters ask a CodeTarget for its processor only
+        self.grid = target
+
+
+def grid_of(builder: ir.IRBuilder) -> GridTarget:
+    """The target of the grid module that the builder writes into."""
+    module = builder.module
+    if not isinstance(module, GridModule):
+        raise InternalError("code for a grid is emitted into a module of no such target")
+    return module.grid
+
+
+__all__ = ["GridModule", "GridTarget", "grid_of"]

@@ -1,0 +1,140 @@
+"""The compiler's side of NVIDIA's GPUs: LLVM IR of kernels to PTX for one architecture. Methods: targets/grid.py.
+
+Rounding is IEEE's: without permission to contract, LLVM writes `add.rn` and `mul.rn`, which no assembler fuses.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import Any
+
+import llvmlite.binding as llvm
+from llvmlite import ir
+
+from distxla.errors import ArgumentError
+from distxla.targets.nvptx.remainders import REMAINDERS
+from distxla.targets.processor import Processor
+from distxla.targets.registry import native_target
+
+TRIPLE = "nvptx64-nvidia-cuda"
+# the first version of PTX that knows an architecture, as LLVM names features
+VERSIONS = {"sm_75": "ptx63", "sm_80": "ptx70", "sm_90": "ptx78", "sm_100": "ptx86"}
+SHARED_MEMORY = 3  # an address space
+SPEED_LEVEL = 2
+
+I32, I64 = ir.IntType(32), ir.IntType(64)
+
+
+class NvptxCode:
+    """`targets.grid.GridTarget` for one architecture."""
+
+    name = "nvptx"
+
+    def __init__(self, architecture: str) -> None:
+        self.architecture = architecture
+
+    @property
+    def processor(self) -> Processor:
+        return native_target().code.processor
+
+    # --- from IR to PTX
+
+    def parse(self, module: ir.Module | str) -> Any:
+        machine = _machine(self.architecture)
+        if isinstance(module, ir.Module):
+            module.triple = TRIPLE
+            module.data_layout = str(machine.target_data)
+        parsed = llvm.parse_assembly(str(module))
+        _add_remainders(parsed)
+        parsed.verify()
+        return parsed
+
+    def optimise(self, parsed: Any) -> None:
+        options = llvm.create_pipeline_tuning_options(speed_level=SPEED_LEVEL)
+        builder = llvm.create_pass_builder(_machine(self.architecture), options)
+        builder.getModulePassManager().run(parsed, builder)
+
+    def emit_assembly(self, parsed: Any) -> str:
+        return str(_machine(self.architecture).emit_assembly(parsed))
+
+    def begin_kernel(self, function: ir.Function) -> None:
+        function.calling_convention = "ptx_kernel"
+
+    # --- places in the grid
+
+    def emit_thread(self, builder: ir.IRBuilder) -> ir.Value:
+        return _register(builder, "tid")
+
+    def emit_threads(self, builder: ir.IRBuilder) -> ir.Value:
+        return _register(builder, "ntid")
+
+    def emit_block(self, builder: ir.IRBuilder) -> ir.Value:
+        return _register(builder, "ctaid")
+
+    def emit_blocks(self, builder: ir.IRBuilder) -> ir.Value:
+        return _register(builder, "nctaid")
+
+    # --- together
+
+    def emit_barrier(self, builder: ir.IRBuilder) -> None:
+        name = "llvm.nvvm.barrier.cta.sync.aligned.all"
+        function = _declared(builder.module, name, ir.VoidType(), [I32])
+        function.attributes.add("convergent")
+        builder.call(function, [ir.Constant(I32, 0)])
+
+    def emit_shared_array(self, builder: ir.IRBuilder, element: ir.Type, count: int) -> ir.Value:
+        module = builder.module
+        name = module.get_unique_name("shared")
+        variable = ir.GlobalVariable(module, ir.ArrayType(element, count), name, addrspace=SHARED_MEMORY)
+        variable.linkage = "internal"
+        variable.align = 16
+        variable.initializer = ir.Constant(variable.value_type, ir.Undefined)
+        address = ir.instructions.CastInstr(builder.block, "addrspacecast", variable, ir.PointerType(), name)
+        builder._insert(address)
+        return address
+
+
+@cache
+def code_for(architecture: str) -> NvptxCode:
+    """ArgumentError for an architecture that no kernel is made for."""
+    if architecture not in VERSIONS:
+        raise ArgumentError(f"GPU architecture {architecture!r}: kernels are made for {', '.join(VERSIONS)}")
+    return NvptxCode(architecture)
+
+
+@cache
+def _machine(architecture: str) -> llvm.TargetMachine:
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    target = llvm.Target.from_triple(TRIPLE)
+    return target.create_target_machine(cpu=architecture, features=f"+{VERSIONS[architecture]}", opt=3)
+
+
+def _add_remainders(parsed: Any) -> None:
+    """Define the functions of C's library that the module calls; there is none on a GPU."""
+    declared = {function.name for function in parsed.functions if function.is_declaration}
+    for name, text in REMAINDERS.items():
+        if name in declared:
+            layout = f'target triple = "{TRIPLE}"\ntarget datalayout = "{parsed.data_layout}"\n'
+            parsed.link_in(llvm.parse_assembly(layout + text))
+            (function,) = (f for f in parsed.functions if f.name == name)
+            function.linkage = llvm.Linkage.internal
+
+
+def _register(builder: ir.IRBuilder, name: str) -> ir.Value:
+    function = _declared(builder.module, f"llvm.nvvm.read.ptx.sreg.{name}.x", I32, [])
+    return builder.zext(builder.call(function, []), I64)
+
+
+def _declared(module: ir.Module, name: str, result: ir.Type, arguments: list[ir.Type]) -> ir.Function:
+    found = module.globals.get(name)
+    return ir.Function(module, ir.FunctionType(result, arguments), name) if found is None else found
+
+
+def kernel_names(assembly: str) -> list[str]:
+    """The kernels that assembler text defines, in its order."""
+    return re.findall(r"\.visible \.entry (\w+)\(", assembly)
+
+
+__all__ = ["NvptxCode", "code_for", "kernel_names"]
