@@ -15,6 +15,7 @@ from llvmlite import ir
 
 from distxla.compiler.lower.grid.grid_loops import GridLoops
 from distxla.compiler.lower.grid.launches import BLOCK
+from distxla.compiler.lower.grid.shared_array import SharedArray
 from distxla.compiler.lower.index import I64, IndexExpression
 from distxla.compiler.lower.reduction import (
     Accumulation,
@@ -25,8 +26,7 @@ from distxla.compiler.lower.reduction import (
     emit_written_out,
     merged_index,
 )
-from distxla.compiler.lower.scalar_expression import I8
-from distxla.compiler.lower.scalar_value import ScalarValue, register_type
+from distxla.compiler.lower.scalar_value import ScalarValue
 from distxla.ir.element_type import PRED
 from distxla.ir.shape import Shape
 from distxla.targets.grid import grid_of
@@ -118,7 +118,7 @@ class _Lines:
         grid = grid_of(builder)
         threads = min(BLOCK, 1 << (most.bit_length() - 1))
         thread = emit.wrap_index(grid.emit_thread(builder), 0, BLOCK - 1)
-        shared = _SharedValues(emit, types)
+        shared = [SharedArray(emit, t, BLOCK) for t in types]
         number = emit.i64(count) if count is not None else ir.Constant(I64, most)
         slots = Slots(emit, types)
         # threads beyond the last element have none
@@ -129,23 +129,23 @@ class _Lines:
             with emit.counted(steps) as i:
                 follows = builder.add(first, builder.mul(builder.add(emit.i64(i), ir.Constant(I64, 1)), stride))
                 slots.store(self.accumulation.combine(slots.load(), elements(emit.wrap_index(follows, 0, most - 1))))
-            shared.store(emit.i64(thread), slots.load())
+            for array, value in zip(shared, slots.load(), strict=True):
+                array.store(thread, value)
         grid.emit_barrier(builder)
         limit = _least(emit, number, threads)
         distance = 1
         while distance < threads:
-            place = emit.i64(thread)
-            other = builder.add(place, ir.Constant(I64, distance))
-            is_left = builder.icmp_unsigned(
-                "==", builder.urem(place, ir.Constant(I64, 2 * distance)), ir.Constant(I64, 0)
-            )
-            with emit.when(ScalarValue(PRED, builder.and_(is_left, builder.icmp_signed("<", other, limit)))):
-                shared.store(place, self.accumulation.combine(shared.load(place), shared.load(other)))
+            other = thread + distance
+            has_other = builder.icmp_signed("<", emit.i64(other), limit)
+            is_left = emit.index_compare("EQ", thread % (2 * distance), 0)
+            with emit.when(ScalarValue(PRED, builder.and_(is_left.llvm, has_other))):
+                left, right = ([array.load(place) for array in shared] for place in (thread, other))
+                for array, value in zip(shared, self.accumulation.combine(left, right), strict=True):
+                    array.store(thread, value)
             grid.emit_barrier(builder)
             distance *= 2
-        is_first = builder.icmp_unsigned("==", emit.i64(thread), ir.Constant(I64, 0))
-        with emit.when(ScalarValue(PRED, is_first)):
-            take(shared.load(ir.Constant(I64, 0)))
+        with emit.when(emit.index_compare("EQ", thread, 0)):
+            take([array.load(0) for array in shared])
         grid.emit_barrier(builder)  # the next line's values go to the same places
 
     def _share(self, thread: ir.Value, count: ir.Value, threads: int) -> tuple[ir.Value, ir.Value, ir.Value]:
@@ -165,48 +165,6 @@ class _Lines:
             builder.icmp_unsigned("==", length, ir.Constant(I64, 0)), length, builder.sub(length, one)
         )
         return first, followers, one
-
-
-class _SharedValues:
-    """A value of each type for each thread of a block, in shared memory."""
-
-    def __init__(self, emit: GridLoops, types: Sequence[Any]) -> None:
-        self.emit = emit
-        self.types = types
-        self.arrays: list[list[ir.Value]] = []
-        grid = grid_of(emit.builder)
-        for t in types:
-            kinds = [_stored(register) for register in _registers(t)]
-            self.arrays.append([grid.emit_shared_array(emit.builder, kind, BLOCK) for kind in kinds])
-
-    def store(self, place: ir.Value, values: Sequence[ScalarValue]) -> None:
-        builder = self.emit.builder
-        for own, value in zip(self.arrays, values):
-            for array, register in zip(own, value.registers()):
-                wide = builder.zext(register, I8) if _stored(register.type) != register.type else register
-                builder.store(wide, self._at(array, place, wide.type))
-
-    def load(self, place: ir.Value) -> list[ScalarValue]:
-        builder, found = self.emit.builder, []
-        for t, own in zip(self.types, self.arrays):
-            registers = []
-            for array, kind in zip(own, _registers(t)):
-                value = builder.load(self._at(array, place, _stored(kind)), typ=_stored(kind))
-                registers.append(builder.trunc(value, kind) if _stored(kind) != kind else value)
-            found.append(ScalarValue(t, *registers))
-        return found
-
-    def _at(self, array: ir.Value, place: ir.Value, kind: ir.Type) -> ir.Value:
-        return self.emit.builder.gep(array, [place], inbounds=True, source_etype=kind)
-
-
-def _registers(element_type: Any) -> list[ir.Type]:
-    return [register_type(element_type)] * (2 if element_type.is_complex else 1)
-
-
-def _stored(kind: ir.Type) -> ir.Type:
-    """Bits are stored as bytes."""
-    return I8 if isinstance(kind, ir.IntType) and kind.width < 8 else kind
 
 
 def _least(emit: GridLoops, number: ir.Value, limit: int) -> ir.Value:
