@@ -8,6 +8,7 @@ from llvmlite import ir
 
 from distxla.errors import InternalError
 from distxla.ir.instruction import Instruction
+from distxla.targets.grid import GridTarget
 from distxla.targets.image import Image
 from distxla.targets.processor import Processor
 
@@ -55,6 +56,13 @@ class CodeTarget(Protocol):
         Its function gets a kernel's arguments (lower/kernels.py) and returns a Status, i32. number: of the kernel.
         """
 
+    @property
+    def grid(self) -> GridTarget | None:
+        """What kernels are made for that run on a grid; None where they run on this processor."""
+
+    def finish_grid(self, module: ir.Module) -> object:
+        """Those kernels as the target's loader wants them (CompiledProgram.device_code)."""
+
     def import_name(self, routine: str) -> str:
         """The import name of `blas.NAME` (C interface), `lapack.NAME` (Fortran) or any other function."""
 
@@ -82,6 +90,16 @@ class CodeTarget(Protocol):
 
     def emit_monotonic(self, builder: ir.IRBuilder, time: ir.Value) -> None:
         """Store CLOCK_MONOTONIC at `time`: i64 seconds, i64 nanoseconds."""
+
+    # --- fibers: stacks of their own, between which one thread switches; one that doesn't run is its stack pointer
+
+    def fiber_switch(self, name: str) -> str:
+        """Assembler text, for the module, that defines void NAME(ptr place, i64 pointer): leave the stack that this
+        runs on, store its pointer at `place`, and go on with another one."""
+
+    def emit_fiber(self, builder: ir.IRBuilder, top: ir.Value, function: ir.Value) -> ir.Value:
+        """The pointer (i64) of a new stack, the first switch to which calls `function`: without arguments, and it must
+        not return. top: where the stack ends, i64, a multiple of 16."""
 
     # --- memory
 

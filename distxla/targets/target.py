@@ -107,6 +107,12 @@ class Host(Protocol):
     def wake_all(self, address: int) -> int:
         """Wake all threads that sleep on the u32 at an address of this process, which was changed before; how many."""
 
+    def stack_tops(self, count: int, size: int) -> list[int]:
+        """Where new stacks of `size` bytes (whole pages) end, for fibers. Below each one a page can't be accessed.
+
+        They stay until the process ends, and cost memory where they are touched. OSError where memory is missing.
+        """
+
     def set_library_threads(self, count: int) -> None:
         """Let NumPy's linear algebra use so many threads in this process, whatever it was loaded with."""
 

@@ -6,15 +6,17 @@ from typing import Any
 
 from llvmlite import ir
 
+from distxla.errors import InternalError
 from distxla.ir.instruction import Instruction
 from distxla.targets.image import Image
 from distxla.targets.processor import Processor
 from distxla.targets.x86_64 import finish, libraries, link
+from distxla.targets.x86_64.fibers import Fibers
 from distxla.targets.x86_64.instructions import Instructions
 from distxla.targets.x86_64.tuning import host_processor
 
 
-class Code(Instructions):
+class Code(Instructions, Fibers):
     """`targets.code.CodeTarget`."""
 
     name = "x86_64"
@@ -45,6 +47,13 @@ class Code(Instructions):
 
     def kernel_import(self, instruction: Instruction, number: int) -> str | None:
         return None
+
+    @property
+    def grid(self) -> None:
+        return None
+
+    def finish_grid(self, module: ir.Module) -> object:
+        raise InternalError("this processor has no grid")
 
     def import_name(self, routine: str) -> str:
         return libraries.import_name(routine)

@@ -48,6 +48,13 @@ def atomics() -> Atomics:
     return found()
 
 
+def stack_tops(count: int, size: int) -> list[int]:
+    from distxla.targets.x86_64.load import PAGE, map_stacks
+
+    base = map_stacks(count, size)
+    return [base + (number + 1) * (size + PAGE) for number in range(count)]
+
+
 # --- libraries
 
 thread_variables = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")  # in OpenBLAS's order

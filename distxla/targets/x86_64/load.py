@@ -20,8 +20,8 @@ from distxla.errors import CompileError
 from distxla.targets.x86_64.libraries import BLAS_PREFIX
 
 PAGE = 4096
-PROT_READ, PROT_WRITE, PROT_EXEC = 1, 2, 4
-MAP_PRIVATE, MAP_ANONYMOUS = 0x02, 0x20
+PROT_NONE, PROT_READ, PROT_WRITE, PROT_EXEC = 0, 1, 2, 4
+MAP_PRIVATE, MAP_ANONYMOUS, MAP_NORESERVE = 0x02, 0x20, 0x4000
 FFT_PREFIX = "numpy.fft."
 MAP_FAILED = ctypes.c_void_p(-1).value
 
@@ -83,6 +83,20 @@ def map_memory(size: int, descriptor: int, name: str) -> int:
     if address is None or address == MAP_FAILED:
         raise OSError(ctypes.get_errno(), f"no memory for {name}")
     return int(address)
+
+
+def map_stacks(count: int, size: int) -> int:
+    """The address of `count` stacks of `size` bytes, whole pages, below each of which a page can't be accessed: stack k
+    ends `(k + 1) * (size + PAGE)` bytes behind it. Pages cost memory once they are touched. Stays until the process
+    ends; OSError where memory is missing."""
+    flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE
+    base = _libc().mmap(None, count * (size + PAGE), PROT_READ | PROT_WRITE, flags, -1, 0)
+    if base is None or base == MAP_FAILED:
+        raise OSError(ctypes.get_errno(), f"no memory for {count} stacks of {size} bytes")
+    for number in range(count):
+        if _libc().mprotect(base + number * (size + PAGE), PAGE, PROT_NONE):
+            raise OSError(ctypes.get_errno(), f"cannot guard {count} stacks")
+    return int(base)
 
 
 def make_executable(address: int, size: int, name: str) -> None:
