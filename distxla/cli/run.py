@@ -177,7 +177,10 @@ def _require_possible(options: RunOptions) -> None:
         _require_none_of_a_cluster(options)
     elif options.backend not in backends():
         available = " or ".join(f"--backend {name}" for name in backends())
-        raise ArgumentError(f"the {options.backend} backend is not available in this version; use {available}")
+        raise ArgumentError(
+            f"the {options.backend} backend is not available in this version; use {available}, or "
+            "DISTXLA_GPU_DRIVER=emulated, with which the processor runs kernels for GPUs"
+        )
     if options.device_assignment is not None and any(split_devices(name)[1] is not None for name in options.modules):
         raise ArgumentError("--device-assignment and devices behind @ both say where a program runs: give one of them")
     if options.address is None and options.devices_per_host is not None and len(options.devices_per_host) > 1:

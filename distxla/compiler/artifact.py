@@ -141,12 +141,29 @@ class SharedArena:
 
 
 @dataclass(frozen=True)
+class Launch:
+    """One launch of the function `symbol` on a grid: `blocks` blocks of `threads` threads.
+
+    blocks: the most that have work; a launch with fewer is right, too, since blocks walk on in steps of their number.
+    """
+
+    symbol: str
+    blocks: int
+    threads: int
+
+    def __str__(self) -> str:
+        return f"{self.symbol}<<<{self.blocks}, {self.threads}>>>"
+
+
+@dataclass(frozen=True)
 class ImportedKernel:
-    """A kernel that the target runs itself. symbol: of the import.  operands: their shapes, tuples unflattened."""
+    """A kernel that the target runs itself. symbol: of the import.  operands: their shapes, tuples unflattened.
+    launches: of which it consists, one after the other, where the target runs kernels on a grid."""
 
     symbol: str
     instruction: Instruction
     operands: tuple[Shape, ...]
+    launches: tuple[Launch, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -162,7 +179,8 @@ class CompiledProgram:
     points: where faults can be injected, by number; none in a program that wasn't compiled for that.
     target: by name, of the image.
     in_place: (result leaf, parameter leaf) that may have the same memory in a call, the argument's, which is lost then.
-    kernels: those that the target runs itself.  module: with the computations that these call.
+    kernels: those that the target runs itself.  module: with the computations that these call.  device_code: what runs
+    on a grid, as the target's loader wants it.
     assignment: of a program that is bound to devices of a larger run, those by its own flattened ids; else both are the
     same.
     timings: seconds by stage, for reports.  steps: the meanings of the numbers in a device's record, for reports.
@@ -189,6 +207,7 @@ class CompiledProgram:
     points: tuple[InjectionPoint, ...] = ()
     kernels: tuple[ImportedKernel, ...] = field(default=(), repr=False)
     module: Module | None = field(default=None, repr=False)
+    device_code: object = field(default=None, repr=False)
     assignment: tuple[int, ...] | None = None
     in_place: InPlace = ()
 

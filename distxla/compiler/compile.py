@@ -12,6 +12,7 @@ from typing import Any
 from distxla.collectives.transports.shared_memory.emitter import SharedMemoryEmitter
 from distxla.compiler.artifact import CompiledProgram, InPlace, StepOrigin
 from distxla.compiler.lower.entry import Entry, emit_entry
+from distxla.compiler.lower.grid.program import GridProgram, emit_grid_program
 from distxla.compiler.pipeline import Pipeline
 from distxla.compiler.plan.buffers import Communicate, Kernel, Plan
 from distxla.compiler.plan_memory import PlanMemory
@@ -71,7 +72,8 @@ def compile_module(
     clock = StageClock()
     compilation = planned(Pipeline(progress=progress), module, replicas, partitions, clock, in_place)
     code = code_target(target)
-    entry = lower(module, compilation, code, progress, traced=traced, points=points)
+    grid = grid_program(compilation, code, progress)
+    entry = lower(module, compilation, code, progress, traced=traced, points=points, grid=grid)
     clock.lap("emit")
     parsed = parse_llvm(entry, code, progress)
     clock.lap("parse_llvm")
@@ -83,6 +85,12 @@ def compile_module(
     clock.lap("object")
     image = code.link(obj)
     clock.lap("link")
+    device_code = None
+    if grid is not None:
+        with _explained():
+            progress("compiling kernels")
+            device_code = code.finish_grid(grid.llvm_module)
+        clock.lap("kernels")
     return CompiledProgram(
         name=module.name,
         image=image.data,
@@ -106,6 +114,7 @@ def compile_module(
         in_place=plan_of(compilation).in_place,
         kernels=entry.kernels,
         module=compilation.module if code.imports_kernels else None,
+        device_code=device_code,
     )
 
 
@@ -161,8 +170,10 @@ def lower(
     *,
     traced: bool = False,
     points: tuple[str, ...] = (),
+    grid: GridProgram | None = None,
 ) -> Entry:
-    """LLVM IR of the planned program. module: as it was written, which the program's tables name."""
+    """LLVM IR of the planned program. module: as it was written, which the program's tables name.  grid: the kernels
+    that run on a grid."""
     return emit_entry(
         compilation.module,
         plan_of(compilation),
@@ -174,7 +185,15 @@ def lower(
         traced=traced,
         points=points,
         text=module,
+        grid=None if grid is None else grid.kernels,
     )
+
+
+def grid_program(compilation: Compilation, code: CodeTarget, progress: Progress = silent) -> GridProgram | None:
+    """The planned program's kernels for the target's grid; None where it has none."""
+    if code.grid is None:
+        return None
+    return emit_grid_program(compilation.module, plan_of(compilation), code.grid, progress)
 
 
 def parse_llvm(entry: Entry, code: CodeTarget, progress: Progress = silent) -> Any:

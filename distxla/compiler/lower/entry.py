@@ -10,7 +10,7 @@ the abort flag, which every loop looks at before an iteration.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Hashable, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from llvmlite import ir
@@ -31,6 +31,7 @@ from distxla.compiler.lower.communication import CommunicationEmitter, LoadedRou
 from distxla.compiler.lower.constant_tables import planned_constant
 from distxla.compiler.lower.fill_unwritten import emit_fill, written_anew
 from distxla.compiler.lower.function_body import FunctionBody, has_runtime_offset
+from distxla.compiler.lower.grid.launches import GridKernel
 from distxla.compiler.lower.injection import InjectionPoints
 from distxla.compiler.lower.kernels import KernelFunction, declare_kernel, emit_kernel_function, kernel_key
 from distxla.compiler.plan.breadcrumbs import has_breadcrumb, has_rounds, is_traced, kind_of, may_be_long
@@ -96,16 +97,20 @@ def emit_entry(
     traced: bool = False,
     points: Collection[str] = (),
     text: Module | None = None,
+    grid: Mapping[Hashable, GridKernel] | None = None,
 ) -> Entry:
     """Emit the entry, its kernels, constants and communication routines.
 
     progress: called with the name of each instruction before it is lowered.  traced: steps that compute, loops and
     record when they ran; they compute the same.  points: where faults can be injected (lower/injection.py), by names
-    of instructions of `text`, the module before the passes, `module` by default.
+    of instructions of `text`, the module before the passes, `module` by default.  grid: the kernels of a target that
+    runs them on a grid, by `kernel_key`.
     Raises the errors of the ops' emitters, with the instruction's place added; other errors as CompileError.
     """
     empty, text = CodeModule(module.name, target), text or module
-    whole = _EntryEmitter(empty, module, plan, communication, replicas, partitions, progress, traced, points, text)
+    whole = _EntryEmitter(
+        empty, module, plan, communication, replicas, partitions, progress, traced, points, text, grid or {}
+    )
     return whole.run()
 
 
@@ -122,8 +127,9 @@ class _EntryEmitter:
         traced: bool,
         points: Collection[str],
         text: Module,
+        grid: Mapping[Hashable, GridKernel],
     ) -> None:
-        self.llvm_module, self.module, self.plan = llvm_module, module, plan
+        self.llvm_module, self.module, self.plan, self.grid = llvm_module, module, plan, grid
         self.communication, self.replicas, self.partitions = communication, replicas, partitions
         self.progress, self.traced = progress, traced
         self.points = InjectionPoints(llvm_module, module, plan, points, text)
@@ -290,9 +296,10 @@ class _EntryEmitter:
     def kernel_function(self, computation: Computation, instruction: Instruction) -> KernelFunction:
         """The function of the instruction; instructions that differ in names only share it."""
         key = kernel_key(self.structure, computation, instruction)
-        if key not in self.kernels and (imported := self.imported_kernel(computation, instruction)) is not None:
+        if key not in self.kernels and (imported := self.imported_kernel(computation, instruction, key)) is not None:
             self.imported.append(imported)
-            self.kernels[key] = declare_kernel(self.llvm_module, imported)
+            scratch_bytes = self.grid[key].scratch_bytes if key in self.grid else 0
+            self.kernels[key] = declare_kernel(self.llvm_module, imported, scratch_bytes)
         if key not in self.kernels:
             name = re.sub(r"[^A-Za-z0-9_.]", "_", instruction.name)
             kernel = emit_kernel_function(
@@ -305,11 +312,17 @@ class _EntryEmitter:
             self.kernels[key] = kernel
         return self.kernels[key]
 
-    def imported_kernel(self, computation: Computation, instruction: Instruction) -> ImportedKernel | None:
+    def imported_kernel(
+        self, computation: Computation, instruction: Instruction, key: Hashable
+    ) -> ImportedKernel | None:
         """The kernel as the target runs it itself; None if code is wanted."""
-        symbol = self.llvm_module.target.kernel_import(instruction, len(self.imported))
+        target = self.llvm_module.target
+        symbol = target.kernel_import(instruction, len(self.imported))
+        if symbol is None or (target.grid is not None and key not in self.grid):
+            return None
         operands = tuple(o.shape for o in computation.operands(instruction))
-        return None if symbol is None else ImportedKernel(symbol, instruction, operands)
+        launches = self.grid[key].launches if key in self.grid else ()
+        return ImportedKernel(symbol, instruction, operands, launches)
 
     def copy(self, step: Copy) -> None:
         memcpy = self.llvm_module.globals.get("llvm.memcpy.p0.p0.i64")

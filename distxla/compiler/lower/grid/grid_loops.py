@@ -15,7 +15,7 @@ iterations of a nest would share.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from math import prod
 
@@ -33,8 +33,9 @@ from distxla.ir.element_type import PRED, U8, U16, U32, U64, ElementType
 from distxla.ir.literal import Literal
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
-from distxla.targets.grid import grid_of
+from distxla.targets.grid_module import grid_of
 
+MOST_ALONE = 1 << 12  # iterations that a single thread may run: a kernel of the host is faster from there on
 WORDS = {8: U64, 4: U32, 2: U16, 1: U8}
 
 
@@ -65,6 +66,7 @@ class GridLoops(KernelEmitter):
         self._is_serial = False  # the last launch is one of a single thread
         self._read_for: int | None = None  # the only launch, a serial one, that may use what was read in no nest
         self._cooperating = False
+        self._folds: list[int] = []  # iterations of those around the code that is emitted
 
     # --- launches
 
@@ -160,6 +162,17 @@ class GridLoops(KernelEmitter):
         with super().loops(dimension_sizes, ranges=ranges, parallel=parallel) as indices:
             yield indices
 
+    def fold(
+        self,
+        dimension_sizes: Sequence[int],
+        initial: tuple[ScalarValue, ...],
+        body: Callable[[Sequence[IndexExpression | int], tuple[ScalarValue, ...]], tuple[ScalarValue, ...]],
+    ) -> tuple[ScalarValue, ...]:
+        self._folds.append(max(1, prod(dimension_sizes)))
+        values = super().fold(dimension_sizes, initial, body)
+        self._folds.pop()
+        return values
+
     # --- memory
 
     def load(self, pointer: ir.Value, index: IndexExpression | int, element_type: ElementType) -> ScalarValue:
@@ -173,6 +186,8 @@ class GridLoops(KernelEmitter):
             self._require_apart(pointer, index)
             super().store(pointer, index, value)
             return
+        if prod(end - first for nest in self.nests for first, end in nest.ranges) * prod(self._folds) > MOST_ALONE:
+            raise NoGridFormError("a single thread would have to run its loops")
         if not self._is_serial:
             self._launch(1, 1, serial=True)
         with self.builder.if_then(self._is_launch()), self.region():

@@ -5,17 +5,18 @@ from __future__ import annotations
 from llvmlite import ir
 
 from distxla.compiler.abi import ALIGNMENT
+from distxla.compiler.artifact import Launch
 from distxla.compiler.lower.arrays import MemoryArray
 from distxla.compiler.lower.buffer_emitter import POINTER
 from distxla.compiler.lower.grid.grid_emitter import GridEmitter, NoGridFormError
-from distxla.compiler.lower.grid.launches import GridKernel, Launch
+from distxla.compiler.lower.grid.launches import GridKernel
 from distxla.compiler.lower.kernels import emit_instruction
 from distxla.compiler.lower.scalar_expression import I32
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
-from distxla.targets.grid import GridModule
+from distxla.targets.grid_module import GridModule
 
 
 def emit_grid_kernel(

@@ -4,22 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from distxla.compiler.artifact import Launch
+
 BLOCK = 256  # threads
-
-
-@dataclass(frozen=True)
-class Launch:
-    """One launch of the function `symbol`: `blocks` blocks of `threads` threads.
-
-    blocks: the most that have work; a launch with fewer is right, too, since blocks walk on in steps of their number.
-    """
-
-    symbol: str
-    blocks: int
-    threads: int
-
-    def __str__(self) -> str:
-        return f"{self.symbol}<<<{self.blocks}, {self.threads}>>>"
 
 
 @dataclass(frozen=True)
@@ -38,4 +25,4 @@ def blocks_of(iterations: int) -> int:
     return max(1, -(-iterations // BLOCK))
 
 
-__all__ = ["BLOCK", "GridKernel", "Launch", "blocks_of"]
+__all__ = ["BLOCK", "GridKernel", "blocks_of"]

@@ -29,7 +29,7 @@ from distxla.compiler.lower.reduction import (
 from distxla.compiler.lower.scalar_value import ScalarValue
 from distxla.ir.element_type import PRED
 from distxla.ir.shape import Shape
-from distxla.targets.grid import grid_of
+from distxla.targets.grid_module import grid_of
 
 SHORT_LINE = 64  # elements at most that one thread reduces
 MANY_LINES = 1 << 13  # that keep all threads busy

@@ -15,7 +15,7 @@ from distxla.compiler.lower.index import IndexExpression
 from distxla.compiler.lower.reduction import Slots
 from distxla.compiler.lower.scalar_value import ScalarValue
 from distxla.ir.element_type import F32, F64, PRED
-from distxla.targets.grid import grid_of
+from distxla.targets.grid_module import grid_of
 
 TILE = 64  # rows and columns of the result that a block computes
 DEPTH = 16  # of the sum, for which the factors are in shared memory at a time

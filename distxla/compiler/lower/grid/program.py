@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 
 from distxla.compiler.lower.grid.grid_emitter import NoGridFormError
@@ -14,7 +14,8 @@ from distxla.compiler.plan.buffers import Kernel, Plan
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.structure import Structure
-from distxla.targets.grid import GridModule, GridTarget
+from distxla.targets.grid import GridTarget
+from distxla.targets.grid_module import GridModule
 
 
 @dataclass(frozen=True)
@@ -35,10 +36,12 @@ class GridStep:
 
 @dataclass(frozen=True)
 class GridProgram:
-    """llvm_module: the kernels.  steps: one an instruction that a kernel computes, in the plan's order."""
+    """llvm_module: the kernels.  steps: one an instruction that a kernel computes, in the plan's order.
+    kernels: by what their code depends on (lower/kernels.py, `kernel_key`); those of the host are missing."""
 
     llvm_module: GridModule
     steps: tuple[GridStep, ...]
+    kernels: Mapping[Hashable, GridKernel]
 
 
 def emit_grid_program(
@@ -69,7 +72,8 @@ def emit_grid_program(
             steps.append(GridStep(instruction, None, found))
         else:
             steps.append(GridStep(instruction, found))
-    return GridProgram(grid_module, tuple(steps))
+    kernels = {key: found for key, found in made.items() if isinstance(found, GridKernel)}
+    return GridProgram(grid_module, tuple(steps), kernels)
 
 
 __all__ = ["GridProgram", "GridStep", "emit_grid_program"]

@@ -9,7 +9,7 @@ from distxla.compiler.lower.index import IndexExpression
 from distxla.compiler.lower.scalar_expression import I8
 from distxla.compiler.lower.scalar_value import ScalarValue, register_type
 from distxla.ir.element_type import ElementType
-from distxla.targets.grid import grid_of
+from distxla.targets.grid_module import grid_of
 
 
 class SharedArray:
