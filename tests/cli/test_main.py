@@ -114,7 +114,9 @@ BAD = [
     (["walk"], "error: usage: no such command: walk"),
     (["check", "{cut}"], "syntax"),
     (["check", "{wrong}"], "verify"),
-    (["compile", "{module}", "--emit", "ptx"], "'ptx' is not one of 'hlo', 'schedule', 'buffers'"),
+    (["compile", "{module}", "--emit", "ptx", "--gpu-arch", "sm_20"], "'sm_20': kernels are made for sm_75"),
+    (["compile", "{module}", "--gpu-arch", "sm_80"], "--gpu-arch needs --emit ptx"),
+    (["compile", "{module}", "--emit", "elf"], "'elf' is not one of 'hlo', 'schedule', 'buffers'"),
     (["ops", "frobnicate"], "frobnicate"),
 ]
 

@@ -12,7 +12,7 @@ from distxla.reference.lockstep import run_reference
 from distxla.text.parser import parse_module
 from tests.compiler.runner import run_devices
 
-EXECUTORS = ("reference", "compiled")  # and "interpreted": compiled but for the kernels
+EXECUTORS = ("reference", "compiled")  # and, with other kernels, the names of targets: "interpreted", "nvptx"
 
 
 def run_module(
@@ -23,5 +23,5 @@ def run_module(
     verify_module(parsed, replicas, partitions)
     if executor == "reference":
         return run_reference(parsed, arguments, replicas=replicas, partitions=partitions)
-    target = "interpreted" if executor == "interpreted" else None
+    target = None if executor == "compiled" else executor
     return run_devices(compile_module(parsed, replicas=replicas, partitions=partitions, target=target), arguments)

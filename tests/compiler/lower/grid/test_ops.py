@@ -1,0 +1,117 @@
+"""Ops with kernels of their own on a grid: the processor's results, and how many launches they take."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from distxla.ir.shape import Shape
+from distxla.text.parser import parse_module
+from tests.compiler.lower.grid.agreement import Array, both
+from tests.ops.case import sample
+
+ADD = "add { a = KIND[] parameter(0)  b = KIND[] parameter(1)  ROOT r = KIND[] add(a, b) }\n"
+GREATER = "ge { a = KIND[] parameter(0)  b = KIND[] parameter(1)  ROOT r = pred[] compare(a, b), direction=GE }\n"
+# name: (instruction over p0, p1, …, operands, result, launches)
+OPS = {
+    "dot, a thread an element": (
+        "dot(p0, p1), lhs_contracting_dims={1}, rhs_contracting_dims={0}",
+        "7,9 9,5",
+        "7,5",
+        1,
+    ),
+    "dot, tiles": ("dot(p0, p1), lhs_contracting_dims={1}, rhs_contracting_dims={0}", "70,50 50,33", "70,33", 1),
+    "dot, transposed": ("dot(p0, p1), lhs_contracting_dims={0}, rhs_contracting_dims={1}", "40,64 65,40", "64,65", 1),
+    "dot, batches": (
+        "dot(p0, p1), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_contracting_dims={1}",
+        "3,34,32 3,32,35",
+        "3,34,35",
+        1,
+    ),
+    "convolution": (
+        "convolution(p0, p1), window={size=3x3 stride=2x1 pad=1_0x0_2}, dim_labels=b01f_01io->b01f",
+        "2,9,8,3 3,3,3,4",
+        "2,4,8,4",
+        1,
+    ),
+    "convolution in groups": (
+        "convolution(p0, p1), window={size=3 rhs_dilate=2}, dim_labels=bf0_oi0->bf0, feature_group_count=2",
+        "2,6,11 4,3,3",
+        "2,4,7",
+        1,
+    ),
+    "reduce-window": (
+        "reduce-window(p0, zero), window={size=2x3 stride=1x2 pad=0_0x1_1}, to_apply=add",
+        "5,40",
+        "4,20",
+        1,
+    ),
+    "cumulative": ("reduce-window(p0, zero), window={size=1x40 pad=0_0x39_0}, to_apply=add", "5,40", "5,40", 1),
+    "select-and-scatter": (
+        "select-and-scatter(p0, p1, zero), window={size=3x2 stride=2x1 pad=1_1x0_0}, select=ge, scatter=add",
+        "9,8 5,7",
+        "9,8",
+        2,
+    ),
+    "scatter of rows": (
+        "scatter(p0, i, p1), update_window_dims={1}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, "
+        "index_vector_dim=1, to_apply=add",
+        "6,300 5,300",
+        "6,300",
+        2,
+    ),
+    "scatter of elements": (
+        "scatter(p0, i, p1), update_window_dims={}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, "
+        "index_vector_dim=1, to_apply=add",
+        "6 5",
+        "6",
+        2,
+    ),
+    "dynamic-update-slice": ("dynamic-update-slice(p0, p1, at, at)", "20,30 3,4", "20,30", 2),
+    "transpose": ("transpose(p0), dimensions={1,0}", "33,65", "65,33", 1),
+    "pad": ("pad(p0, zero), padding=1_2_1x-1_0", "5,6", "12,5", 1),
+    "concatenate": ("concatenate(p0, p1), dimensions={1}", "4,5 4,300", "4,305", 1),
+    "gather": (
+        "gather(p0, i), offset_dims={1}, collapsed_slice_dims={0}, start_index_map={0}, index_vector_dim=1, "
+        "slice_sizes={1,30}",
+        "6,30",
+        "5,30",
+        1,
+    ),
+}
+INDICES = np.array([[1], [5], [1], [-3], [1]], np.int32)
+
+
+def module_text(name: str, kind: str) -> str:
+    instruction, operands, result, _ = OPS[name]
+    shapes = [f"{kind}[{dims}]" for dims in operands.split()]
+    parameters = "\n".join(f"  p{k} = {shape} parameter({k})" for k, shape in enumerate(shapes))
+    return f"""HloModule op
+{ADD}{GREATER}ENTRY main {{
+{parameters}
+  i = s32[5,1] parameter({len(shapes)})
+  at = s32[] parameter({len(shapes) + 1})
+  zero = KIND[] constant(0)
+  ROOT r = {kind}[{result}] {instruction}
+}}
+""".replace("KIND", kind)
+
+
+def normal(shape: Shape, seed: int) -> Array:
+    return np.random.default_rng(seed).normal(size=shape.dims).astype(shape.dtype.dtype)
+
+
+@pytest.mark.parametrize("kind", ["s32", "f32", pytest.param("f64", marks=pytest.mark.exhaustive)])
+@pytest.mark.sampled(one_in=4)
+@pytest.mark.parametrize("name", OPS)
+def test_ops(name: str, kind: str) -> None:
+    module = parse_module(module_text(name, kind))
+    leaves = [p.shape for p in module.entry_computation.parameters][:-2]
+    values = [sample(leaf, k) if kind == "s32" else normal(leaf, k) for k, leaf in enumerate(leaves)]
+    program, (wanted,), (got,) = both(module, [*values, INDICES, np.int32(25)])
+    assert [len(kernel.launches) for kernel in program.kernels] == [OPS[name][3]]
+    assert all(launch.threads > 1 for launch in program.kernels[0].launches) or name == "scatter of elements"
+    if kind == "s32":
+        assert wanted.tolist() == got.tolist()
+    else:
+        np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5)

@@ -1,0 +1,121 @@
+"""Reductions on a grid: all ways to share lines among threads, all kinds of computations."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from distxla.ir.element_type import element_type
+from distxla.text.parser import parse_module
+from tests.compiler.lower.grid.agreement import both, differing
+from tests.compiler.runner import run_single
+from tests.ops.case import array as shape_of
+from tests.ops.case import sample
+
+# dimension sizes, reduced dimensions, number of launches
+SHAPES = {
+    "a thread a line": ((300, 40), (1,), 1),
+    "a thread a line, across": ((100, 9000), (0,), 1),
+    "a block a line": ((5, 1000), (1,), 1),
+    "a block a line, fewer elements than threads": ((5, 100), (1,), 1),
+    "a block a line, across": ((257, 3), (0,), 1),
+    "a block a line, several dimensions": ((3, 4, 5, 70), (1, 3), 1),
+    "several blocks a line": ((3, 20001), (1,), 2),
+    "several blocks for all": ((40000,), (0,), 2),
+    "several blocks a line, across": ((16500, 2), (0,), 2),
+}
+SINGLE = {
+    ("add", "s32"): "0",
+    ("add", "u8"): "3",
+    ("multiply", "s64"): "1",
+    ("maximum", "f32"): "-inf",
+    ("minimum", "bf16"): "inf",
+    ("and", "pred"): "true",
+    ("xor", "u16"): "9",
+}
+
+
+def text(opcode: str, kind: str, initial: str, dims: tuple[int, ...], reduced: tuple[int, ...]) -> str:
+    kept = [size for d, size in enumerate(dims) if d not in reduced]
+    shapes = [f"{kind}[{','.join(map(str, sizes))}]" for sizes in (dims, kept)]
+    numbers = ",".join(map(str, reduced))
+    return f"""HloModule reduction
+combine {{ a = {kind}[] parameter(0)  b = {kind}[] parameter(1)  ROOT r = {kind}[] {opcode}(a, b) }}
+ENTRY main {{
+  x = {shapes[0]} parameter(0)
+  start = {kind}[] constant({initial})
+  ROOT r = {shapes[1]} reduce(x, start), dimensions={{{numbers}}}, to_apply=combine
+}}
+"""
+
+
+@pytest.mark.sampled(one_in=8)
+@pytest.mark.parametrize(("opcode", "kind"), SINGLE)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_exact_operations(shape: str, opcode: str, kind: str) -> None:
+    """Those that give the same in any order, NaN included."""
+    dims, reduced, launches = SHAPES[shape]
+    module = parse_module(text(opcode, kind, SINGLE[opcode, kind], dims, reduced))
+    program, wanted, got = both(module, [sample(shape_of(kind, *dims), 1)])
+    assert [len(kernel.launches) for kernel in program.kernels] == [launches]
+    assert not differing(wanted[0], got[0]).any()
+
+
+@pytest.mark.parametrize("kind", ["f16", "f32", "f64", "c64"])
+@pytest.mark.parametrize("shape", ["a block a line", "several blocks a line"])
+def test_sums_of_floats(shape: str, kind: str) -> None:
+    """In another order than the processor's; the same one each time."""
+    dims, reduced, _ = SHAPES[shape]
+    module = parse_module(text("add", kind, "(1, 0)" if kind == "c64" else "1", dims, reduced))
+    values = np.random.default_rng(0).uniform(0, 1, dims).astype(element_type(kind).dtype)
+    program, _, (got,) = both(module, [values])
+    (again,) = run_single(program, [values])
+    wide = values.astype(np.complex128 if kind == "c64" else np.float64)
+    exact = wide.sum(reduced) + 1
+    np.testing.assert_allclose(got.astype(wide.dtype), exact, rtol=2e-3 if kind == "f16" else 1e-6)
+    assert got.tobytes() == again.tobytes()
+
+
+# the last one is associative, but not commutative
+ARGMAX = """HloModule argmax
+pick {
+  a = f32[] parameter(0)  i = s32[] parameter(1)
+  b = f32[] parameter(2)  j = s32[] parameter(3)
+  more = pred[] compare(a, b), direction=GT
+  same = pred[] compare(a, b), direction=EQ
+  first = pred[] compare(i, j), direction=LT
+  tie = pred[] and(same, first)
+  left = pred[] or(more, tie)
+  v = f32[] select(left, a, b)
+  k = s32[] select(left, i, j)
+  ROOT r = (f32[], s32[]) tuple(v, k)
+}
+last {
+  a = s32[] parameter(0)
+  b = s32[] parameter(1)
+  none = s32[] constant(-1)
+  is_none = pred[] compare(b, none), direction=EQ
+  ROOT r = s32[] select(is_none, a, b)
+}
+ENTRY main {
+  x = f32[LINES,COUNT] parameter(0)
+  i = s32[LINES,COUNT] iota(), iota_dimension=1
+  low = f32[] constant(-inf)
+  none = s32[] constant(-1)
+  best = (f32[LINES], s32[LINES]) reduce(x, i, low, none), dimensions={1}, to_apply=pick
+  end = s32[LINES] reduce(i, none), dimensions={1}, to_apply=last
+  v = f32[LINES] get-tuple-element(best), index=0
+  k = s32[LINES] get-tuple-element(best), index=1
+  ROOT r = (f32[LINES], s32[LINES], s32[LINES]) tuple(v, k, end)
+}
+"""
+
+
+@pytest.mark.parametrize(("lines", "count"), [(3, 50), (4, 333), (2, 17000)])
+def test_computations_that_are_only_associative_keep_the_order(lines: int, count: int) -> None:
+    module = parse_module(ARGMAX.replace("LINES", str(lines)).replace("COUNT", str(count)))
+    values = np.random.default_rng(1).integers(0, 20, (lines, count)).astype(np.float32)
+    _, wanted, got = both(module, [values])
+    assert got[1].tolist() == values.argmax(1).tolist()
+    assert got[2].tolist() == [count - 1] * lines
+    assert all(one.tobytes() == other.tobytes() for one, other in zip(wanted, got, strict=True))

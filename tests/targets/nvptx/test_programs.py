@@ -1,0 +1,63 @@
+"""Whole programs whose kernels the emulator runs: the results of XLA, collectives, the words of a deadlock."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from distxla.compiler.compile import compile_module
+from distxla.compiler.stages import emit
+from distxla.errors import ArgumentError
+from distxla.targets.registry import backends, target_named
+from distxla.text.parser import parse_module
+from tests.collectives.executors import run_module
+from tests.collectives.test_worked_examples import CASES
+from tests.programs import PROGRAMS, ShardedProgram
+from tests.targets.nvptx.assembler import ARCHITECTURES, assemble, needs_ptxas
+
+DP_MLP = next(program for program in PROGRAMS if program.name == "dp_mlp")
+
+
+@pytest.mark.sampled(one_in=5)
+@pytest.mark.parametrize("form", ["partitioned", "optimized"])
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.name)
+def test_programs_agree_with_xla(program: ShardedProgram, form: str) -> None:
+    """All of their kernels have a form for a grid."""
+    module = parse_module(program.text(form))
+    compiled = compile_module(module, replicas=1, partitions=program.devices, target="nvptx")
+    lines = str(emit(module, "ptx", replicas=1, partitions=program.devices)).splitlines()
+    assert compiled.kernels
+    assert not [line for line in lines if "on the host" in line]
+    program.assert_results(run_module("nvptx", module, program.arguments, 1, program.devices))
+
+
+@needs_ptxas
+@pytest.mark.sampled(one_in=10)
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.name)
+def test_kernels_of_programs_assemble(program: ShardedProgram, architecture: str) -> None:
+    module = parse_module(program.text("partitioned"))
+    ptx = emit(module, "ptx", replicas=1, partitions=program.devices, gpu_architecture=architecture)
+    assert assemble(str(ptx), architecture).startswith(b"\x7fELF")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_collectives_give_worked_results(name: str) -> None:
+    module, (replicas, partitions), operands, results = CASES[name]
+    arguments = [[np.array(operand)] for operand in operands]
+    outs = run_module("nvptx", module, arguments, replicas, partitions)
+    assert [leaf.tolist() for (leaf,) in outs] == [np.array(wanted).tolist() for wanted in results]
+
+
+def test_an_unknown_architecture() -> None:
+    module = parse_module(DP_MLP.text("partitioned"))
+    with pytest.raises(ArgumentError, match="'sm_20': kernels are made for sm_75, sm_80, sm_90, sm_100"):
+        emit(module, "ptx", replicas=1, partitions=8, gpu_architecture="sm_20")
+
+
+def test_the_backend_is_one_only_where_the_emulator_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DISTXLA_GPU_DRIVER", raising=False)
+    assert "gpu" not in backends()
+    monkeypatch.setenv("DISTXLA_GPU_DRIVER", "emulated")
+    assert "gpu" in backends()
+    assert target_named("nvptx").backend == "gpu"
