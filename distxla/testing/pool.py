@@ -195,6 +195,10 @@ class ClusterPool:
         self.lines.append(f"cluster {cluster._size}: closed {when}: {why}")
         return True
 
+    def close_idle(self) -> None:
+        """Close the clusters that nobody uses; Ray stays. Blocks until they are gone."""
+        self._close_all_but(0)
+
     def _close_all_but(self, count: int) -> None:
         while len(self._idle) > max(0, count):
             self._idle.pop(0).close()
