@@ -36,9 +36,12 @@ define i32 @distxla_entry(ptr %c) {
 }
 """
 
-# device @failing returns @status at once, the others run until the abort flag ends them
+# device @failing returns @status at once, the others run until the abort flag ends them, at which they look once in a
+# millisecond: for the processor there are other tests
 WAIT = """
 define i32 @distxla_entry(ptr %c) {
+  %time = alloca [2 x i64]
+  store [2 x i64] [i64 0, i64 1000000], ptr %time
   %device_at = getelementptr i8, ptr %c, i64 64
   %device = load i32, ptr %device_at
   %mine = icmp eq i32 %device, FAILING
@@ -51,7 +54,7 @@ wait:
   %abort_at = getelementptr i8, ptr %control, i64 64
   br label %look
 look:
-  %r = call i64 asm sideeffect "syscall", "={rax},{rax},~{rcx},~{r11},~{memory}"(i64 24)
+  %r = call i64 asm sideeffect "syscall", "={rax},{rax},{rdi},{rsi},~{rcx},~{r11},~{memory}"(i64 35, ptr %time, i64 0)
   %abort = load atomic i32, ptr %abort_at acquire, align 4
   %released = icmp ne i32 %abort, 0
   br i1 %released, label %done, label %look
@@ -64,7 +67,7 @@ ENDLESS = """
 define i32 @distxla_entry(ptr %c) {
   br label %again
 again:
-  %r = call i64 asm sideeffect "syscall", "={rax},{rax},~{rcx},~{r11},~{memory}"(i64 24)
+  %r = call i64 asm sideeffect "syscall", "={rax},{rax},~{rcx},~{r11},~{memory}"(i64 34)
   br label %again
 }
 """
@@ -106,5 +109,5 @@ def waiting(replicas: int, failing: int = -1, status: int = 0) -> CompiledProgra
 
 
 def endless(replicas: int) -> CompiledProgram:
-    """Never returns, whatever happens."""
+    """Never returns, whatever happens. It sleeps."""
     return program(ENDLESS, replicas)

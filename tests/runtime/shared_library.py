@@ -10,6 +10,7 @@ import pytest
 
 SOURCE = r"""
 #include <stdint.h>
+#include <unistd.h>
 
 /* f32[n], f32[n] -> f32[n], n of 4 */
 void saxpy(float *out, float **in) {
@@ -45,7 +46,7 @@ void add_in_place(float *out, float **in) {
 
 void crash(float *out, float **in) { *(volatile int *)0 = 1; }
 
-void forever(float *out, float **in) { for (volatile int go = 1; go;) {} }
+void forever(float *out, float **in) { for (;;) pause(); }
 """
 
 
