@@ -12,7 +12,7 @@ import optax
 from flax import linen as nn
 from jax.sharding import NamedSharding
 
-from tests.jax.models.program import P, Program, filled, specs_by_name
+from tests.jax.models.program import P, Program, filled, specs_by_name, zeros_of
 
 EXPERTS, TOKENS, WIDTH, HIDDEN, PLACES = 8, 64, 8, 16, 4
 OPTIMIZER = optax.adam(1e-2)
@@ -77,7 +77,7 @@ def program(devices: int, is_manual: bool) -> Program:
         "params"
     ]
     params = {**params, "up": params["up"] * 5, "down": params["down"] * 5}
-    moments = jax.tree.map(np.asarray, OPTIMIZER.init(params))
+    moments = zeros_of(OPTIMIZER, params)
     draw = np.random.default_rng(2)
     batches = [
         tuple(draw.standard_normal((groups, TOKENS // groups, WIDTH)).astype(np.float32) for _ in range(2))

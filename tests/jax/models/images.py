@@ -11,7 +11,7 @@ import numpy as np
 import optax
 from flax import linen as nn
 
-from tests.jax.models.program import P, Program, filled
+from tests.jax.models.program import P, Program, filled, zeros_of
 
 CLASSES, BATCH, SIZE = 5, 16, 8
 OPTIMIZER = optax.sgd(0.05, momentum=0.9, nesterov=True)
@@ -69,7 +69,7 @@ def step(state: Any, images: Any, labels: Any, axis: str | None) -> Any:
 
 def program(axis: str | None) -> Program:
     variables = filled(jax.eval_shape(ResNet().init, jax.random.key(0), jnp.zeros((2, SIZE, SIZE, 3))))
-    moments = jax.tree.map(np.asarray, OPTIMIZER.init(variables["params"]))
+    moments = zeros_of(OPTIMIZER, variables["params"])
     draw = np.random.default_rng(2)
     batches = [
         (draw.random((BATCH, SIZE, SIZE, 3), np.float32), draw.integers(0, CLASSES, BATCH, np.int32)) for _ in range(3)

@@ -76,6 +76,11 @@ def filled(shapes: Any, seed: int = 1) -> Any:
     return jax.tree_util.tree_map_with_path(fill, shapes)
 
 
+def zeros_of(optimizer: Any, params: Any) -> Any:
+    """The state that the optimizer begins with, where that is zeros; without a program of JAX for each shape."""
+    return jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), jax.eval_shape(optimizer.init, params))
+
+
 def specs_by_name(variables: Any, rules: dict[str, PartitionSpec]) -> Any:
     """The specification of the first rule that is a part of a variable's path; none cuts the others."""
 

@@ -11,7 +11,7 @@ import numpy as np
 import optax
 from flax import linen as nn
 
-from tests.jax.models.program import P, Program, filled, specs_by_name
+from tests.jax.models.program import P, Program, filled, specs_by_name, zeros_of
 
 Attention = nn.MultiHeadDotProductAttention
 LAYERS, WORDS, WIDTH, HEADS, HIDDEN, BATCH, LENGTH = 2, 32, 16, 4, 32, 8, 12
@@ -89,7 +89,7 @@ def program(axes: dict[str, int], rules: dict[str, Any] | None = None, dtype: An
     """rules: how variables are cut, by shardings; else by a `shard_map` over the batch."""
     model, keys = Transformer(dtype), {"params": jax.random.key(0), "dropout": jax.random.key(1)}
     params = filled(jax.eval_shape(model.init, keys, jnp.zeros((1, LENGTH), jnp.int32))["params"])
-    moments = jax.tree.map(np.asarray, OPTIMIZER.init(params))
+    moments = zeros_of(OPTIMIZER, params)
     state = params, moments, np.asarray([0, 7], np.uint32)
     # 16 bits: JAX's own results differ as much (4.4 percent, in the squares of slopes) from those in 32 bits
     tolerance = 1e-5 if dtype == jnp.float32 else 5e-2
