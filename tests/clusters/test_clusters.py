@@ -69,11 +69,24 @@ def of_json(outcome: subprocess.CompletedProcess[str]) -> dict[str, Any]:
     return dict(json.loads(outcome.stdout))
 
 
+SUM = """HloModule sum, num_partitions=2
+add { a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT s = f32[] add(a, b) }
+ENTRY main {
+  x = f32[4] constant({1, 2, 3, 4})
+  ROOT r = f32[4] all-reduce(x), channel_id=1, replica_groups={{0,1}}, use_global_device_ids=true, to_apply=add
+}
+"""
+
+
 @pytest.mark.cluster
 @pytest.mark.slow
-def test_one_machine(environment: dict[str, str]) -> None:
+def test_one_machine(environment: dict[str, str], tmp_path: Path) -> None:
     address = f"127.0.0.1:{environment['DISTXLA_PORT']}"
-    command = [str(CLUSTERS / "one_machine.sh"), *distxla(*RUN, "--address", address, "--json")]
+    (tmp_path / "sum.hlo").write_text(SUM)
+    run = distxla("run", str(tmp_path / "sum.hlo"), "--compare", "reference", "--address", address, "--json")
+    command = [str(CLUSTERS / "one_machine.sh"), *run]
     outcome = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200)
     assert of_json(outcome)["comparisons"]
 

@@ -88,11 +88,12 @@ def test_another_cluster(step):
 def test_uses_a_feed(cluster):
     cluster.infeed(0)
 
-ENDLESS = """HloModule endless, num_partitions=2
+ENDLESS = """HloModule endless
 more { i = s32[] parameter(0)  ROOT p = pred[] constant(true) }
 next { i = s32[] parameter(0)  one = s32[] constant(1)  ROOT s = s32[] add(i, one) }
 ENTRY main { i = s32[] constant(0)  ROOT w = s32[] while(i), condition=more, body=next }"""
 
+@pytest.mark.devices(1)
 def test_leaves_a_call_that_does_not_end(cluster):
     step = cluster.compile(dx.parse(ENDLESS))
     def call():
@@ -107,6 +108,7 @@ def test_does_not_look_at_a_failure(cluster):
     step = cluster.compile(dx.parse(DEADLOCK))
     ColumnCalls(cluster, step).submit([put_column(cluster, (0, 1), step.parameters[0], [row[0] for row in ARGS])])
 
+@pytest.mark.devices(1)
 def test_call_has_a_time_limit(cluster):
     cluster.compile(dx.parse(ENDLESS))()
 
@@ -161,12 +163,12 @@ def test_checks_and_reports(tmp_path: Path) -> None:
     assert "a call that failed, of which no result was read: <string>:4:3: deadlock: device 0" in unseen
     assert "time-limit: the time limit of 3 s ran out" in run.text("test_call_has_a_time_limit", "call")
     summary = run.output[run.output.index("= distxla clusters =") :]
-    for name, why in (
-        ("kills_a_replica", "the replica of device 1"),
-        ("uses_a_feed", "its feeds were used"),
-        ("leaves_a_call_that_does_not_end", "a call does not end"),
+    for name, partitions, why in (
+        ("kills_a_replica", 2, "the replica of device 1"),
+        ("uses_a_feed", 2, "its feeds were used"),
+        ("leaves_a_call_that_does_not_end", 1, "a call does not end"),
     ):
-        assert f"test_{name}: cluster replicas=1, partitions=2: closed" in summary
+        assert f"test_{name}: cluster replicas=1, partitions={partitions}: closed" in summary
         assert why in summary
     events = json.loads((tmp_path / "traces/test_inner.py.test_leaves_nothing.json").read_text())["traceEvents"]
     assert any(event.get("name") == "y" for event in events)
