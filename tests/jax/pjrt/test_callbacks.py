@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from tests.jax.pjrt.scripts import printed
+from tests.jax.pjrt.scripts import printed_by_each
 
 pytest.importorskip("jax")
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
-
-
-def test_callbacks() -> None:
-    out = printed("""
+pytestmark = pytest.mark.cluster
+SCRIPTS = {
+    "callbacks": """
         from jax.experimental import io_callback
         scalar = jax.ShapeDtypeStruct((), np.float32)
         print(jax.jit(lambda x: jax.pure_callback(lambda v: v * 2, scalar, x))(1.0))
@@ -29,14 +27,8 @@ def test_callbacks() -> None:
         jax.jit(jax.shard_map(show, mesh=mesh, in_specs=P("i"), out_specs=P("i")))(np.arange(4.0, dtype=np.float32))
         jax.effects_barrier()
         print(sorted(seen[2:]))
-    """)
-    assert out == "2.0\n3.0 [1.0, 2.0]\n[[0.0, 1.0], [2.0, 3.0]]\n"
-
-
-def test_failures_of_callbacks() -> None:
-    """They name the callback's line; one that waits for the calling program is an error, and no hang."""
-    out = printed(
-        """
+    """,
+    "failures": """
         def fails(v):
             raise ValueError("mine")
         def waits(v):
@@ -52,6 +44,18 @@ def test_failures_of_callbacks() -> None:
         sys.stdout.flush()
         os._exit(0)
     """,
-        seconds=60,
-    )
-    assert out == "True False\nFalse True\n2.0\n"
+}
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, str]:
+    return printed_by_each(SCRIPTS, seconds=60)
+
+
+def test_callbacks(found: dict[str, str]) -> None:
+    assert found["callbacks"] == "2.0\n3.0 [1.0, 2.0]\n[[0.0, 1.0], [2.0, 3.0]]\n"
+
+
+def test_failures_of_callbacks(found: dict[str, str]) -> None:
+    """They name the callback's line; one that waits for the calling program is an error, and no hang."""
+    assert found["failures"] == "True False\nFalse True\n2.0\n"

@@ -7,17 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.jax.pjrt.scripts import printed, run
+from tests.jax.pjrt.scripts import printed_by_each, run
 
 pytest.importorskip("jax")
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = pytest.mark.cluster
 
 LOOP = "jax.jit(lambda n: jax.lax.while_loop(lambda c: c[0] < n, lambda c: (c[0] + 1, jnp.sin(c[1])), (0, 1.0)))"
-
-
-def test_an_exception_in_the_plugin() -> None:
-    out = printed("""
+SCRIPTS = {  # the last one needs devices that no other can use any more
+    "an_exception_in_the_plugin": """
         from distxla.jax.pjrt import buffers
         x = jnp.ones(3)
         whole, buffers.put = buffers.put, None
@@ -27,28 +25,8 @@ def test_an_exception_in_the_plugin() -> None:
             print(type(error).__name__, "not callable" in str(error), "in from_host" in str(error))
         buffers.put = whole
         print(float((jax.device_put(np.ones(3)) + x).sum()))
-    """)
-    assert out == "JaxRuntimeError True True\n6.0\n"
-
-
-def test_a_lost_replica() -> None:
-    out = printed("""
-        mesh = Mesh(np.array(jax.devices()), ("i",))
-        f = jax.jit(jax.shard_map(lambda x: jax.lax.psum(x, "i"), mesh=mesh, in_specs=P("i"), out_specs=P()))
-        x = jax.device_put(np.ones(2, np.float32), NamedSharding(mesh, P("i")))
-        print(float(f(x)[0]))
-        os.kill(replicas()[1], signal.SIGKILL)
-        try:
-            jax.block_until_ready(f(x))
-        except Exception as error:
-            print("UNAVAILABLE" in str(error), "device 1" in str(error), "SIGKILL" in str(error))
-    """)
-    assert out == "2.0\nTrue True True\n"
-
-
-def test_ctrl_c() -> None:
-    """KeyboardInterrupt comes while a call runs, and the devices can be used again."""
-    out = printed(f"""
+    """,
+    "ctrl_c": f"""
         f = {LOOP}
         print(int(f(5)[0]))
         threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
@@ -59,13 +37,8 @@ def test_ctrl_c() -> None:
         except KeyboardInterrupt:
             print("interrupted", time.perf_counter() - begin < 20)
         print(int(f(7)[0]))
-    """)
-    assert out == "5\ninterrupted True\n7\n"
-
-
-def test_a_fork() -> None:
-    """A forked child gets errors in place of devices, and ends by itself; its parent goes on."""
-    out = printed("""
+    """,
+    "a_fork": """
         import warnings
         warnings.simplefilter("ignore")
         f = jax.jit(lambda x: x + 1)
@@ -84,8 +57,42 @@ def test_a_fork() -> None:
             os.kill(child, signal.SIGKILL)
         print("child's status:", os.waitstatus_to_exitcode(end[1]) if end[0] else None)
         print(int(f(x)))
-    """)
-    assert out == "child: True\nchild's status: 7\n3\n"
+    """,
+    "a_lost_replica": """
+        mesh = Mesh(np.array(jax.devices()), ("i",))
+        f = jax.jit(jax.shard_map(lambda x: jax.lax.psum(x, "i"), mesh=mesh, in_specs=P("i"), out_specs=P()))
+        x = jax.device_put(np.ones(2, np.float32), NamedSharding(mesh, P("i")))
+        print(float(f(x)[0]))
+        os.kill(replicas()[1], signal.SIGKILL)
+        try:
+            jax.block_until_ready(f(x))
+        except Exception as error:
+            print("UNAVAILABLE" in str(error), "device 1" in str(error), "SIGKILL" in str(error))
+    """,
+}
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, str]:
+    return printed_by_each(SCRIPTS)
+
+
+def test_an_exception_in_the_plugin(found: dict[str, str]) -> None:
+    assert found["an_exception_in_the_plugin"] == "JaxRuntimeError True True\n6.0\n"
+
+
+def test_a_lost_replica(found: dict[str, str]) -> None:
+    assert found["a_lost_replica"] == "2.0\nTrue True True\n"
+
+
+def test_ctrl_c(found: dict[str, str]) -> None:
+    """KeyboardInterrupt comes while a call runs, and the devices can be used again."""
+    assert found["ctrl_c"] == "5\ninterrupted True\n7\n"
+
+
+def test_a_fork(found: dict[str, str]) -> None:
+    """A forked child gets errors in place of devices, and ends by itself; its parent goes on."""
+    assert found["a_fork"] == "child: True\nchild's status: 7\n3\n"
 
 
 @pytest.mark.sampled(one_in=2)

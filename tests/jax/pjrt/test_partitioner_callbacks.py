@@ -4,26 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from tests.jax.pjrt.scripts import printed
+from tests.jax.pjrt.scripts import printed_by_each
 
 pytest.importorskip("jax")
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = pytest.mark.cluster
 
-BEGIN = """
+SCRIPTS = {
+    "inspected": """
 from jax.experimental.custom_partitioning import custom_partitioning
 mesh = Mesh(np.array(jax.devices()), ("i",))
 x = np.arange(8, dtype=np.float32)
 xs = jax.device_put(x, NamedSharding(mesh, P("i")))
 seen = []
-"""
 
-
-def test_shardings_are_inspected_each_time() -> None:
-    """A module that was kept on disk would call nothing."""
-    out = printed(
-        BEGIN
-        + """
 for _ in range(2):
     @jax.jit
     def doubled(x):
@@ -31,16 +25,10 @@ for _ in range(2):
         jax.debug.inspect_array_sharding(x, callback=lambda sharding: seen.append(sharding.spec))
         return x
     print(np.array_equal(doubled(xs), 2 * x), seen)
-"""
-    )
-    assert out == "True [P('i',)]\nTrue [P('i',), P('i',)]\n"
+""",
+    "custom": """
+seen.clear()
 
-
-def test_custom_partitioning() -> None:
-    """What the function gives for each part is run; what it raises is the error."""
-    out = printed(
-        BEGIN
-        + """
 def made(partition):
     @custom_partitioning
     def reverse(x):
@@ -64,6 +52,20 @@ try:
     made(fails)(xs)
 except jax.errors.JaxRuntimeError as error:
     print("ValueError: mine" in str(error))
-"""
-    )
-    assert out == "[3.0, 2.0, 1.0, 0.0, 7.0, 6.0, 5.0, 4.0] [(8,)]\nTrue\n"
+""",
+}
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, str]:
+    return printed_by_each(SCRIPTS)
+
+
+def test_shardings_are_inspected_each_time(found: dict[str, str]) -> None:
+    """A module that was kept on disk would call nothing."""
+    assert found["inspected"] == "True [P('i',)]\nTrue [P('i',), P('i',)]\n"
+
+
+def test_custom_partitioning(found: dict[str, str]) -> None:
+    """What the function gives for each part is run; what it raises is the error."""
+    assert found["custom"] == "[3.0, 2.0, 1.0, 0.0, 7.0, 6.0, 5.0, 4.0] [(8,)]\nTrue\n"

@@ -80,7 +80,6 @@ def found() -> dict[str, Any]:
     return dict(json.loads(printed(BODY, devices=2).partition("found:")[2]))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
@@ -112,7 +111,6 @@ def test_exact(found: dict[str, Any], name: str, expected: object) -> None:
     assert found[name] == expected
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["psum", "automatic", "grad"])
 def test_near(found: dict[str, Any], name: str) -> None:
     assert abs(found[name]) < 1e-5

@@ -13,7 +13,7 @@ pytest.importorskip("jax")
 
 from distxla.jax.pjrt.serialized import deserialized
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = pytest.mark.cluster
 
 
 def test_an_executable_is_loaded_again() -> None:
