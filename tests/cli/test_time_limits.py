@@ -168,7 +168,6 @@ def test_a_start_that_does_not_end_is_named_and_leaves_nothing(tmp_path: Path) -
 
 
 @pytest.mark.sampled(one_in=2)
-@pytest.mark.slow
 @pytest.mark.parametrize("text", [chained_adds, wide_tuple])
 @pytest.mark.parametrize("command", ["check", "compile"])
 def test_large_texts_end_in_time(command: str, text: Callable[[], str], tmp_path: Path) -> None:

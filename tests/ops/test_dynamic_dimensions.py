@@ -98,7 +98,6 @@ def test_compiled_code_agrees_with_the_reference_for_every_size(family: str) -> 
 
 
 @pytest.mark.sampled(one_in=4)
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("family", "name"), [(f, n) for f, cases in cases_dynamic.CASES.items() for n in cases if n not in NOT_AS_XLA]
 )

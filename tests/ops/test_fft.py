@@ -97,7 +97,6 @@ def test_compiled_code_agrees_with_reference() -> None:
         assert_agrees(got, wanted, case.shape)
 
 
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_compiled_code_agrees_with_xla() -> None:
     pytest.importorskip("jax")

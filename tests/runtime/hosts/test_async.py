@@ -14,7 +14,7 @@ from tests.collectives.async_group_flows import FLOWS
 from tests.collectives.async_groups import GROUPS, Group
 from tests.runtime.random_modules import RandomModule
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = pytest.mark.cluster
 DEVICES = 4
 
 

@@ -10,7 +10,7 @@ import pytest
 import distxla as dx
 from distxla.runtime.cluster import Cluster
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = pytest.mark.cluster
 
 LOOP = """HloModule loop
 more {

@@ -9,7 +9,7 @@ import distxla as dx
 from distxla.runtime.columns import ColumnCalls
 from tests.runtime.test_columns import STEP, STUCK, arguments
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = pytest.mark.cluster
 
 
 def test_calls_take_results_and_arguments_are_copied_while_others_run(address: str) -> None:

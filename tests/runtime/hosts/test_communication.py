@@ -22,7 +22,7 @@ from tests.runtime import hand_made
 from tests.runtime.hosts.test_faults import agent_pid, later, pids
 from tests.stopwatch import Stopwatch
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = pytest.mark.cluster
 TWO, THREE = (3, 5), (3, 1, 4)
 X = np.arange(4, dtype=np.float32)
 
@@ -58,6 +58,7 @@ def bits_of(cluster: Cluster, program: ShardedProgram) -> list[list[bytes]]:
     return [[np.asarray(leaf).tobytes() for leaf in row] for row in outs]
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(one_in=6)
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.name)
 def test_whole_programs_give_the_same_bits_on_any_number_of_hosts(
@@ -67,6 +68,7 @@ def test_whole_programs_give_the_same_bits_on_any_number_of_hosts(
         assert bits_of(partitioned, program) == on_one_host[program.name]
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_collectives_of_the_matrix(partitioned: Cluster, data: st.DataObject) -> None:
@@ -81,6 +83,7 @@ def replicated(address: str) -> Iterator[Cluster]:
         yield opened
 
 
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_groups_of_replicas_and_partitions(replicated: Cluster, data: st.DataObject) -> None:

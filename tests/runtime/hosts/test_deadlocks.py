@@ -16,7 +16,7 @@ from tests.deadlock_programs import FIVE, NAMED, STEP, by_device, looped, reduce
 from tests.diagnosis.golden import check_run
 from tests.runtime.test_deadlocks import SECONDS, X, run
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = pytest.mark.cluster
 
 
 @pytest.mark.sampled(one_in=2)

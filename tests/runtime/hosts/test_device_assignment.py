@@ -8,7 +8,7 @@ import pytest
 import distxla as dx
 from tests.runtime.assigned_programs import CROSSED, MEETING, expected_meeting, meeting_args
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = pytest.mark.cluster
 
 
 def test_assignments_across_two_hosts(address: str) -> None:

@@ -16,7 +16,7 @@ from distxla.runtime.cluster import Cluster
 from distxla.runtime.hosts import nodes
 from tests.runtime import hand_made
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = pytest.mark.cluster
 COUNTS = (1, 2, 1)
 DEVICES = sum(COUNTS)
 X = np.arange(4, dtype=np.float32)

@@ -23,7 +23,7 @@ from tests.conftest import started_processes
 from tests.runtime import hand_made
 from tests.stopwatch import Stopwatch
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = pytest.mark.cluster
 COUNTS = (1, 2, 1)
 DEVICES = sum(COUNTS)
 X = np.arange(4, dtype=np.float32)

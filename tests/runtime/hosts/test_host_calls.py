@@ -7,7 +7,7 @@ import pytest
 import distxla as dx
 from tests.runtime.test_host_calls import ARGS, CALLS, Calls, check_results
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = pytest.mark.cluster
 
 
 def test_devices_of_another_host_call_the_driver(address: str) -> None:

@@ -12,7 +12,7 @@ import distxla as dx
 from tests.runtime.injection.programs import LOOP
 from tests.stopwatch import Stopwatch
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = pytest.mark.cluster
 X = np.arange(4, dtype=np.float32)
 PLACE = "loop.hlo:10:3"
 NOTICED_S = 10.0  # on a machine full of other work; `make chaos` has the bounds that are promised

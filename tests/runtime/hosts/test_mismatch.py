@@ -11,7 +11,7 @@ import distxla as dx
 from distxla.errors import CollectiveMismatchError, DeadlockError
 from tests.runtime.test_mismatch import ARGUMENTS, DEVICES, SUM, branching, compiled, fails, program
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = pytest.mark.cluster
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import distxla as dx
 from distxla.runtime.cluster import Cluster
 from tests.stopwatch import Stopwatch
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = pytest.mark.cluster
 
 LOOP = """HloModule loop
 add { a = f32[] parameter(0)

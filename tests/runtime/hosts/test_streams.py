@@ -16,7 +16,7 @@ from distxla.collectives.protocols.stream import AREA_BYTES, SLOTS
 from tests.ops.feed_programs import CHANNELS, echo, sums
 from tests.runtime.test_streams import MEET, Beside, item
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = pytest.mark.cluster
 F32 = np.float32
 X = np.zeros(4, F32)
 

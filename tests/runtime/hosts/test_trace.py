@@ -17,7 +17,7 @@ from tests.collectives.test_recorder import LOOP
 from tests.runtime import trace_schema
 from tests.runtime.test_trace import STUCK, X, slices
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = pytest.mark.cluster
 
 
 @pytest.fixture(scope="module")

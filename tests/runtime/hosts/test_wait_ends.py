@@ -10,7 +10,7 @@ import distxla as dx
 from distxla.ops.custom_calls import user
 from tests.runtime.ends_of_waits import CAUSES, DEVICES, WAITS, broken, check
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = pytest.mark.cluster
 
 
 @pytest.fixture(scope="module")
