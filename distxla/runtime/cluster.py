@@ -196,8 +196,8 @@ class Cluster(Handle):
             raise ClusterError("the cluster is closed")
         if isinstance(self._failure, DistxlaError):
             raise self._failure
-        if self._failure is not None:
-            raise ClusterError(f"the cluster could not be started: {self._failure}") from self._failure
+        if (why := self._failure) is not None:
+            raise ClusterError(f"the cluster could not be started: {type(why).__name__}: {why}") from why
 
     def close(self) -> None:
         """Take down everything that this cluster started; blocks until it is gone. Twice is fine.
