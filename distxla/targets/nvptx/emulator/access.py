@@ -29,10 +29,12 @@ def _emit_check(runtime: Runtime, find_shared: ir.Function) -> None:
     low, high = builder.alloca(I64), builder.alloca(I64)
     address = builder.ptrtoint(pointer, I64)
     _emit_prologue(runtime, builder, address)
-    # most accesses are to the range of the one before
-    last = builder.inttoptr(runtime.load(builder, "last_range"), POINTER)
     count = runtime.load(builder, "range_count")
     with builder.if_then(builder.icmp_unsigned("!=", count, I64(0))):
+        # most instructions access one range only
+        table = builder.inttoptr(runtime.load(builder, "last_ranges"), POINTER)
+        remembered = builder.gep(table, [builder.zext(site, I64)], source_etype=I32)
+        last = _range(runtime, builder, builder.zext(builder.load(remembered, typ=I32), I64))
         with builder.if_then(_inside(builder, last, address, size, access)):
             builder.ret_void()
         # the last range that begins at the address or below it
@@ -50,9 +52,10 @@ def _emit_check(runtime: Runtime, find_shared: ir.Function) -> None:
         left = builder.sub(builder.load(high, typ=I64), builder.load(low, typ=I64))
         builder.cbranch(builder.icmp_unsigned(">", left, I64(1)), search, found)
         builder.position_at_end(found)
-        candidate = _range(runtime, builder, builder.load(low, typ=I64))
+        number = builder.load(low, typ=I64)
+        candidate = _range(runtime, builder, number)
         with builder.if_then(_inside(builder, candidate, address, size, access)):
-            runtime.store(builder, "last_range", builder.ptrtoint(candidate, I64))
+            builder.store(builder.trunc(number, I32), remembered)
             builder.ret_void()
     # the thread's own stack
     top = builder.load(field(builder, Fiber, runtime.own_fiber(builder), "stack_top"), typ=I64)

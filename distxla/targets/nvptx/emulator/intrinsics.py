@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from llvmlite import ir
 
 from distxla.targets.nvptx.emulator import layout
-from distxla.targets.nvptx.emulator.emit import I1, I32, POINTER, VOID, field, type_of
-from distxla.targets.nvptx.emulator.layout import WARP, Fiber
+from distxla.targets.nvptx.emulator.emit import I1, I32, VOID, field
+from distxla.targets.nvptx.emulator.layout import WARP, Exchange, Fiber
 from distxla.targets.nvptx.emulator.runtime import Runtime
 
 FLOAT = ir.FloatType()
@@ -112,43 +112,47 @@ Resolve = Callable[[Runtime, ir.IRBuilder, "Warp"], None]
 
 @dataclass(frozen=True)
 class Warp:
-    """One lane's view while its operation is resolved."""
+    """One lane's view while its operation is resolved. first: the warp's first thread."""
 
     runtime: Runtime
     builder: ir.IRBuilder
     first: ir.Value
     lane: ir.Value
     mask: ir.Value
-    fiber: ir.Value
+
+    @property
+    def thread(self) -> ir.Value:
+        return self.builder.add(self.first, self.lane)
 
     def given(self, lane: ir.Value, word: int) -> ir.Value:
         """A word that a lane gave."""
-        fiber = self.builder.gep(self.first, [lane], source_etype=type_of(Fiber))
-        return self.builder.load(field(self.builder, Fiber, fiber, "operands", word), typ=I32)
+        return self.builder.load(self._place(self.builder.add(self.first, lane), "operands", word), typ=I32)
 
     def own(self, word: int) -> ir.Value:
-        return self.builder.load(field(self.builder, Fiber, self.fiber, "operands", word), typ=I32)
+        return self.given(self.lane, word)
 
     def get(self, word: int, value: ir.Value) -> None:
         """A word that this lane gets."""
-        self.builder.store(value, field(self.builder, Fiber, self.fiber, "results", word))
+        self.builder.store(value, self._place(self.thread, "results", word))
+
+    def _place(self, thread: ir.Value, name: str, word: int) -> ir.Value:
+        return field(self.builder, Exchange, self.runtime.exchange_of(self.builder, thread), name, word)
 
 
 def collective(
     runtime: Runtime, builder: ir.IRBuilder, site: ir.Value, mask: ir.Value, words: list[ir.Value], resolve: Resolve
 ) -> Callable[[int], ir.Value]:
     """Give words, wait for the lanes of the mask, and get words: the function that loads result k, an i32."""
-    own = runtime.own_fiber(builder)
+    own = runtime.exchange_of(builder, runtime.load(builder, "place", 0))
     for number, word in enumerate(words):
-        builder.store(word, field(builder, Fiber, own, "operands", number))
+        builder.store(word, field(builder, Exchange, own, "operands", number))
     name = f"{builder.function.name}.resolve"
-    inner = runtime.function(name, VOID, POINTER, I32, I32, POINTER)
-    first, lane, lanes, fiber = inner.function.args
-    resolve(runtime, inner, Warp(runtime, inner, first, lane, lanes, fiber))
+    inner = runtime.function(name, VOID, I32, I32, I32)
+    resolve(runtime, inner, Warp(runtime, inner, *inner.function.args))
     if not inner.block.is_terminated:
         inner.ret_void()
-    own = runtime.wait(builder, runtime.add_collective(inner.function), site, mask)
-    return lambda word: builder.load(field(builder, Fiber, own, "results", word), typ=I32)
+    runtime.wait(builder, runtime.add_collective(inner.function), site, mask)
+    return lambda word: builder.load(field(builder, Exchange, own, "results", word), typ=I32)
 
 
 def _shuffle(mode: str, kind: ir.Type, *, paired: bool) -> Intrinsic:
@@ -217,7 +221,7 @@ def _ballot(_: Runtime, builder: ir.IRBuilder, warp: Warp) -> None:
 
 def _warp_barrier(runtime: Runtime, builder: ir.IRBuilder, arguments: list[ir.Value]) -> None:
     def resolve(_: Runtime, inner: ir.IRBuilder, warp: Warp) -> None:
-        rounds = field(inner, Fiber, warp.fiber, "rounds")
+        rounds = field(inner, Fiber, runtime.fiber_of(inner, warp.thread), "rounds")
         inner.store(inner.add(inner.load(rounds, typ=I32), I32(1)), rounds)
 
     collective(runtime, builder, arguments[0], arguments[1], [], resolve)

@@ -8,7 +8,7 @@ import struct
 import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from math import gcd, prod
 
 from distxla.compiler.artifact import CompiledProgram
@@ -16,7 +16,7 @@ from distxla.errors import ArgumentError
 from distxla.ir.shape import Shape
 from distxla.targets.nvptx.emulator import layout
 from distxla.targets.nvptx.emulator.faults import FAULTS, Fault, KernelFaultError
-from distxla.targets.nvptx.emulator.layout import Fiber, Place, Range, SharedRange, State
+from distxla.targets.nvptx.emulator.layout import Exchange, Fiber, Place, Range, SharedRange, State
 from distxla.targets.nvptx.emulator.prepared import Kernel, PreparedModule
 from distxla.targets.registry import host, target_named
 
@@ -114,17 +114,19 @@ class LoadedModule:
         known = self._known(kernel, grid, block, arguments, shared_bytes)
         ranges = sorted([*self._own, *memory], key=lambda one: one.start)
         table = (Range * max(1, len(ranges)))(*(Range(one.start, one.end, one.writable) for one in ranges))
+        last_ranges = (ctypes.c_uint32 * max(1, len(self.prepared.sites)))()
         words = (ctypes.c_char * max(8, 8 * len(arguments))).from_buffer_copy(_packed(known, arguments) or bytes(8))
         with _RUNNING:
             threads, state = prod(block), self._state
-            order_table = (Place * threads)(*_places(block, order))
+            order_table = (Place * threads).from_buffer_copy(_places(block, order.kind == "reverse"))
             state.grid[:], state.block_shape[:] = grid, block
             state.threads, state.blocks, state.fill = threads, prod(grid), fill
             state.first_block, state.block_step, state.seed = _steps(order, prod(grid))
+            state.exchanges = ctypes.addressof(_exchange_table())
             state.arguments, state.order = ctypes.addressof(words), ctypes.addressof(order_table)
             state.fibers, state.stack_bytes = _fibers(threads if known.waits else 1), STACK_BYTES
             state.ranges, state.range_count = ctypes.addressof(table), len(ranges)
-            state.last_range = state.ranges
+            state.last_ranges = ctypes.addressof(last_ranges)
             state.shared, state.shared_count = ctypes.addressof(self._shared), len(self.prepared.shared)
             for place, array in zip(self._shared, self.prepared.shared):
                 place.bytes = shared_bytes if array.dynamic else array.bytes
@@ -195,9 +197,11 @@ def load(prepared: PreparedModule) -> LoadedModule:
     return LoadedModule(prepared)
 
 
-def _places(block: Dimensions, order: Order) -> list[Place]:
-    places = [Place(number, *_split(number, block)) for number in range(prod(block))]
-    return places[::-1] if order.kind == "reverse" else places
+@lru_cache(maxsize=32)
+def _places(block: Dimensions, reverse: bool) -> bytes:
+    """The order in which a block's threads begin, as a table of Place."""
+    numbers = range(prod(block))[:: -1 if reverse else 1]
+    return b"".join(bytes(Place(number, *_split(number, block))) for number in numbers)
 
 
 def _steps(order: Order, blocks: int) -> tuple[int, int, int]:
@@ -234,6 +238,11 @@ def _packed(kernel: Kernel, arguments: Sequence[int]) -> bytes:
 @cache
 def _fiber_table() -> ctypes.Array[Fiber]:
     return (Fiber * layout.MOST_THREADS)()
+
+
+@cache
+def _exchange_table() -> ctypes.Array[Exchange]:
+    return (Exchange * layout.MOST_THREADS)()
 
 
 def _fibers(count: int) -> int:

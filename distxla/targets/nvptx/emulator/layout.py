@@ -46,9 +46,13 @@ class Fiber(Structure):
         ("site", c_uint32),
         ("mask", c_uint32),
         ("rounds", c_uint32),
-        ("operands", c_uint32 * OPERAND_WORDS),
-        ("results", c_uint32 * OPERAND_WORDS),
     )
+
+
+class Exchange(Structure):
+    """What a thread gives to an operation of its warp, and gets. Apart from Fiber, which then fills few cache lines."""
+
+    _fields_ = (("operands", c_uint32 * OPERAND_WORDS), ("results", c_uint32 * OPERAND_WORDS))
 
 
 class Range(Structure):
@@ -68,6 +72,7 @@ class State(Structure):
 
     first_block, block_step: block k of the launch is number (first_block + k * block_step) % blocks.
     order: a Place for each thread of a block, in the order in which they run.  seed: 0 keeps the order of threads.
+    last_ranges: u32 for each site, the number of the range that it accessed last.
     place, block: of the thread that runs.  epoch: counts blocks and barriers, over all launches.
     """
 
@@ -83,9 +88,11 @@ class State(Structure):
         ("arguments", c_uint64),
         ("order", c_uint64),
         ("fibers", c_uint64),
+        ("exchanges", c_uint64),
         ("stack_bytes", c_uint64),
         ("ranges", c_uint64),
         ("range_count", c_uint64),
+        ("last_ranges", c_uint64),
         ("shared", c_uint64),
         ("shared_count", c_uint64),
         # the emitted code's
@@ -95,7 +102,6 @@ class State(Structure):
         ("block", c_uint64),
         ("fiber", c_uint64),
         ("caller_stack_pointer", c_uint64),
-        ("last_range", c_uint64),
         # a fault, where fault is not 0
         ("fault", c_uint32),
         ("fault_site", c_uint32),

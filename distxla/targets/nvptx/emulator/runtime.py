@@ -17,7 +17,7 @@ from llvmlite import ir
 from distxla.targets.code import CodeModule, CodeTarget
 from distxla.targets.nvptx.emulator import layout
 from distxla.targets.nvptx.emulator.emit import I1, I8, I32, I64, POINTER, VOID, counted, element, field, type_of
-from distxla.targets.nvptx.emulator.layout import Fiber, Place, SharedRange, State
+from distxla.targets.nvptx.emulator.layout import Exchange, Fiber, Place, SharedRange, State
 
 SWITCH = "emulator.switch"
 GOLDEN = 0x9E3779B97F4A7C15  # splitmix64
@@ -60,6 +60,9 @@ class Runtime:
     def fiber_of(self, builder: ir.IRBuilder, thread: ir.Value) -> ir.Value:
         return element(builder, Fiber, self.load(builder, "fibers"), builder.zext(thread, I64))
 
+    def exchange_of(self, builder: ir.IRBuilder, thread: ir.Value) -> ir.Value:
+        return element(builder, Exchange, self.load(builder, "exchanges"), builder.zext(thread, I64))
+
     def own_fiber(self, builder: ir.IRBuilder) -> ir.Value:
         return builder.inttoptr(self.load(builder, "fiber"), POINTER)
 
@@ -83,18 +86,17 @@ class Runtime:
         builder.call(self.leave, [])
         builder.unreachable()
 
-    def wait(self, builder: ir.IRBuilder, status: int, site: ir.Value, mask: ir.Value) -> ir.Value:
-        """Emit that this thread waits; its fiber, behind the wait."""
+    def wait(self, builder: ir.IRBuilder, status: int, site: ir.Value, mask: ir.Value) -> None:
+        """Emit that this thread waits."""
         fiber = self.own_fiber(builder)
         for name, value in (("status", I32(status)), ("site", site), ("mask", mask)):
             builder.store(value, field(builder, Fiber, fiber, name))
         builder.call(self.leave, [])
-        return self.own_fiber(builder)
 
     def add_collective(self, resolver: ir.Function) -> int:
         """The status of threads that wait for an operation of their warp.
 
-        resolver(warp's first fiber, lane, mask, lane's fiber): computes the results of one lane when all have come.
+        resolver(warp's first thread, lane, mask): computes the results of one lane when all have come.
         """
         self._resolvers.append(resolver)
         return layout.COLLECTIVE + len(self._resolvers) - 1
@@ -262,14 +264,13 @@ class Runtime:
             with builder.if_then(builder.not_(here)):
                 self._report(builder, layout.MISSING_LANES, thread, other)
                 builder.ret_void()
-        warp = self.fiber_of(builder, base)
         status = builder.load(field(builder, Fiber, fiber, "status"), typ=I32)
         for number, resolver in enumerate(self._resolvers):
             with (
                 builder.if_then(builder.icmp_unsigned("==", status, I32(layout.COLLECTIVE + number))),
-                self._lanes(builder, base, mask) as (other, k),
+                self._lanes(builder, base, mask) as (_, k),
             ):
-                builder.call(resolver, [warp, k, mask, self.fiber_of(builder, other)])
+                builder.call(resolver, [base, k, mask])
         with self._lanes(builder, base, mask) as (other, _):
             builder.store(I32(layout.READY), field(builder, Fiber, self.fiber_of(builder, other), "status"))
         builder.ret_void()
