@@ -86,6 +86,15 @@ def test_interpreted(case: Case, folder: Path) -> None:
         _check_in_process(case, folder, modules[0], arguments, "interpreted")
 
 
+def test_kernels_on_a_grid(case: Case, folder: Path) -> None:
+    """The compiled program with kernels for a GPU, which an emulator runs."""
+    modules, arguments = _modules(case, folder), _arguments(case, folder)
+    for module in modules:
+        require_executable(module)
+    if len(case["programs"]) == 1:
+        _check_in_process(case, folder, modules[0], arguments, "nvptx")
+
+
 def _check_in_process(
     case: Case, folder: Path, module: Module, arguments: list[list[Array]], target: str | None
 ) -> None:
