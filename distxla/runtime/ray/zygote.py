@@ -34,7 +34,7 @@ if __name__ == "__main__":
 from distxla.machine.library_threads import one_thread
 from distxla.runtime.ray import client
 from distxla.runtime.ray.deferred import deferred
-from distxla.targets.registry import host
+from distxla.targets.registry import host, native_target
 
 # modules that a worker and a replica import later, besides those that default_worker.py itself imports
 MODULES = (
@@ -42,13 +42,16 @@ MODULES = (
     "concurrent.futures.thread",
     "encodings.ascii",
     "numpy",
-    "ray._common.usage.usage_lib",
     "distxla.runtime.replica",
     "distxla.collectives.transports.abort",
 )
+RAYS_MODULES = (  # likewise; a version may lack some
+    "ray._common.pydantic_compat",
+    "ray._common.usage.usage_lib",
+    "ray._private.arrow_serialization",
+)
 # modules that Ray imports for features that workers here don't use: clouds, and environments that are made for a worker
 UNUSED = ("jsonschema", "requests", "yaml")
-IMPORTING = 50_000  # objects between collections, as in __main__.py
 ANY_JOB = "ffffffff"  # of workers that the raylet starts ahead
 OOM_SCORE = "1000"  # which the raylet gives to workers that it starts itself
 
@@ -156,19 +159,22 @@ def _imported(then: Callable[[], None]) -> types.CodeType:
 
     then: to be called when Ray is imported.
     """
-    thresholds = gc.get_threshold()
-    gc.set_threshold(IMPORTING)
+    gc.disable()  # what is imported stays: collections while it is took a tenth of the time, and found next to nothing
     with deferred(*UNUSED), one_thread(host().thread_variables):
         from ray._private.workers import default_worker
 
         path = default_worker.__file__
         code = compile(Path(path).read_bytes(), path, "exec")
         then()
+        for name in RAYS_MODULES:
+            with suppress(ModuleNotFoundError):
+                importlib.import_module(name)
         for name in MODULES:
             importlib.import_module(name)
-    gc.collect()
+        _ = native_target().loader  # its module, and that of `atomics`, are imported at their first use
+        host().atomics()
     gc.freeze()  # a collection in a fork would write to every page
-    gc.set_threshold(*thresholds)
+    gc.enable()
     return code
 
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
 
@@ -15,6 +18,7 @@ import distxla as dx
 from distxla.errors import ClusterError
 from distxla.runtime.ray import commands, embedded
 from distxla.runtime.ray.zygote import Requests
+from tests.runtime import hand_made
 from tests.stopwatch import Stopwatch
 
 FORKED_S = 0.25  # of processor time, a replica; a start of an interpreter of its own takes 0.6
@@ -98,6 +102,20 @@ def test_replicas_are_copies() -> None:
             assert Path(f"/proc/{pid}/oom_score_adj").read_text().strip() == "1000"
         zygote = below_us("zygote.py")[0]
         assert zygote.num_threads() == 1
+
+
+@pytest.mark.cluster
+def test_a_copy_imports_nothing() -> None:
+    """Every replica would do so by itself."""
+    look = "import sys; from distxla.runtime.ray import zygote; zygote._imported(lambda: None); print(*sys.modules)"
+    imported = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, timeout=60, check=True)
+    with dx.Cluster(1) as cluster:
+        cluster.adopt(hand_made.add_one(1))([np.zeros(4, np.float32)])
+        import ray
+
+        (replica,) = cluster._hosts.replicas
+        there = ray.get(replica.__ray_call__.remote(lambda _: list(sys.modules)))
+    assert set(there) - set(imported.stdout.split()) == set()
 
 
 @pytest.mark.cluster
