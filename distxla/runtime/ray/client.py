@@ -10,14 +10,15 @@ import signal
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from distxla.runtime.ray import commands
 
+_LOOK_S = 0.002
 _SIGACTION_BYTES = 256  # more than the C library's struct has on any machine
 
 
@@ -31,7 +32,7 @@ def introduce(port: str, answer: str) -> None:
     from ray._raylet import GcsClient  # type: ignore[attr-defined]  # compiled
 
     while not os.path.exists(port) or not (text := Path(port).read_text()).isdigit():
-        time.sleep(0.002)
+        time.sleep(_LOOK_S)
     address = f"{commands.LOOPBACK}:{text}"
     gcs = GcsClient(address=address)
     gcs.internal_kv_put(b"session_name", commands.SESSION.encode(), False, ray_constants.KV_NAMESPACE_SESSION)
@@ -40,31 +41,51 @@ def introduce(port: str, answer: str) -> None:
     os.rename(answer + ".new", answer)
 
 
-def join(address: str) -> Callable[..., None]:
+def join(address: str, node: str = "", *, local: str = "") -> Callable[..., None]:
     """Join the embedded Ray at this address, and return Ray's function that prints workers' output, which is replaced.
 
     Otherwise Ray would print messages on dead workers into the user's output; ReplicaLostError reports them.
+
+    node: its node's id, if known: Ray then looks for no raylet among all processes of the machine.  local: a directory
+    without modules; if given, actors' classes must be importable. Then Ray neither pickles them nor disassembles their
+    methods for a hash, and workers import them.
     """
     import ray
-    from ray._private import ray_constants, worker
+    from ray._private import ray_constants, services, worker
+    from ray.job_config import JobConfig
 
-    with _loopback_allowed(ray_constants), quiet(), same_end(), warnings.catch_warnings():
+    ours: list[tuple[Any, str, object]] = [
+        (ray_constants, "ENABLE_RAY_CLUSTER", False),  # else 127.0.0.1 is replaced by the host's outward address
+        # else, under `uv run`, workers ask for an environment of their own, which embedded servers can't make
+        (ray_constants, "RAY_ENABLE_UV_RUN_RUNTIME_ENV", False),
+    ]
+    if node:
+        ours += [
+            (services, "find_node_ids", lambda: {node}),
+            # it looks again after a second if the raylet, whose socket is there, has not introduced itself yet
+            (services, "time", SimpleNamespace(time=time.time, sleep=lambda _: time.sleep(_LOOK_S))),
+        ]
+    more = {"job_config": JobConfig(code_search_path=[local])} if local else {}
+    with _replaced(ours), quiet(), same_end(), warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # of accelerators, which are not used
-        ray.init(address=address, log_to_driver=False, logging_level="ERROR", configure_logging=False)
+        ray.init(address=address, log_to_driver=False, logging_level="ERROR", configure_logging=False, **more)
     printer: Callable[..., None] = worker.print_to_stdstream
     worker.print_to_stdstream = _say_nothing
     return printer
 
 
 @contextmanager
-def _loopback_allowed(ray_constants: Any) -> Iterator[None]:
-    """Within, Ray does not replace 127.0.0.1 by the host's outward address."""
-    before = ray_constants.ENABLE_RAY_CLUSTER
-    ray_constants.ENABLE_RAY_CLUSTER = False
+def _replaced(ours: Sequence[tuple[Any, str, object]]) -> Iterator[None]:
+    """Within, these attributes of Ray's modules have these values, as far as its version has them."""
+    theirs = [(module, name, getattr(module, name)) for module, name, _ in ours if hasattr(module, name)]
+    for module, name, value in ours:
+        if hasattr(module, name):
+            setattr(module, name, value)
     try:
         yield
     finally:
-        ray_constants.ENABLE_RAY_CLUSTER = before
+        for module, name, value in theirs:
+            setattr(module, name, value)
 
 
 @contextmanager

@@ -77,9 +77,9 @@ class RayElsewhere:
         weakref.finalize(made, self._dropped.append, made.number).atexit = False
         return made
 
-    def join(self, address: str) -> None:
-        """Let the other process join. Blocks; ClusterError if it can't."""
-        self._ask("join", address)
+    def join(self, address: str, node: str, local: str) -> None:
+        """Let the other process join; see client.join. Blocks; ClusterError if it can't."""
+        self._ask("join", address, node, local)
 
     def nodes(self) -> tuple[str, list[dict[str, Any]]]:
         found: tuple[str, list[dict[str, Any]]] = self._ask("nodes")
@@ -162,8 +162,8 @@ class _Served:
     def handle(self, kind: str, arguments: tuple[Any, ...]) -> Any:
         return getattr(self, f"_{kind}")(*arguments)
 
-    def _join(self, address: str) -> None:
-        client.join(address)
+    def _join(self, address: str, node: str, local: str) -> None:
+        client.join(address, node, local=local)
 
     def _nodes(self) -> Any:
         return self._ray.nodes()

@@ -91,7 +91,7 @@ class EmbeddedRay:
 
     def _join_here(self, address: str) -> Session:
         client.reread_environment()
-        self._printer = client.join(address)
+        self._printer = client.join(address, self._place.node)
         return RayHere()
 
     def _join_elsewhere(self, address: str) -> Session:
@@ -101,7 +101,7 @@ class EmbeddedRay:
             self._require(time.monotonic() < end, "no driver")
         connection, _ = self._listener.accept()
         self._elsewhere = RayElsewhere(connection, lambda: self._require(True, ""))
-        self._elsewhere.join(address)
+        self._elsewhere.join(address, self._place.node, self._place.private)
         return self._elsewhere
 
     def abandon(self) -> None:

@@ -22,6 +22,7 @@ LONGEST_SOCKET_PATH = 107  # bytes, of a Unix socket's address
 _SETTINGS = {  # of every process
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # 127.0.0.1 stays 127.0.0.1
     "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",  # see client.join
     # the raylet connects to a socket that a thread of it is still opening: a second, and 10 tries, by default
     "RAY_raylet_client_connect_timeout_milliseconds": "5",
     "RAY_raylet_client_num_connect_attempts": "2000",
