@@ -7,6 +7,7 @@ import os
 import resource
 import select
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Mapping
@@ -87,6 +88,12 @@ class Supervised:
         """Whether a process has ended; does not wait."""
         return is_readable(self._ends[name])
 
+    def kill(self, name: str) -> None:
+        """End a process of `hold`, if there is one of this name; does not wait."""
+        if name in self._ends:
+            with suppress(ProcessLookupError):  # it has ended
+                signal.pidfd_send_signal(self._ends[name], signal.SIGKILL)
+
     def release(self) -> None:
         """Let the supervisor end all processes and itself; does not wait."""
         assert self.process.stdin is not None
@@ -96,11 +103,10 @@ class Supervised:
     def close(self) -> None:
         """End all processes and remove the directory; blocks. Never raises."""
         self.release()
-        try:
-            self.process.wait(CLOSE_S)
-        except subprocess.TimeoutExpired:
+        # `wait` with a limit looks after pauses of up to 0.05 s
+        if "supervisor" not in self._ends or not is_readable(self._ends["supervisor"], CLOSE_S):
             self.process.kill()
-            self.process.wait()
+        self.process.wait()
         assert self.process.stdout is not None
         self.process.stdout.close()
         for descriptor in self._ends.values():

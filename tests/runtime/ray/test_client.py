@@ -1,15 +1,22 @@
-"""An embedded Ray is joined without a look at other processes of the machine."""
+"""An embedded Ray is joined without a look at other processes of the machine, and left without waiting."""
 
 from __future__ import annotations
 
+import ctypes
 import os
+import statistics
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.cluster
+import distxla as dx
+from distxla.runtime.ray import client
+from tests.stopwatch import Stopwatch
+
+POLL_S = 0.25  # for which a thread of Ray's client waits while a call is pending
 MODULE = "HloModule m\nENTRY e {\n  ROOT x = f32[4] parameter(0)\n}\n"
 JOINED = """
 import distxla as dx
@@ -24,12 +31,14 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.cluster
 def test_no_process_of_the_machine_is_looked_at() -> None:
     """Ray would search all of them for its raylet: 0.2 ms each."""
     ended = subprocess.run([sys.executable, "-c", JOINED], capture_output=True, text=True, timeout=120)
     assert (ended.stdout, ended.returncode) == ("closed\n", 0), ended.stderr
 
 
+@pytest.mark.cluster
 @pytest.mark.parametrize("command", ["-m distxla run {module}", "-c '{joined}'"])
 def test_under_uv_workers_get_no_environment_of_their_own(command: str, tmp_path: Path) -> None:
     """Ray would have its agent make one, and there is no agent."""
@@ -46,3 +55,54 @@ def test_under_uv_workers_get_no_environment_of_their_own(command: str, tmp_path
         timeout=120,
     )
     assert ended.returncode == 0, ended.stderr
+
+
+@pytest.mark.cluster
+def test_closing_does_not_wait_for_pending_calls() -> None:
+    seconds = []
+    for _ in range(3):
+        cluster = dx.Cluster(1).start()
+        cluster.wait_started()
+        watch = Stopwatch()
+        cluster.close()
+        seconds.append(watch.seconds)
+    assert statistics.median(seconds) < POLL_S
+
+
+def named_thread(name: str, end: threading.Event) -> threading.Thread:
+    started = threading.Event()
+
+    def run() -> None:
+        ctypes.CDLL(None).prctl(15, name.encode())  # PR_SET_NAME
+        started.set()
+        end.wait()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    started.wait()
+    return thread
+
+
+def test_what_follows_threads_waits_for_all_of_them() -> None:
+    ends, called = [threading.Event(), threading.Event()], threading.Event()
+    threads = [named_thread("an example", end) for end in ends]
+    with client._when_threads_have_ended("an example", called.set):
+        ends[0].set()
+        threads[0].join()
+        assert not called.wait(10 * client._LOOK_S)
+        ends[1].set()
+        assert called.wait(10)
+
+
+def test_without_such_threads_nothing_follows() -> None:
+    called = threading.Event()
+    with client._when_threads_have_ended("an example", called.set):
+        assert not called.wait(10 * client._LOOK_S)
+    end = threading.Event()
+    thread = named_thread("an example", end)
+    with client._when_threads_have_ended("an example", called.set):
+        pass
+    end.set()
+    thread.join()
+    assert not called.is_set()
+    assert not [thread for thread in threading.enumerate() if thread.name == "distxla-leave"]
