@@ -16,6 +16,7 @@ from distxla.ir.op import Lowering
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.registry import register
 from distxla.ops.sorting.comparator import SortKey, sort_keys
+from distxla.ops.sorting.grid_sort import emit_grid_key_sort, emit_grid_merge_sort
 from distxla.ops.sorting.key_sort import LONGEST_LINE, emit_key_sort, key_words
 from distxla.ops.sorting.merge_sort import Before, emit_merge_sort, merge_sorted
 from distxla.ops.support.emit import Buffer, Index, IndexLike, KernelEmitter, Value
@@ -160,20 +161,25 @@ class Sort(ExecutableOp):
             for k in keys
             for word in key_words(emit, key(k), kinds[k.value].shape.dtype, k.comparison, k.descending)
         ]
-        emit_key_sort(emit, dims, axis, words, store)
+        sort_lines = emit_grid_key_sort if emit.tuning.on_grid else emit_key_sort
+        sort_lines(emit, dims, axis, words, store)
 
     def _emit_merging(self, emit: KernelEmitter, results: tuple[Buffer, ...], operands: Sequence[Buffer]) -> None:
         """Each line is copied into scratch, merged there in runs of doubling length, and stored."""
         dims, axis = operands[0].shape.dims, self.dimensions[0]
+
+        def before(ours: Sequence[Value], theirs: Sequence[Value]) -> Value:
+            return emit.apply(self.to_apply, *(v for pair in zip(ours, theirs) for v in pair))[0]
+
+        if emit.tuning.on_grid:
+            emit_grid_merge_sort(emit, axis, results, operands, before)
+            return
         dimension_size = dims[axis]
         source, target = ([emit.scratch(Shape(o.shape.dtype, (dimension_size,))) for o in operands] for _ in range(2))
         with emit.loops((*dims[:axis], *dims[axis + 1 :])) as line:
 
             def place(i: IndexLike) -> list[IndexLike]:
                 return [*line[:axis], i, *line[axis:]]
-
-            def before(ours: Sequence[Value], theirs: Sequence[Value]) -> Value:
-                return emit.apply(self.to_apply, *(v for pair in zip(ours, theirs) for v in pair))[0]
 
             with emit.loops((dimension_size,)) as (i,):
                 for buffer, operand in zip(source, operands):
@@ -233,6 +239,9 @@ class TopK(ExecutableOp):
         element = operand.shape.dtype
         direction = "GT" if self.largest else "LT"
         comparison = "TOTALORDER" if element.is_float else "SIGNED" if element.is_signed else "UNSIGNED"
+        if emit.tuning.on_grid:
+            self._emit_by_many_threads(emit, results, operand, comparison)
+            return
         sorted_first = self.k if 0 < self.k * 8 <= dimension_size else dimension_size
         source, target = ([emit.scratch(Shape(t, (sorted_first,))) for t in (element, S32)] for _ in range(2))
 
@@ -251,6 +260,20 @@ class TopK(ExecutableOp):
             with emit.loops((self.k,)) as (i,):
                 for result, buffer in zip(results, merged):
                     result.store((*line, i), buffer.load((i,)))
+
+    def _emit_by_many_threads(
+        self, emit: KernelEmitter, results: tuple[Buffer, ...], operand: Buffer, comparison: str
+    ) -> None:
+        """By keys, as `sort`."""
+        if not results[0].shape.size:
+            return
+
+        def store(target: Index, source: Index) -> None:
+            results[0].store(target, operand.load(source))
+            results[1].store(target, emit.value_of(source[-1], S32))
+
+        words = key_words(emit, operand.load, operand.shape.dtype, comparison, self.largest)
+        emit_grid_key_sort(emit, operand.shape.dims, operand.shape.rank - 1, words, store, self.k)
 
 
 def _may_meet_nans(keys: Sequence[SortKey]) -> bool:

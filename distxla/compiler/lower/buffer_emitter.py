@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from llvmlite import ir
@@ -57,15 +58,20 @@ class BufferEmitter(ScalarEmitter):
         self.entry.instructions.insert(0, slot)
         return slot
 
-    def scratch(self, shape: Shape) -> MemoryArray:
-        """Uninitialised memory for the rest of this kernel."""
+    def scratch(self, shape: Shape, *, scattered: bool = False) -> MemoryArray:
+        """Uninitialised memory for the rest of this kernel. scattered: see ops/support/emit.py."""
         if self._scratch is None:
             raise InternalError("this function has no scratch memory")
         offset = self.scratch_bytes
         self.scratch_bytes += (shape.byte_size + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
         # in the entry block, so that it dominates every use
         place = ir.instructions.GEPInstr(
-            self.entry, self._scratch, [ir.Constant(I64, offset)], True, "scratch", source_etype=I8
+            self.entry,
+            self._scratch,
+            [ir.Constant(I64, offset)],
+            True,
+            "scattered" if scattered else "scratch",
+            source_etype=I8,
         )
         self.entry.instructions.insert(0, place)
         return MemoryArray(self, place, shape)
@@ -85,6 +91,12 @@ class BufferEmitter(ScalarEmitter):
         pointer = ir.instructions.CastInstr(self.builder.block, "bitcast", variable, POINTER, name)
         self.builder._insert(pointer)
         return MemoryArray(self, pointer, initial.shape)
+
+    @contextmanager
+    def rounds(self, count: int) -> Iterator[IndexExpression]:
+        """Run the with-body `count` times, one after the other; gives the number of the time."""
+        with self.loops((count,)) as (number,):
+            yield number
 
     def fill(self, buffer: MemoryArray, value: ScalarValue) -> None:
         """Every element gets `value`."""

@@ -97,7 +97,7 @@ def emit_key_sort(
     """
     size = dims[axis]
     kept = size if kept is None else kept
-    lines = _Lines(tuple(dims), axis)
+    lines = Lines(tuple(dims), axis)
     if size <= LONGEST_NETWORK:
         _emit_networks(emit, lines, words, store, kept)
     else:
@@ -105,7 +105,7 @@ def emit_key_sort(
 
 
 @dataclass(frozen=True)
-class _Lines:
+class Lines:
     dims: tuple[int, ...]
     axis: int
 
@@ -130,7 +130,7 @@ class _Lines:
 
 
 def _emit_networks(
-    emit: KernelEmitter, lines: _Lines, words: Sequence[KeyWord], store: Callable[[Index, Index], None], kept: int
+    emit: KernelEmitter, lines: Lines, words: Sequence[KeyWord], store: Callable[[Index, Index], None], kept: int
 ) -> None:
     """Lines side by side go through a sorting network: the same comparisons for all of them.
 
@@ -209,7 +209,7 @@ def _network(rows: int) -> Iterator[tuple[int, int, int, int]]:
 
 
 def _emit_radix_sorts(
-    emit: KernelEmitter, lines: _Lines, words: Sequence[KeyWord], store: Callable[[Index, Index], None], kept: int
+    emit: KernelEmitter, lines: Lines, words: Sequence[KeyWord], store: Callable[[Index, Index], None], kept: int
 ) -> None:
     """One line after the other, digit by digit from the lowest; the places travel with the words."""
     size = lines.dims[lines.axis]

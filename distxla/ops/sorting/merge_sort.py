@@ -34,11 +34,11 @@ def emit_merge_sort(
     while width < size:
         pairs, rest = divmod(size, 2 * width)
         with emit.loops((pairs,)) as (pair,):
-            merge = _emit_merge_from_both_ends if width >= BOTH_ENDS else _emit_merge
+            merge = emit_merge_from_both_ends if width >= BOTH_ENDS else emit_merge
             merge(emit, source, target, pair * (2 * width), (width, width), before)
         start = pairs * 2 * width
         if rest > width:
-            _emit_merge(emit, source, target, start, (width, rest - width), before)
+            emit_merge(emit, source, target, start, (width, rest - width), before)
         elif rest:
             with emit.loops((rest,)) as (i,):
                 for to, of in zip(target, source):
@@ -48,18 +48,20 @@ def emit_merge_sort(
     return source
 
 
-def _emit_merge_from_both_ends(
+def emit_merge_from_both_ends(
     emit: KernelEmitter,
     source: Sequence[Buffer],
     target: Sequence[Buffer],
     start: IndexLike,
-    lengths: tuple[int, int],
+    lengths: tuple[IndexLike, IndexLike],
     before: Before,
+    most: int | None = None,
 ) -> None:
     """Merge two neighbouring sorted runs of equal lengths: the front half from the front, the other from the back.
 
     Neither half can run out of elements, and the two don't wait for each other. They meet unless the comparator
-    contradicts itself: then elements would be lost, and the runs are merged from the front alone.
+    contradicts itself: then elements would be lost, and the runs are merged from the front alone. most: as of
+    `emit_merge`.
     """
     width, zero = lengths[0], emit.constant(0, S64)
 
@@ -72,7 +74,7 @@ def _emit_merge_from_both_ends(
         for to, our, their in zip(target, ours, theirs):
             to.store((start + index[0],), emit.select(right, their, our))
         # From the back: the first run's elements are taken where the second run's come before them.
-        last, end = width - 1 - (index[0] - back), 2 * width - 1
+        last, end = width - 1 - (index[0] - back), width * 2 - 1
         ours, theirs = ([s.load((start + at,)) for s in source] for at in (last, end - back))
         left = before(theirs, ours)
         for to, our, their in zip(target, ours, theirs):
@@ -82,20 +84,24 @@ def _emit_merge_from_both_ends(
             emit.value_of(emit.index_select(left, back, back + 1), S64),
         )
 
-    taken, from_back = emit.fold((width,), (zero, zero), step)
+    taken, from_back = _steps(emit, width, most, (zero, zero), step)
     with emit.when(emit.index_compare("NE", emit.index_of(taken), emit.index_of(from_back))):
-        _emit_merge(emit, source, target, start, lengths, before)
+        emit_merge(emit, source, target, start, lengths, before, most)
 
 
-def _emit_merge(
+def emit_merge(
     emit: KernelEmitter,
     source: Sequence[Buffer],
     target: Sequence[Buffer],
     start: IndexLike,
-    lengths: tuple[int, int],
+    lengths: tuple[IndexLike, IndexLike],
     before: Before,
+    most: int | None = None,
 ) -> None:
-    """Merge two neighbouring sorted runs; of equal elements those of the first run come first."""
+    """Merge two neighbouring sorted runs; of equal elements those of the first run come first.
+
+    most: a bound of their elements where their lengths are known at run time only.
+    """
     first, second = lengths
 
     def step(index: Index, carried: tuple[Value, ...]) -> tuple[Value, ...]:
@@ -111,7 +117,30 @@ def _emit_merge(
             to.store((start + index[0],), emit.select(next_right, their, our))
         return (emit.value_of(emit.index_select(next_right, taken, taken + 1), S64),)
 
-    emit.fold((first + second,), (emit.constant(0, S64),), step)
+    _steps(emit, first + second, most, (emit.constant(0, S64),), step)
+
+
+def _steps(
+    emit: KernelEmitter,
+    count: IndexLike,
+    most: int | None,
+    initial: tuple[Value, ...],
+    step: Callable[[Index, tuple[Value, ...]], tuple[Value, ...]],
+) -> tuple[Value, ...]:
+    """A fold of `count` steps, at most `most` where that is known at run time only."""
+    if isinstance(count, int):
+        return emit.fold((count,), initial, step)
+    assert most is not None
+    places = [emit.local(value) for value in initial]
+
+    def guarded(index: Index, carried: tuple[Value, ...]) -> tuple[Value, ...]:
+        with emit.when(emit.index_compare("LT", index[0], count)):
+            for place, value in zip(places, step(index, tuple(place.load(()) for place in places))):
+                place.store((), value)
+        return carried
+
+    emit.fold((most,), (), guarded)
+    return tuple(place.load(()) for place in places)
 
 
 # --- NumPy -----------------------------------------------------------------------------------------------------------
@@ -237,4 +266,4 @@ class _Merge:
         return result
 
 
-__all__ = ["BOTH_ENDS", "Before", "emit_merge_sort", "merge_sorted"]
+__all__ = ["BOTH_ENDS", "Before", "emit_merge", "emit_merge_from_both_ends", "emit_merge_sort", "merge_sorted"]

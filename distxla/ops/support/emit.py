@@ -253,6 +253,13 @@ class KernelEmitter(Emitter, Protocol):
         and a nest that transposes may walk in tiles.
         """
 
+    def rounds(self, count: int) -> AbstractContextManager[IndexValue]:
+        """Run the with-body `count` > 0 times, one after the other; gives the number of the time.
+
+        On a grid the body holds independent loops only, outside of all loops, and each of them is finished before
+        the next one begins.
+        """
+
     def when(self, predicate: Value) -> AbstractContextManager[None]:
         """The with-body runs only where the predicate holds."""
 
@@ -272,8 +279,12 @@ class KernelEmitter(Emitter, Protocol):
         initial: its content when the program is loaded; the same wherever the name is used.
         """
 
-    def scratch(self, shape: Shape) -> Buffer:
-        """Uninitialised memory for the rest of this kernel; the arena's planner reserves it."""
+    def scratch(self, shape: Shape, *, scattered: bool = False) -> Buffer:
+        """Uninitialised memory for the rest of this kernel; the arena's planner reserves it.
+
+        scattered: the bodies of independent loops store into different elements, or the same value into one, although
+        the indices of their stores aren't those of the loops.
+        """
 
     def factors(
         self, shape: tuple[int, int, int], types: tuple[ElementType, ElementType], sums: ElementType

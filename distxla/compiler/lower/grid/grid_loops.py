@@ -1,7 +1,7 @@
 """`GridLoops`: an op's loops and stores on a grid. Decides what runs in which launch, and what has no form for a grid.
 
-The function is run by every launch of its kernel, with the launch's number as argument, by which LLVM throws out what
-belongs to the others:
+The function is run by every launch of its kernel, with a number as argument that says which segment of the code the
+launch runs, and how often it ran before (`rounds`). By it LLVM throws out what belongs to other segments:
 
     code in no nest                run again by every thread of every launch, as far as a launch needs its values;
                                    its stores to memory are made by one launch of one thread
@@ -36,6 +36,7 @@ from distxla.ir.shape import Shape
 from distxla.targets.grid_module import grid_of
 
 MOST_ALONE = 1 << 12  # iterations that a single thread may run: a kernel of the host is faster from there on
+ROUND_SHIFT = 16  # bits of a launch's number that are its segment's; the others are the round's
 WORDS = {8: U64, 4: U32, 2: U16, 1: U8}
 
 
@@ -46,8 +47,8 @@ class NoGridFormError(Exception):
 class GridLoops(KernelEmitter):
     """A `KernelEmitter` whose independent loops are spread over threads.
 
-    number: the function's argument that says which launch runs.  read_only: pointers to arrays that the kernel does not
-    write.
+    number: the function's argument that says which segment runs, and in its upper half in which round.  read_only:
+    pointers to arrays that the kernel does not write.  launches: (number, blocks, threads) of each, in their order.
     """
 
     def __init__(
@@ -60,8 +61,11 @@ class GridLoops(KernelEmitter):
         read_only: Sequence[ir.Value],
     ) -> None:
         super().__init__(builder, module, context, scratch)
-        self.number = number
-        self.launches: list[tuple[int, int]] = []  # blocks and threads
+        self.launches: list[tuple[int, int, int]] = []
+        self._segment = builder.and_(number, ir.Constant(I32, (1 << ROUND_SHIFT) - 1))
+        self._round = builder.zext(builder.lshr(number, ir.Constant(I32, ROUND_SHIFT)), I64)
+        self._segments = 0
+        self._in_rounds = False
         self._read_only = list(read_only)
         self._is_serial = False  # the last launch is one of a single thread
         self._read_for: int | None = None  # the only launch, a serial one, that may use what was read in no nest
@@ -76,10 +80,11 @@ class GridLoops(KernelEmitter):
 
     def _launch(self, blocks: int, threads: int, *, serial: bool) -> ir.Value:
         """While other threads write, none may read again; one thread reads what the launches before have written."""
-        number = len(self.launches)
+        number = self._segments
         if self._read_for is not None and (self._read_for < number or not serial):
             raise NoGridFormError("it reads in no loop what it writes, and uses it later")
-        self.launches.append((blocks, threads))
+        self.launches.append((number, blocks, threads))
+        self._segments += 1
         self._is_serial = serial
         return self._is_launch()
 
@@ -109,7 +114,7 @@ class GridLoops(KernelEmitter):
         builder.position_at_end(done)
 
     def _is_launch(self) -> ir.Value:
-        return self.builder.icmp_unsigned("==", self.number, ir.Constant(I32, len(self.launches) - 1))
+        return self.builder.icmp_unsigned("==", self._segment, ir.Constant(I32, self._segments - 1))
 
     @property
     def _grid_nest(self) -> GridNest | None:
@@ -162,6 +167,18 @@ class GridLoops(KernelEmitter):
         with super().loops(dimension_sizes, ranges=ranges, parallel=parallel) as indices:
             yield indices
 
+    @contextmanager
+    def rounds(self, count: int) -> Iterator[IndexExpression]:
+        """The launches of the with-body are made `count` times over, with the same code."""
+        if self.nests or self._cooperating or self._in_rounds:
+            raise NoGridFormError("it makes launches in a loop")
+        first, self._is_serial, self._in_rounds = len(self.launches), False, True
+        yield self.wrap_index(self._round, 0, count - 1)
+        body = self.launches[first:]
+        for number in range(1, count):
+            self.launches += [(segment | number << ROUND_SHIFT, blocks, threads) for segment, blocks, threads in body]
+        self._is_serial, self._in_rounds = False, False
+
     def fold(
         self,
         dimension_sizes: Sequence[int],
@@ -177,7 +194,7 @@ class GridLoops(KernelEmitter):
 
     def load(self, pointer: ir.Value, index: IndexExpression | int, element_type: ElementType) -> ScalarValue:
         if not self._is_spread and not self._is_private(pointer) and not self._is_read_only(pointer):
-            number = len(self.launches) - self._is_serial
+            number = self._segments - self._is_serial
             self._read_for = number if self._read_for is None else min(self._read_for, number)
         return super().load(pointer, index, element_type)
 

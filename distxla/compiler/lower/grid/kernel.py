@@ -39,8 +39,8 @@ def emit_grid_kernel(
         _restore(grid_module, globals_before)
         raise
     launches = []
-    for number, (blocks, threads) in enumerate(emit.launches):
-        symbol = name if len(emit.launches) == 1 else f"{name}_{number}"
+    for position, (number, blocks, threads) in enumerate(emit.launches):
+        symbol = name if len(emit.launches) == 1 else f"{name}_{position}"
         made = ir.Function(grid_module, ir.FunctionType(ir.VoidType(), pointers), symbol)
         _declare_arguments(made.args, operand_leaves, result_leaves, _shared(instruction, operands, result_leaves))
         grid_module.grid.begin_kernel(made)

@@ -1,0 +1,101 @@
+"""Sorting on a grid gives the processor's order, whatever the comparator."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from distxla.ir.element_type import element_type
+from distxla.text.parser import parse_module
+from tests.compiler.lower.grid.agreement import Array, both
+from tests.ops.case import array as shape_of
+from tests.ops.case import sample
+
+# comparators of an array of KIND and of s32 places; whether it has keys, and the launches for 64 + 1 elements of a line
+COMPARATORS = {
+    "ascending": "ROOT r = pred[] compare(a, b), direction=LT",
+    "descending": "ROOT r = pred[] compare(b, a), direction=LT",
+    "two keys": """less = pred[] compare(a, b), direction=GT
+  same = pred[] compare(a, b), direction=EQ
+  first = pred[] compare(i, j), direction=GT
+  tie = pred[] and(same, first)
+  ROOT r = pred[] or(less, tie)""",
+}
+WITHOUT_KEYS = {
+    "not after": "after = pred[] compare(a, b), direction=GE  ROOT r = pred[] not(after)",
+    "not before": "after = pred[] compare(a, b), direction=GT  ROOT r = pred[] not(after)",  # equal ones contradict
+    "always": "ROOT r = pred[] constant(true)",
+    "nonsense": """x = KIND[] multiply(a, a)  y = KIND[] multiply(b, b)  c = pred[] compare(a, y), direction=LT
+  d = pred[] compare(b, x), direction=LT  ROOT r = pred[] xor(c, d)""",
+}
+
+
+def sort_text(comparator: str, kind: str, dims: tuple[int, ...], axis: int) -> str:
+    sizes = ",".join(map(str, dims))
+    return f"""HloModule sorting
+before {{
+  a = KIND[] parameter(0)  b = KIND[] parameter(1)
+  i = s32[] parameter(2)  j = s32[] parameter(3)
+  {comparator}
+}}
+ENTRY main {{
+  x = KIND[{sizes}] parameter(0)
+  p = s32[{sizes}] parameter(1)
+  ROOT r = (KIND[{sizes}], s32[{sizes}]) sort(x, p), dimensions={{{axis}}}, to_apply=before
+}}
+""".replace("KIND", kind)
+
+
+def agree(text: str, arguments: list[Array], launches: int) -> None:
+    program, wanted, got = both(parse_module(text), arguments)
+    assert [len(kernel.launches) for kernel in program.kernels] == [launches]
+    assert [one.tobytes() for one in wanted] == [other.tobytes() for other in got]
+
+
+def values(kind: str, dims: tuple[int, ...]) -> list[Array]:
+    """With equal elements, NaNs and zeros of both signs; numbers to tell equal elements apart."""
+    count = int(np.prod(dims))
+    found = np.random.default_rng(count).permutation(np.resize(sample(shape_of(kind, 150), 3), count))
+    return [found.reshape(dims), np.arange(count, dtype=np.int32).reshape(dims) // 2]
+
+
+# lines of one run, of several, with a rest; along any dimension
+SHAPES = [((3, 50), 1, 2), ((65,), 0, 4), ((2, 300, 3), 1, 6), ((1, 1030), 1, 8)]
+
+
+@pytest.mark.sampled(one_in=12)
+@pytest.mark.parametrize(("dims", "axis", "launches"), SHAPES)
+@pytest.mark.parametrize("kind", ["f32", "bf16", "f64", "s32", "u8", "pred", "s64", "f8e5m2"])
+@pytest.mark.parametrize("comparator", COMPARATORS)
+def test_keys(comparator: str, kind: str, dims: tuple[int, ...], axis: int, launches: int) -> None:
+    agree(sort_text(COMPARATORS[comparator], kind, dims, axis), values(kind, dims), launches)
+
+
+@pytest.mark.sampled(one_in=6)
+@pytest.mark.parametrize(
+    ("dims", "axis", "launches"), [((2, 20), 1, 2), ((2, 64), 1, 5), ((70,), 0, 9), ((2, 200, 2), 1, 12)]
+)
+@pytest.mark.parametrize("kind", ["f32", "s32"])
+@pytest.mark.parametrize("comparator", WITHOUT_KEYS)
+def test_comparators_without_keys(comparator: str, kind: str, dims: tuple[int, ...], axis: int, launches: int) -> None:
+    """Those that contradict themselves, too, which NaNs do to some others."""
+    agree(sort_text(WITHOUT_KEYS[comparator], kind, dims, axis), values(kind, dims), launches)
+
+
+@pytest.mark.sampled(one_in=10)
+@pytest.mark.parametrize("largest", ["true", "false"])
+@pytest.mark.parametrize(("size", "k", "launches"), [(40, 7, 2), (300, 5, 6), (300, 300, 6), (130, 100, 5), (9, 0, 0)])
+@pytest.mark.parametrize("kind", ["f32", "f8e4m3fn", "s8", "u32", "pred"])
+def test_top_k(kind: str, size: int, k: int, launches: int, largest: str) -> None:
+    text = f"""HloModule best
+ENTRY main {{
+  x = {kind}[4,{size}] parameter(0)
+  ROOT r = ({kind}[4,{k}], s32[4,{k}]) topk(x), k={k}, largest={largest}
+}}
+"""
+    found = values(kind, (4, size))[0]
+    assert found.dtype == element_type(kind).dtype
+    if launches:
+        agree(text, [found], launches)
+    else:
+        assert [a.shape for a in both(parse_module(text), [found])[2]] == [(4, 0), (4, 0)]
