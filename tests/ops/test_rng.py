@@ -37,7 +37,9 @@ ENTRY main {{
 """
 
 
-def _runs(text: str, arguments: Sequence[Any], count: int = 2) -> tuple[list[list[Array]], list[list[Array]]]:
+def _runs(
+    text: str, arguments: Sequence[Any], count: int = 2, target: str | None = None
+) -> tuple[list[list[Array]], list[list[Array]]]:
     """The results of consecutive runs, by reference and compiled."""
     module = parsed(text)
     states: dict[int, int] = {}
@@ -48,7 +50,9 @@ def _runs(text: str, arguments: Sequence[Any], count: int = 2) -> tuple[list[lis
             for _ in range(count)
         )
     ]
-    devices = Devices(compile_module(module, replicas=1, partitions=1))
+    program = compile_module(module, replicas=1, partitions=1, target=target)
+    assert bool(program.kernels) == (target is not None)
+    devices = Devices(program)
     try:
         return wanted, [devices([arguments])[0] for _ in range(count)]
     finally:
@@ -133,8 +137,9 @@ ENTRY main {
 """.replace("18446744073709551615", "9223372036854775807")
 
 
-def test_the_state_goes_on_from_run_to_run() -> None:
-    wanted, got = _runs(STATES, (), count=4)
+@pytest.mark.parametrize("target", [None, "nvptx"])
+def test_the_state_goes_on_from_run_to_run(target: str | None) -> None:
+    wanted, got = _runs(STATES, (), count=4, target=target)
     state = INITIAL_STATE
     for ours, theirs in zip(got, wanted, strict=True):
         for leaf, delta in enumerate((7, 2**63 - 1)):

@@ -244,8 +244,5 @@ class GridLoops(KernelEmitter):
         with self.when(different), self.loops(words.dims, parallel=True) as index:
             to.store(index, origin.load(index))
 
-    def static_state(self, name: str, initial: Literal) -> MemoryArray:
-        raise NoGridFormError("it keeps a state from run to run")
-
 
 __all__ = ["GridLoops", "NoGridFormError"]
