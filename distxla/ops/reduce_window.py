@@ -18,6 +18,7 @@ from distxla.ops.registry import register
 from distxla.ops.support.emit import Buffer, Index, IndexLike, KernelEmitter, Value
 from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.support.executable import ExecutableOp
+from distxla.ops.support.grid_scan import emit_grid_scan
 from distxla.ops.support.reducer import check_inputs, check_reducer, result_of, split_inputs
 from distxla.ops.support.window_position import array_positions, check_window, emit_position
 
@@ -32,7 +33,8 @@ class ReduceWindow(ExecutableOp):
 
     Shapes:  N arrays T_i[d0,..] and N initial values T_i[] -> T_i[windows along d0,..]; a tuple of them for N > 1.
     Padding: places outside of the array and holes of the base dilation add nothing to the initial value.
-    Order:   compiled, windows that are all prefixes (suffixes) are one scan, each result made of its neighbour's.
+    Order:   compiled, windows that are all prefixes (suffixes) are one scan, each result made of its neighbour's; on a
+             grid results are made of parts of their windows.
     Errors:  C1 not as many initial values as arrays; C2 arrays of different dimension sizes; C3 an initial value of
              another type; C4 the window's rank; C5 C7 C9 C11 a size, stride, base or window dilation below 1; C13 the
              computation's signature.
@@ -188,7 +190,23 @@ class ReduceWindow(ExecutableOp):
                 result.store(index, value)
             return combined
 
-        if prod(inner) == 1 or emit.tuning.on_grid:
+        if emit.tuning.on_grid:
+
+            def take(place: Index, i: IndexLike, values: tuple[Value, ...]) -> None:
+                for result, value in zip(results, values):
+                    result.store(at(place, i), value)
+
+            emit_grid_scan(
+                emit,
+                (*outer, *inner),
+                dimension_size,
+                first,
+                lambda place, i: tuple(a.load(at(place, i)) for a in arrays),
+                lambda one, other: emit.apply(self.to_apply, *one, *other),
+                take,
+            )
+            return
+        if prod(inner) == 1:
             with emit.loops((*outer, *inner), independent=True) as place:
                 emit.fold((dimension_size,), first, lambda i, carried: combine(carried, at(place, i[0])))
             return

@@ -19,10 +19,11 @@ from distxla.ops.control_flow import signature
 from distxla.ops.dynamic_slice import DynamicSlice
 from distxla.ops.dynamic_update_slice import DynamicUpdateSlice
 from distxla.ops.registry import register
-from distxla.ops.support.emit import Buffer, Index, KernelEmitter, Value
+from distxla.ops.support.emit import Buffer, Index, IndexLike, KernelEmitter, Value
 from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.support.executable import ExecutableOp
 from distxla.ops.support.expansion import Build
+from distxla.ops.support.grid_scan import emit_grid_scan
 from distxla.ops.tuple import Tuple
 
 
@@ -192,6 +193,9 @@ class _ScalarScan(Scan):
         outputs = results[: len(results) - len(initial)]
         arrays = (*inputs, *outputs)
         count = arrays[0].shape.dims[0] if arrays else 0
+        if emit.tuning.on_grid and count and self._is_cumulative(emit.computation(self.to_apply)):
+            self._emit_cumulative(emit, results, operands)
+            return
 
         def step(index: Index, carries: tuple[Value, ...]) -> tuple[Value, ...]:
             place = [count - 1 - index[0] if self.is_reverse else index[0]]
@@ -203,6 +207,41 @@ class _ScalarScan(Scan):
         last = emit.fold((count,), tuple(value.load(()) for value in initial), step)
         for result, value in zip(results[len(outputs) :], last):
             result.store((), value)
+
+    def _is_cumulative(self, computation: Computation) -> bool:
+        """Whether steps may be grouped, and give their carries as their only outputs, of the types of their inputs."""
+        carries, root = self.num_carries or 0, computation.root_instruction
+        types = [p.shape.dtype for p in computation.parameters]
+        return (
+            bool(self.is_associative)
+            and carries > 0
+            and types[:carries] == types[carries:]
+            and root.operands[:carries] == root.operands[carries:]
+        )
+
+    def _emit_cumulative(self, emit: KernelEmitter, results: tuple[Buffer, ...], operands: Sequence[Buffer]) -> None:
+        carries = self.num_carries or 0
+        inputs, initial, outputs = operands[:carries], operands[carries:], results[:carries]
+        count = inputs[0].shape.dims[0]
+
+        def at(i: IndexLike) -> list[IndexLike]:
+            return [count - 1 - i if self.is_reverse else i]
+
+        def take(_: Index, i: IndexLike, values: tuple[Value, ...]) -> None:
+            for output, value in zip(outputs, values):
+                output.store(at(i), value)
+
+        emit_grid_scan(
+            emit,
+            (),
+            count,
+            tuple(value.load(()) for value in initial),
+            lambda _, i: tuple(array.load(at(i)) for array in inputs),
+            lambda carried, values: emit.apply(self.to_apply, *values, *carried)[:carries],
+            take,
+        )
+        for result, output in zip(results[carries:], outputs):
+            result.store((), output.load(at(count - 1)))
 
 
 def _is_scalar(computation: Computation) -> bool:
