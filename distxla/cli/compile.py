@@ -76,7 +76,8 @@ def command(
 
     hlo: the module after all passes; schedule: the order of execution, with the memory of each step; buffers: the plan
     of a device's memory; llvm-unoptimised; llvm; asm; object: bytes; ptx: the kernels for a GPU, and which of them
-    compute each instruction. Nothing runs. --list-passes names the steps before llvm; a step that rewrites the module
+    compute each instruction; sass-ready: the same, once NVIDIA's assembler has taken it, with what each kernel needs;
+    cubin: bytes. Nothing runs. --list-passes names the steps before llvm; a step that rewrites the module
     is verified if --passes is given.
     """
     if stage is not None and print_after is not None:

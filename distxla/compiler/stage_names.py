@@ -11,6 +11,8 @@ STAGES = (
     "asm",
     "object",
     "ptx",
+    "sass-ready",
+    "cubin",
 )  # in the order of compilation
-GPU_STAGES = ("ptx",)  # those of kernels for GPUs
+GPU_STAGES = ("ptx", "sass-ready", "cubin")  # those of kernels for GPUs
 GPU_ARCHITECTURE = "sm_90"  # by default

@@ -16,6 +16,7 @@ from distxla.errors import ArgumentError
 from distxla.ir.module import Module
 from distxla.scheduler.program_order.listing import print_schedule
 from distxla.targets.code import CodeTarget
+from distxla.targets.nvptx.assembler import assemble
 from distxla.targets.nvptx.code import code_for
 from distxla.text.printer import print_module
 
@@ -31,12 +32,13 @@ def emit(
     target: str | None = None,
     gpu_architecture: str | None = None,
 ) -> str | bytes:
-    """The compiler's output after a stage: one of STAGES, as text (object: the object file).
+    """The compiler's output after a stage: one of STAGES, as text (object, cubin: bytes).
 
     hlo: after the passes; schedule: in execution order, with the memory of each step; llvm: optimised.
     passes: the text of a pipeline instead of the standard one.  target: as for compile_module.  gpu_architecture: of
-    the kernels of GPU_STAGES, such as `sm_80`.  Raises the errors of compile_module, ArgumentError for an unknown stage
-    or architecture, or a stage that the pipeline doesn't reach.
+    the kernels of GPU_STAGES, such as `sm_80`; sass-ready and cubin need NVIDIA's assembler.  Raises the errors of
+    compile_module, ArgumentError for an unknown stage or architecture, without an assembler, or for a stage that the
+    pipeline doesn't reach.
     """
     if stage not in STAGES:
         raise ArgumentError(f"no stage {stage!r}; the stages are {', '.join(STAGES)}")
@@ -52,7 +54,7 @@ def emit(
     if stage == "buffers":
         return _shown(PlanMemory(), compilation)
     if stage in GPU_STAGES:
-        return _gpu_code(compilation, gpu_architecture or GPU_ARCHITECTURE, progress)
+        return _gpu_code(compilation, stage, gpu_architecture or GPU_ARCHITECTURE, progress)
     return _code(module, compilation, stage, code_target(target), progress)
 
 
@@ -110,8 +112,8 @@ def _code(module: Module, compilation: Compilation, stage: str, code: CodeTarget
     return code.emit_assembly(parsed) if stage == "asm" else code.emit_object(parsed)
 
 
-def _gpu_code(compilation: Compilation, architecture: str, progress: Progress) -> str:
-    """The kernels of a program, headed by comments that say how each instruction is computed."""
+def _gpu_code(compilation: Compilation, stage: str, architecture: str, progress: Progress) -> str | bytes:
+    """The kernels of a program; their text is headed by comments that say how each instruction is computed."""
     code = code_for(architecture)
     assert compilation.plan is not None
     program = emit_grid_program(compilation.module, compilation.plan, code, progress)
@@ -119,7 +121,12 @@ def _gpu_code(compilation: Compilation, architecture: str, progress: Progress) -
     parsed = code.parse(program.llvm_module)
     code.optimise(parsed)
     progress("emitting PTX")
-    return "".join(f"// {step}\n" for step in program.steps) + code.emit_assembly(parsed)
+    ptx, steps = code.emit_assembly(parsed), "".join(f"// {step}\n" for step in program.steps)
+    if stage == "ptx":
+        return steps + ptx
+    progress("assembling PTX")
+    cubin, kernels = assemble(ptx, architecture)
+    return cubin if stage == "cubin" else steps + "".join(f"// {kernel}\n" for kernel in kernels) + ptx
 
 
 __all__ = ["STAGES", "emit", "emit_after"]

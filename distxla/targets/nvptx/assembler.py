@@ -1,0 +1,91 @@
+"""NVIDIA's assembler `ptxas`, which needs neither a GPU nor a driver: PTX to a cubin, and what each kernel takes."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.metadata
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from distxla.errors import ArgumentError, CompileError
+
+WHEEL, PLACE = "nvidia-cuda-nvcc-cu12", "nvidia/cuda_nvcc/bin/ptxas"
+OPTIONS = ("-fmad=false", "--verbose")  # a multiplication and an addition round twice, as on the processor
+PR_SET_PDEATHSIG = 1
+USED = re.compile(
+    r"Compiling entry function '(\w+)'.*?(\d+) bytes spill stores.*?Used (\d+) registers([^\n]*)", re.DOTALL
+)
+SHARED = re.compile(r"(\d+) bytes smem")
+
+
+@dataclass(frozen=True)
+class KernelUse:
+    """What a kernel takes: registers a thread, bytes of shared memory a block, bytes a thread that registers lack."""
+
+    name: str
+    registers: int
+    shared_bytes: int
+    spilled_bytes: int
+
+    def __str__(self) -> str:
+        """A line for people."""
+        return (
+            f"{self.name}: {self.registers} registers, {self.shared_bytes} bytes of shared memory, "
+            f"{self.spilled_bytes} bytes spilled"
+        )
+
+
+def assembler() -> str | None:
+    """The path of ptxas: of the Python package, else the first one in PATH; None where there is none."""
+    try:
+        found = Path(str(importlib.metadata.distribution(WHEEL).locate_file(PLACE)))
+    except importlib.metadata.PackageNotFoundError:
+        return shutil.which("ptxas")
+    return str(found) if found.exists() else shutil.which("ptxas")
+
+
+def assemble(ptx: str, architecture: str) -> tuple[bytes, tuple[KernelUse, ...]]:
+    """The cubin, and its kernels in the PTX's order.
+
+    Blocks for about as long as LLVM took to make the PTX.  ArgumentError where there is no assembler, CompileError with
+    its words if it refuses the PTX.
+    """
+    path = assembler()
+    if path is None:
+        raise ArgumentError(
+            f"no ptxas, which assembles kernels: install the Python package {WHEEL}, or a CUDA toolkit "
+            "with its bin/ in PATH"
+        )
+    with tempfile.TemporaryDirectory(prefix="distxla-ptxas-") as folder:
+        source, result = Path(folder, "kernels.ptx"), Path(folder, "kernels.cubin")
+        if not os.access(path, os.X_OK):  # some installers unpack it without the permission
+            path = shutil.copy(path, folder)
+            Path(path).chmod(0o700)
+        source.write_text(ptx)
+        command = [path, *OPTIONS, f"-arch={architecture}", "-o", str(result), str(source)]
+        done = subprocess.run(command, capture_output=True, text=True, preexec_fn=_end_with_parent)
+        if done.returncode:
+            raise CompileError(f"ptxas for {architecture}: {(done.stderr or done.stdout).strip()}")
+        return result.read_bytes(), _kernels(done.stderr + done.stdout, ptx)
+
+
+def _end_with_parent() -> None:
+    """The compile server is killed at the time limit."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def _kernels(messages: str, ptx: str) -> tuple[KernelUse, ...]:
+    found = {}
+    for name, spilled, registers, rest in USED.findall(messages):
+        shared = SHARED.search(rest)
+        found[name] = KernelUse(name, int(registers), int(shared[1]) if shared else 0, int(spilled))
+    return tuple(sorted(found.values(), key=lambda use: ptx.index(f".entry {use.name}(")))
+
+
+__all__ = ["KernelUse", "assemble", "assembler"]
