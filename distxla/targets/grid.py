@@ -51,6 +51,12 @@ class GridTarget(Protocol):
     def emit_barrier(self, builder: ir.IRBuilder) -> None:
         """Wait for all threads of the block; what each stored before, all of them see."""
 
+    def emit_shuffle_down(self, builder: ir.IRBuilder, word: ir.Value, distance: int) -> ir.Value:
+        """The i32 `word` of the thread so far behind this one in its warp (32 neighbours), this one's beyond the last.
+
+        All threads of the warp have to come here, so blocks have a multiple of 32 threads.
+        """
+
     def emit_shared_array(self, builder: ir.IRBuilder, element: ir.Type, count: int) -> ir.Value:
         """The address of memory that the threads of a block share while the block runs, uninitialised."""
 

@@ -22,6 +22,7 @@ TRIPLE = "nvptx64-nvidia-cuda"
 VERSIONS = {"sm_75": "ptx63", "sm_80": "ptx70", "sm_90": "ptx78", "sm_100": "ptx86"}
 SHARED_MEMORY = 3  # an address space
 SPEED_LEVEL = 2
+ALL_LANES, LAST_LANE = 0xFFFFFFFF, 31  # of a warp
 
 I32, I64 = ir.IntType(32), ir.IntType(64)
 
@@ -82,6 +83,11 @@ class NvptxCode:
         function = _declared(builder.module, name, ir.VoidType(), [I32])
         function.attributes.add("convergent")
         builder.call(function, [ir.Constant(I32, 0)])
+
+    def emit_shuffle_down(self, builder: ir.IRBuilder, word: ir.Value, distance: int) -> ir.Value:
+        function = _declared(builder.module, "llvm.nvvm.shfl.sync.down.i32", I32, [I32] * 4)
+        function.attributes.add("convergent")
+        return builder.call(function, [I32(ALL_LANES), word, I32(distance), I32(LAST_LANE)])
 
     def emit_shared_array(self, builder: ir.IRBuilder, element: ir.Type, count: int) -> ir.Value:
         module = builder.module

@@ -2,7 +2,8 @@
 
 The order depends on the sizes alone, so the bits are always the same. Where the computation is one operation, the
 threads of a block take turns along the line, which reads memory side by side; any other need only be associative, so
-each thread combines a run of neighbours, and runs are combined with their neighbours.
+each thread combines a run of neighbours, and runs are combined with their neighbours: those of a warp from register to
+register, then those of the block's warps, through shared memory.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from llvmlite import ir
 from distxla.compiler.lower.grid.grid_loops import GridLoops
 from distxla.compiler.lower.grid.launches import BLOCK
 from distxla.compiler.lower.grid.shared_array import SharedArray
+from distxla.compiler.lower.grid.warps import WARP, from_lane_behind
 from distxla.compiler.lower.index import I64, IndexExpression
 from distxla.compiler.lower.reduction import (
     Accumulation,
@@ -118,9 +120,9 @@ class _Lines:
         grid = grid_of(builder)
         threads = min(BLOCK, 1 << (most.bit_length() - 1))
         thread = emit.wrap_index(grid.emit_thread(builder), 0, BLOCK - 1)
-        shared = [SharedArray(emit, t, BLOCK) for t in types]
         number = emit.i64(count) if count is not None else ir.Constant(I64, most)
         slots = Slots(emit, types)
+        slots.store([emit.constant(0, t) for t in types])  # warps exchange them, whether there are elements or not
         # threads beyond the last element have none
         has_any = ScalarValue(PRED, builder.icmp_signed("<", emit.i64(thread), _least(emit, number, threads)))
         with emit.when(has_any):
@@ -129,24 +131,42 @@ class _Lines:
             with emit.counted(steps) as i:
                 follows = builder.add(first, builder.mul(builder.add(emit.i64(i), ir.Constant(I64, 1)), stride))
                 slots.store(self.accumulation.combine(slots.load(), elements(emit.wrap_index(follows, 0, most - 1))))
+        filled = _least(emit, number, threads)
+        self._combine_in_warp(slots, thread, filled, min(threads, WARP))
+        if threads <= WARP:
+            with emit.when(emit.index_compare("EQ", thread, 0)):
+                take(slots.load())
+            return
+        shared = [SharedArray(emit, t, threads // WARP) for t in types]
+        is_first = emit.index_compare("EQ", thread % WARP, 0), emit.index_compare("LT", thread, threads)
+        with emit.when(emit.binary("and", *is_first)):
+            place = emit.index_clamp(0, thread // WARP, threads // WARP - 1)
             for array, value in zip(shared, slots.load(), strict=True):
-                array.store(thread, value)
+                array.store(place, value)
         grid.emit_barrier(builder)
-        limit = _least(emit, number, threads)
+        with emit.when(emit.index_compare("LT", thread, WARP)):
+            place = emit.index_clamp(0, thread, threads // WARP - 1)
+            slots.store([array.load(place) for array in shared])
+            warps = builder.udiv(builder.add(filled, ir.Constant(I64, WARP - 1)), ir.Constant(I64, WARP))
+            self._combine_in_warp(slots, thread, warps, threads // WARP)
+            with emit.when(emit.index_compare("EQ", thread, 0)):
+                take(slots.load())
+        grid.emit_barrier(builder)  # the next line's values go to the same places
+
+    def _combine_in_warp(self, slots: Slots, thread: IndexExpression, limit: ir.Value, most: int) -> None:
+        """Combine the slots of neighbouring threads below `limit`; the first of each warp gets the result.
+
+        most: a bound of the limit within a warp.
+        """
+        emit, builder = self.emit_code, self.emit_code.builder
         distance = 1
-        while distance < threads:
-            other = thread + distance
-            has_other = builder.icmp_signed("<", emit.i64(other), limit)
+        while distance < most:
+            others = [from_lane_behind(emit, value, distance) for value in slots.load()]
+            has_other = builder.icmp_signed("<", emit.i64(thread + distance), limit)
             is_left = emit.index_compare("EQ", thread % (2 * distance), 0)
             with emit.when(ScalarValue(PRED, builder.and_(is_left.llvm, has_other))):
-                left, right = ([array.load(place) for array in shared] for place in (thread, other))
-                for array, value in zip(shared, self.accumulation.combine(left, right), strict=True):
-                    array.store(thread, value)
-            grid.emit_barrier(builder)
+                slots.store(self.accumulation.combine(slots.load(), others))
             distance *= 2
-        with emit.when(emit.index_compare("EQ", thread, 0)):
-            take([array.load(0) for array in shared])
-        grid.emit_barrier(builder)  # the next line's values go to the same places
 
     def _share(self, thread: ir.Value, count: ir.Value, threads: int) -> tuple[ir.Value, ir.Value, ir.Value]:
         """A thread's elements: the first, how many follow, and the distance between them."""
