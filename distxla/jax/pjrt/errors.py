@@ -65,7 +65,7 @@ class PjrtError:
         self.handle = handles.bind(self, self.record)
 
 
-_held: Final[list[PjrtError]] = []  # until C++ has destroyed them
+_held: Final[dict[int, PjrtError]] = {}  # by handle, until C++ has destroyed them
 
 
 def error_of(failure: BaseException) -> PjrtError:
@@ -79,12 +79,12 @@ def error_of(failure: BaseException) -> PjrtError:
 
 
 def new_error(failure: BaseException) -> int:
-    """The handle of the error for a failure. Forgets those that C++ has destroyed."""
-    for error in [error for error in _held if error.record.is_destroyed]:
-        handles.release(error.handle)
-        _held.remove(error)
+    """The handle of the error for a failure. Forgets those that C++ has destroyed; other threads may, too."""
+    for error in list(_held.values()):
+        if error.record.is_destroyed and _held.pop(error.handle, None) is error:
+            handles.release(error.handle)
     found = error_of(failure)
-    _held.append(found)
+    _held[found.handle] = found
     return found.handle
 
 

@@ -94,6 +94,25 @@ def test_destroyed_errors_are_forgotten() -> None:
     assert all(handles.find(handle) is not error for handle, error in made.items())
 
 
+def test_errors_are_forgotten_by_two_threads_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One thread makes an error while another one goes through those that were destroyed."""
+    release, depth = handles.release, []
+
+    def release_amid_another(handle: int | None) -> None:
+        release(handle)
+        if not depth:
+            depth.append(handle)
+            made.append(errors.new_error(ValueError("b")))
+
+    made = [errors.new_error(ValueError("a")) for _ in range(3)]
+    for handle in made:
+        message_of(handle)
+    monkeypatch.setattr(handles, "release", release_amid_another)
+    made.append(errors.new_error(ValueError("c")))
+    assert depth
+    assert [message_of(handle)[1].splitlines()[-1] for handle in made[-2:]] == ["ValueError: b", "ValueError: c"]
+
+
 def test_an_exception_becomes_an_error_with_its_traceback() -> None:
     args = ENTRIES["Buffer_Delete"](0, None, 0xBAD)
     code, text = message_of(call("Buffer_Delete", args))
