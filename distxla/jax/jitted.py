@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
+from jax.extend.source_info_util import register_exclusion
 
-from distxla.errors import ArgumentError
+from distxla.errors import ArgumentError, InternalError
 from distxla.jax.array import Array, Signature, signature
 from distxla.jax.compiled import Compiled
+from distxla.jax.lowering import path_of
 from distxla.jax.private_names import trace_context
 from distxla.runtime.cluster import Cluster
 
 MOST_PROGRAMS = 256  # of one function that stay compiled; the first ones go first
+
+register_exclusion(str(Path(__file__).parent) + os.sep)  # JAX's errors name the user's line, not ours
 
 
 class Jitted:
@@ -70,7 +76,10 @@ class Jitted:
             args, kwargs, statics = self._static.split(args, kwargs)
         leaves, tree = jax.tree.flatten((args, kwargs))
         described = _unsharded_signature_of if self._is_sharded else _signature_of
-        return leaves, tree, tuple(map(described, leaves)), statics
+        try:
+            return leaves, tree, tuple(map(described, leaves)), statics
+        except TypeError:
+            raise _not_an_array(args, kwargs) from None
 
     def _compile(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], tree: Any, signatures: Sequence[Signature]
@@ -107,11 +116,12 @@ class _Static:
     def split(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any], tuple[Any, ...]]:
-        """Dynamic arguments by position and by name, and the static ones."""
+        """Dynamic arguments by position and by name, and the static ones with their types: 3 and 3.0, which are equal,
+        are different programs."""
         dynamic = tuple(value for k, value in enumerate(args) if k not in self.numbers)
         named = {name: value for name, value in kwargs.items() if name not in self.names}
-        by_position = tuple((k, args[k]) for k in sorted(self.numbers) if k < len(args))
-        by_name = tuple((name, kwargs[name]) for name in sorted(self.names) if name in kwargs)
+        by_position = tuple((k, type(args[k]), args[k]) for k in sorted(self.numbers) if k < len(args))
+        by_name = tuple((name, type(kwargs[name]), kwargs[name]) for name in sorted(self.names) if name in kwargs)
         return dynamic, named, by_position + by_name
 
     def merged(
@@ -124,6 +134,7 @@ class _Static:
 
 
 def _signature_of(leaf: Any) -> Signature:
+    """TypeError for what is no array of a type that JAX has."""
     if type(leaf) is Array:
         return leaf.signature
     if isinstance(leaf, jax.ShapeDtypeStruct):
@@ -132,11 +143,20 @@ def _signature_of(leaf: Any) -> Signature:
         return signature((), jax.dtypes.canonicalize_dtype(type(leaf)), True)
     if isinstance(leaf, jax.Array):
         return signature(leaf.shape, leaf.dtype, bool(getattr(leaf, "weak_type", False)))
-    try:
-        array = np.asarray(leaf)
-        return signature(array.shape, jax.dtypes.canonicalize_dtype(array.dtype))
-    except TypeError:
-        raise ArgumentError(f"expected arrays as arguments, found {type(leaf).__name__}") from None
+    array = np.asarray(leaf)
+    if array.dtype.kind not in "biufcV":
+        raise TypeError
+    return signature(array.shape, jax.dtypes.canonicalize_dtype(array.dtype))
+
+
+def _not_an_array(args: tuple[Any, ...], kwargs: dict[str, Any]) -> ArgumentError:
+    """The error for the first of these arguments that has no signature."""
+    for path, leaf in jax.tree_util.tree_flatten_with_path((args, kwargs))[0]:
+        try:
+            _signature_of(leaf)
+        except TypeError:
+            return ArgumentError(f"{path_of(path)}: expected an array, or a static argument, found {leaf!r:.80}")
+    raise InternalError("all arguments are arrays")
 
 
 def _unsharded_signature_of(leaf: Any) -> Signature:

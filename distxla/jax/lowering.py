@@ -108,7 +108,7 @@ def _parameter(leaf: int, known: tuple[Any, Any], array: GlobalArray, mesh: Any)
     sharding = named_sharding(_logical(array, len(shape)), mesh)
     return Parameter(
         leaf,
-        _path(path),
+        path_of(path),
         signature(shape, info.dtype, False, sharding),
         array.shape.dims,
         interned(array.shards),
@@ -129,10 +129,10 @@ def _plain(value: Any) -> Any:
     return np.asarray(jax.random.key_data(value) if is_key(value.dtype) else value)
 
 
-def _path(path: Any) -> str:
+def path_of(path: Any) -> str:
     """`args[0]['w']` of the path of a leaf in (args, kwargs)."""
     first, rest = path[0], path[1:]
     return ("args" if first.idx == 0 else "kwargs") + str(jax.tree_util.keystr(tuple(rest)))
 
 
-__all__ = ["Constant", "LoweredProgram", "Parameter", "Result", "lowered_program"]
+__all__ = ["Constant", "LoweredProgram", "Parameter", "Result", "lowered_program", "path_of"]

@@ -198,6 +198,14 @@ def test_weak_types_and_64_bits_as_in_jax(cluster: dx.Cluster) -> None:
     assert wide.to_jax().dtype == np.float64
 
 
+def test_static_arguments_that_are_equal_but_of_other_types_are_others(cluster: dx.Cluster) -> None:
+    by_number = dxj.jit(lambda x, n: x * n, cluster=cluster, static_argnums=1)
+    by_name = dxj.jit(lambda x, n: x * n, cluster=cluster, static_argnames="n")
+    for step in (by_number, by_name):
+        found = [step(np.int32(3), n=n) if step is by_name else step(np.int32(3), n) for n in (1, 1.0, True)]
+        assert [a.dtype.name for a in found] == ["int32", "float32", "int32"]
+
+
 def test_results_come_in_as_they_are_cut_and_others_are_cut_again(cluster: dx.Cluster) -> None:
     x = numbers(8, 4)
     rows = dxj.jit(lambda a: a + 1, cluster=cluster, in_shardings=over("dp"), out_shardings=over(("dp", "tp")))(x)
@@ -350,6 +358,22 @@ def test_transformations_of_jax_belong_inside(cluster: dx.Cluster) -> None:
         with pytest.raises(dx.ArgumentError, match=r"args\[0\]: .* cannot trace a function that runs on a cluster"):
             transformed(numbers(4))
     np.testing.assert_allclose(dxj.jit(jax.grad(lambda a: (a**2).sum()), cluster=cluster)(numbers(4)), 2 * numbers(4))
+
+
+def test_what_is_no_array_is_refused_by_its_path(cluster: dx.Cluster) -> None:
+    step = dxj.jit(lambda a, b: a, cluster=cluster)
+    for value in ("text", np.asarray([None]), object()):
+        with pytest.raises(dx.ArgumentError, match=r"args\[1\]\['x'\]\[0\]: expected an array"):
+            step(numbers(4), {"x": [value]})
+    with pytest.raises(dx.ArgumentError, match=r"kwargs\['b'\]: expected an array.* found 'text'"):
+        step(numbers(4), b="text")
+
+
+def test_errors_of_jax_name_the_users_line(cluster: dx.Cluster) -> None:
+    step = dxj.jit(lambda a: a, cluster=cluster, in_shardings=over("i", mesh=ROW))
+    with pytest.raises(ValueError, match="7") as caught:
+        step(numbers(7))
+    assert "jitted.py" not in str(caught.value)
 
 
 def test_odd_arguments_and_results(cluster: dx.Cluster) -> None:
