@@ -7,6 +7,7 @@ partitioned module, so nothing is compiled beyond that, and no memory stays behi
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import os
 import pickle
 import re
@@ -30,6 +31,8 @@ PR_SET_PDEATHSIG: Final = 1
 IN_CLOSE_WRITE: Final = 8
 _EVENT: Final = struct.Struct("iIII")  # of inotify: watch, mask, cookie, bytes of the name
 _AFTER: Final = re.compile(r"\.after_(?P<after>[\w-]+)\.before_(?P<before>[\w-]+)\.hlo\.pb$")
+_LITERAL: Final = re.compile(r"(?<= constant\()[^\"\n]*")
+_NEGATIVE_ZERO: Final = re.compile(r"(?<=[({ ])-0(?=[,)} ])|^-0(?=\))")
 
 
 def main() -> None:
@@ -127,9 +130,9 @@ def converted(module: bytes) -> Converted:
     try:
         proto = module_proto_of(module)
         if proto is not None:
-            return Converted(private_names.describe_hlo(proto).text, None, None)
+            return Converted(_described(proto).text, None, None)
         counts = private_names.counts_of_stablehlo(module)
-        return Converted(private_names.describe_hlo(private_names.proto_of_stablehlo(module)).text, *counts)
+        return Converted(_described(private_names.proto_of_stablehlo(module)).text, *counts)
     except DistxlaError:
         raise
     except Exception as error:
@@ -240,8 +243,15 @@ def _failure(failures: list[Exception]) -> DistxlaError:
 def _read(folder: str, name: str) -> Answer:
     proto = _proto(folder, name)
     before = next(entry for entry in os.listdir(folder) if entry.endswith(".before_optimizations.hlo.pb"))
-    whole = private_names.describe_hlo(_proto(folder, before))
-    return Answer(proto, private_names.describe_hlo(proto), whole.parameter_shapes, whole.output_shapes)
+    whole = _described(_proto(folder, before))
+    return Answer(proto, _described(proto), whole.parameter_shapes, whole.output_shapes)
+
+
+def _described(proto: bytes) -> private_names.HloDescription:
+    """With negative zeros as HLO text has them: XLA prints -0, which its parser, and distxla's, read as an integer."""
+    found = private_names.describe_hlo(proto)
+    text = _LITERAL.sub(lambda literal: _NEGATIVE_ZERO.sub("-0.0", literal[0]), found.text)
+    return dataclasses.replace(found, text=text)
 
 
 def _proto(folder: str, name: str) -> bytes:

@@ -206,6 +206,19 @@ def test_static_arguments_that_are_equal_but_of_other_types_are_others(cluster: 
         assert [a.dtype.name for a in found] == ["int32", "float32", "int32"]
 
 
+def test_negative_zeros_of_the_program_stay_negative(cluster: dx.Cluster) -> None:
+    """XLA prints them as -0, which is an integer in HLO text."""
+    row, point = np.asarray([[-0.0, 1.0], [0.0, -0.0]], np.float32), np.complex64(complex(-0.0, -0.0))
+
+    def signs(x: Any) -> Any:
+        small = jnp.asarray(row.reshape(-1), jnp.bfloat16) * x.astype(jnp.bfloat16)
+        return jnp.signbit(x * -0.0), jnp.signbit(row * x), jnp.signbit(small), jnp.signbit((point + 0 * x * 1j).imag)
+
+    got, want = dxj.jit(signs, cluster=cluster)(np.float32(1)), jax.jit(signs)(np.float32(1))
+    assert [np.asarray(a).tolist() for a in got] == [np.asarray(a).tolist() for a in want]
+    assert np.asarray(got[1]).tolist() == [[True, False], [False, True]]
+
+
 def test_results_come_in_as_they_are_cut_and_others_are_cut_again(cluster: dx.Cluster) -> None:
     x = numbers(8, 4)
     rows = dxj.jit(lambda a: a + 1, cluster=cluster, in_shardings=over("dp"), out_shardings=over(("dp", "tp")))(x)
