@@ -11,6 +11,7 @@ import importlib.util
 import io
 import re
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -329,22 +330,28 @@ def _mlir_of_lowered(lowered: Any) -> Any:
 
 
 def host_callbacks_being_compiled(module: str) -> Sequence[Callable[..., Any]]:
-    """The functions behind the callbacks of the module of this name that JAX compiles now, in whatever thread: PJRT's
-    compilation has no place for them. Empty where no module of this name has any.
+    """The functions behind the callbacks of the module of this name that JAX compiles now, in this thread, or else in
+    any: PJRT's compilation has no place for them. Empty where no module of this name has any.
 
-    JaxError where threads compile several such modules at once.
+    JaxError where this thread compiles none, and others compile several such modules at once.
     """
-    found: list[Sequence[Callable[..., Any]]] = []
-    for frame in sys._current_frames().values():
-        at: FrameType | None = frame
-        while at is not None:
-            if at.f_code.co_name == "backend_compile_and_load" and at.f_locals.get("module_name") == module:
-                found.append(tuple(at.f_locals.get("host_callbacks") or ()))
-                break
-            at = at.f_back
+    frames = sys._current_frames()
+    own = _callbacks_below(frames.pop(threading.get_ident(), None), module)
+    if own is not None:
+        return own
+    found = [callbacks for at in frames.values() if (callbacks := _callbacks_below(at, module)) is not None]
     if len(found) > 1 and any(found):
         raise JaxError(f"several threads compile modules {module} with callbacks at once, which can't be told apart")
     return found[0] if found else ()
+
+
+def _callbacks_below(at: FrameType | None, module: str) -> Sequence[Callable[..., Any]] | None:
+    """The callbacks of the module that the innermost compilation of a stack is for; None where the stack has none."""
+    while at is not None:
+        if at.f_code.co_name == "backend_compile_and_load" and at.f_locals.get("module_name") == module:
+            return tuple(at.f_locals.get("host_callbacks") or ())
+        at = at.f_back
+    return None
 
 
 def names_checked() -> Sequence[str]:

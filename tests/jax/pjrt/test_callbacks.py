@@ -28,6 +28,19 @@ SCRIPTS = {
         jax.effects_barrier()
         print(sorted(seen[2:]))
     """,
+    "threads": """
+        def run(factor):
+            def scaled(x):
+                return jax.pure_callback(lambda v: v * np.float32(factor), jax.ShapeDtypeStruct((), np.float32), x)
+            found.append(float(jax.jit(scaled)(1.0)))
+        found = []
+        threads = [threading.Thread(target=run, args=(factor,)) for factor in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        print(sorted(found))
+    """,
     "failures": """
         def fails(v):
             raise ValueError("mine")
@@ -54,6 +67,10 @@ def found() -> dict[str, str]:
 
 def test_callbacks(found: dict[str, str]) -> None:
     assert found["callbacks"] == "2.0\n3.0 [1.0, 2.0]\n[[0.0, 1.0], [2.0, 3.0]]\n"
+
+
+def test_threads_that_compile_functions_of_one_name_keep_their_callbacks(found: dict[str, str]) -> None:
+    assert found["threads"] == "[0.0, 1.0, 2.0, 3.0]\n"
 
 
 def test_failures_of_callbacks(found: dict[str, str]) -> None:
