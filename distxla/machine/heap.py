@@ -9,7 +9,7 @@ from __future__ import annotations
 import bisect
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from distxla.errors import OutOfMemoryError
@@ -72,7 +72,10 @@ class Heap:
 
     headroom: checked before the part of the memories that may have pages grows, since a process that touches a page
     that the kernel can't provide is killed. None for a small heap.
+    reclaim: frees blocks that are kept to be used again where there is no memory for another one; whether it has.
     """
+
+    reclaim: Callable[[], bool] | None = None
 
     def __init__(self, size: int, segments: Sequence[Pages], begin: int = 0, headroom: Headroom | None = None) -> None:
         self._segments = segments
@@ -121,6 +124,14 @@ class Heap:
 
         devices: that will touch it; by default one.  of_runtime: not for a value of the user's.
         """
+        try:
+            return self._allocate(size, devices, of_runtime)
+        except OutOfMemoryError:
+            if self.reclaim is None or not self.reclaim():
+                raise
+        return self._allocate(size, devices, of_runtime)
+
+    def _allocate(self, size: int, devices: Sequence[int], of_runtime: bool) -> Block:
         alignment = PAGE if size >= PAGE else ALIGNMENT
         size = max(alignment, (size + alignment - 1) // alignment * alignment)
         with self._lock:

@@ -7,21 +7,49 @@ import os
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Protocol
 
 from distxla.errors import ClusterError, DistxlaError, InternalError
+from distxla.runtime.interrupts import deferred_interrupt
 
 MOST_CALLS = 32  # under way at once; a further one waits until half are over
 MOST_BYTES = 64 << 20  # of the results of calls under way, on each device; a further call waits likewise
 INTERRUPTED = "the call was interrupted"
 
 
+class DirectIssuer(Protocol):
+    """Issues calls without the queue while that has none, one at a time."""
+
+    def close(self) -> bool:
+        """Issue none from now on; whether one is in flight. As often as `open`."""
+
+    def take(self) -> PendingCall | None:
+        """The call in flight, which is the queue's to end from now on."""
+
+    def open(self) -> None:
+        """Undo one `close`."""
+
+
+class _NoDirectIssuer:
+    """Issues nothing."""
+
+    def close(self) -> bool:
+        return False
+
+    def take(self) -> None: ...
+
+    def open(self) -> None: ...
+
+
 class PendingCall:
     """A call that was submitted. Its results are there once it `is_over` and `error` is None.
 
     name: of its program.  run: runs it and blocks until it has ended; called once, in the queue's thread.  needs: calls
-    whose results it takes.  result_bytes: of its results, on each device.  failed_first: the call whose failure this
-    one has: itself, or one that it needs; None where it has not failed, or was interrupted.
+    whose results it takes.  result_bytes: of its results, on each device.  is_issued: whether it is in flight already,
+    and `run` ends it.  failed_first: the call whose failure this one has: itself, or one that it needs; None where it
+    has not failed, or was interrupted.
     """
 
     __slots__ = (
@@ -32,6 +60,7 @@ class PendingCall:
         "_then",
         "error",
         "failed_first",
+        "is_issued",
         "is_over",
         "is_stopped",
         "name",
@@ -39,9 +68,16 @@ class PendingCall:
     )
 
     def __init__(
-        self, name: str, run: Callable[[], object], needs: Sequence[PendingCall] = (), result_bytes: int = 0
+        self,
+        name: str,
+        run: Callable[[], object],
+        needs: Sequence[PendingCall] = (),
+        result_bytes: int = 0,
+        *,
+        is_issued: bool = False,
     ) -> None:
         self.name = name
+        self.is_issued = is_issued
         self.result_bytes = result_bytes
         self.is_over = False
         self.is_stopped = False
@@ -67,6 +103,11 @@ class PendingCall:
             if self._queue is not None and self.failed_first is not None:
                 self._queue.note_seen(self.failed_first)
             raise _again(self.error)
+
+    def interrupt(self) -> None:
+        """End the calls under way, as Ctrl-C does while one waits."""
+        if self._queue is not None:
+            self._queue.interrupt()
 
     def then(self, told: Callable[[PendingCall], object]) -> None:
         """Call `told` once the call is over: in the queue's thread, or at once. It must not wait for other calls."""
@@ -110,6 +151,8 @@ class CallQueue:
     """Runs calls in the order of their submission, in a thread of its own that the first call starts.
 
     Threads may submit; a call that is submitted while a call runs in the queue's own thread is refused.
+    direct: issues calls while the queue has none; it is closed while the queue has calls, and from a failure until the
+    next call that has not failed: devices may still compute.
     """
 
     def __init__(self, require_outside: Callable[[], None] = lambda: None) -> None:
@@ -118,6 +161,8 @@ class CallQueue:
         self._lock = threading.Lock()  # of the fields below
         self._calls: deque[PendingCall] = deque()  # under way; the first one may be running
         self._ended = ""  # why no call is taken any more
+        self._has_closed = False  # whether `direct` is closed
+        self.direct: DirectIssuer = _NoDirectIssuer()
         self._unseen: PendingCall | None = None
         self._work: queue.SimpleQueue[bool] = queue.SimpleQueue()  # whether there is a call, or the end
         self._thread: threading.Thread | None = None
@@ -146,16 +191,78 @@ class CallQueue:
             if self._ended:
                 raise ClusterError(self._ended)
             calls = self._calls
+            if call is not None:
+                self._take_direct()
             used = sum(other.result_bytes for other in calls)
             if len(calls) >= MOST_CALLS or (calls and used + result_bytes > MOST_BYTES):
                 return calls[len(calls) // 2]  # waking up for each one would cost more
             if call is not None:
-                if self._thread is None:
-                    self._start()
-                # Ctrl-C may come between any two of these: a wake-up without a call is harmless, the reverse is not
-                self._work.put(True)
-                calls.append(call)
+                self._append(call)
         return None
+
+    def _append(self, call: PendingCall) -> None:
+        if self._thread is None:
+            self._start()
+        # Ctrl-C may come between any two of these: a wake-up without a call is harmless, the reverse is not
+        self._work.put(True)
+        self._calls.append(call)
+
+    def _take_direct(self) -> None:
+        """Close `direct` unless that was done; its call in flight is under way here then. With the lock."""
+        if not self._has_closed:
+            self._has_closed = True
+            self._append_direct()
+
+    def _append_direct(self) -> None:
+        if self.direct.close():
+            with deferred_interrupt():
+                call = self.direct.take()
+                if call is not None:
+                    call._queue = self
+                    self._append(call)
+
+    def _release_direct(self) -> None:
+        """Open `direct` where nothing is under way. With the lock."""
+        if self._has_closed and not self._calls and not self._ended:
+            self._has_closed = False
+            self.direct.open()
+
+    def take_direct(self) -> None:
+        """Have the queue end the call that is in flight without it."""
+        with self._lock:
+            if not self._has_closed:
+                self._take_direct()
+                self._release_direct()
+
+    def settle(self, seconds: float) -> None:
+        """Block until no call is under way, so that calls may be issued directly: for so many seconds at most, but as
+        long as it takes where there is no room for another call. Ctrl-C as `PendingCall.wait`."""
+        with self._lock:
+            last = self._calls[-1] if self._calls else None
+            is_full = len(self._calls) >= MOST_CALLS
+        if last is not None and is_full:
+            self.wait(last)
+        elif last is not None and last._done.acquire(timeout=seconds):
+            last._done.release()
+
+    def forbid_direct(self) -> None:
+        """Have no call issued directly any more. Blocks until the calls under way are over."""
+        with self._lock:
+            self._append_direct()
+        self.drain()
+
+    @contextmanager
+    def reserved(self) -> Iterator[None]:
+        """No call is issued directly within, and none is in flight at the beginning. Blocks until the calls under way
+        are over. Raises as `submit`."""
+        self._require_outside()
+        with self._lock:
+            self._append_direct()
+        try:
+            self.drain()
+            yield
+        finally:
+            self.direct.open()
 
     def wait(self, call: PendingCall) -> None:
         """Block until a call that was submitted is over, whether or not it failed. Ctrl-C as `PendingCall.wait`."""
@@ -171,6 +278,7 @@ class CallQueue:
 
     def drain(self) -> None:
         """Block until no call is under way; within a call of the queue return at once. Ctrl-C as `PendingCall.wait`."""
+        self.take_direct()
         if self._calls and not self._is_own_thread():
             with self._lock:
                 last = self._calls[-1] if self._calls else None
@@ -179,6 +287,7 @@ class CallQueue:
 
     def interrupt(self) -> None:
         """End all calls under way, which then fail with ClusterError; blocks until the one that runs has ended."""
+        self.take_direct()
         with self._lock:
             calls = list(self._calls)
             for call in calls:
@@ -191,6 +300,7 @@ class CallQueue:
     @property
     def is_busy(self) -> bool:
         """Whether calls are under way."""
+        self.take_direct()
         return bool(self._calls)
 
     def stop_reason(self) -> ClusterError | None:
@@ -212,6 +322,7 @@ class CallQueue:
     def close(self, why: str) -> None:
         """Take no calls any more, end those under way, and wait for the thread. Twice is fine."""
         with self._lock:
+            self._take_direct()
             self._ended = self._ended or why
         self.interrupt()
         if self._thread is not None and not self._is_own_thread():
@@ -229,11 +340,14 @@ class CallQueue:
                 call = self._calls[0] if self._calls else None
             if call is None:
                 continue
-            error = ClusterError(INTERRUPTED) if call.is_stopped else call._outcome()
+            is_withdrawn = call.is_stopped and not call.is_issued
+            error = ClusterError(INTERRUPTED) if is_withdrawn else call._outcome()
             with self._lock:
                 self._calls.popleft()
                 if error is not None and self._unseen is None and call.failed_first is call:
                     self._unseen = call
+                if error is None:
+                    self._release_direct()
             call._end(error)
 
     def _is_own_thread(self) -> bool:

@@ -30,6 +30,7 @@ from distxla.runtime.call_queue import CallQueue
 from distxla.runtime.cluster_hosts import Hosts
 from distxla.runtime.device_array import DeviceArray
 from distxla.runtime.device_assignment import DeviceAssignment, assignment_of
+from distxla.runtime.direct_calls import DirectCalls
 from distxla.runtime.executable import Executable, Row, expand, put_array, rows_of
 from distxla.runtime.fault_injection import Injection, injection_of
 from distxla.runtime.handle import Handle
@@ -83,7 +84,7 @@ class Cluster(Handle):
     "kill:device=3,at=all-reduce.7" (docs/guide/fault_injection.md).  Threads may share a cluster; calls run in turn.
     """
 
-    _INTERNAL = frozenset({"adopt", "call", "heap", "issue", "memory", "queue", "resident_bytes"})
+    _INTERNAL = frozenset({"adopt", "call", "direct", "heap", "issue", "memory", "queue", "resident_bytes"})
 
     def __init__(
         self,
@@ -239,6 +240,7 @@ class Cluster(Handle):
             self._hosts.start()
             self.heap = Heap(self._hosts.budget.device_bytes, self._hosts.pages, headroom=self._hosts.headroom())
             self._loader = ProgramLoader(self._hosts, self.heap, self.replicas, self.partitions, self._unload)
+            self.direct = DirectCalls(self._hosts, self._loader, self._lock, is_possible=self._injection is None)
             self._loader.dispatcher.stop_reason = lambda: self._queue.stop_reason() or self._host_calls.failure
             if self._injection is not None:
                 self._injection.connect_feeds(self._loader.streams)
@@ -399,8 +401,6 @@ class Cluster(Handle):
         """Run executables at once, each with its rows of arguments by device; `Executable.__call__` calls this."""
         if repeat < 1:
             raise ArgumentError(f"repeat: expected at least 1, found {repeat}")
-        require_outside()
-        self._queue.drain()
         outs: list[list[Row]] = []
 
         def place(executables: list[Executable]) -> list[Any]:
@@ -408,7 +408,8 @@ class Cluster(Handle):
             outs.extend(executable.place_results() for executable in executables)
             return [executables, kept, outs]
 
-        self.issue([executable for executable, _ in calls], place, time_limit=time_limit, repeat=repeat)
+        with self._queue.reserved():
+            self.issue([executable for executable, _ in calls], place, time_limit=time_limit, repeat=repeat)
         return outs
 
     def issue(
@@ -431,10 +432,9 @@ class Cluster(Handle):
             loader.dispatcher.settle(time_limit)
             if self._injection is not None:
                 loader.inject(self._injection, executables)
-            for executable in executables:
-                if executable.number is None:
-                    with phase("loading programs"):
-                        loader.load(executable)
+            for executable in (one for one in executables if one.number is None):
+                with phase("loading programs"):
+                    loader.load(executable)
             loader.channels.connect([(e.number or 0, e.program, e.devices) for e in executables])
             loader.communicators.await_others()
             kept = place(executables)
@@ -457,7 +457,7 @@ class Cluster(Handle):
 
     def _unload(self, number: int) -> None:
         """In the unloader's thread: a program's last executable has gone."""
-        with self._lock:
+        with self._queue.reserved(), self._lock:
             if self._loader is not None and not self._closing.is_set():
                 self._loader.unload(number)
 
@@ -472,7 +472,7 @@ class Cluster(Handle):
         from distxla.runtime.trace import Trace, ring_events
 
         self.wait_started()
-        self._queue.drain()
+        self._queue.forbid_direct()  # which no trace sees
         with self._lock:
             loader = self._loader
             if loader is None or self._closing.is_set():
@@ -481,10 +481,10 @@ class Cluster(Handle):
                 raise ClusterError("a trace is taken already")
             loader.dispatcher.settle(None)
             if self._rings is None:
-                size = ring_events(self.devices) * event_words.EVENT_BYTES
-                self._rings = self._hosts.local.control.carve(size * self.devices)
-            dispatcher = loader.dispatcher
-            self._trace = Trace(self._hosts, self._rings, dispatcher.programs, dispatcher.modules, self._queue.drain)
+                size = ring_events(self.devices) * event_words.EVENT_BYTES * self.devices
+                self._rings = self._hosts.local.control.carve(size)
+            known = loader.dispatcher.programs, loader.dispatcher.modules
+            self._trace = Trace(self._hosts, self._rings, *known, self._queue.drain)
             return self._trace
 
     def _again(self, old: Executable, module: Module) -> Executable:

@@ -30,6 +30,7 @@ from distxla.runtime.communicators import Communicators
 from distxla.runtime.deadlocks import Deadlocks
 from distxla.runtime.fault_injection import Aftermath
 from distxla.runtime.host import Lost, Records
+from distxla.runtime.hosts.local import Ticket
 from distxla.runtime.hosts.recorder_rings import read_rings
 from distxla.runtime.hosts.remote import RemoteHost, proxy_waits
 from distxla.runtime.mismatch import mismatch
@@ -92,39 +93,57 @@ class Dispatcher:
         self.settle(time_limit)
         with self._lock, self._streams.call(numbers):
             self._require_all()
-            local, devices = self._local, list(numbers)
-            start = time.perf_counter()
-            end = None if time_limit is None else start + time_limit
-            self._stragglers.begin()
+            return self._run(list(numbers), lambda: self._issue(numbers, repeat), time_limit)
+
+    def resume(self, devices: Sequence[int], ticket: Ticket) -> None:
+        """Wait for a call on this host's devices that is in flight, which `call` has not issued. Raises as `call`."""
+
+        def take() -> tuple[Ticket, list[RemoteHost]]:
+            self._local.take(ticket, devices)
+            return ticket, []
+
+        with self._lock, self._streams.call(devices):
+            self._run(list(devices), take, None)
+
+    def _issue(self, numbers: dict[int, int], repeat: int) -> tuple[Ticket, list[RemoteHost]]:
+        elsewhere = self._issue_elsewhere(numbers, repeat) if self._agents else []
+        here = {d: numbers[d] for d in self._local.devices if d in numbers} if elsewhere else numbers
+        return self._local.issue(here, repeat), elsewhere
+
+    def _run(
+        self, devices: list[int], issue: Callable[[], tuple[Ticket, list[RemoteHost]]], time_limit: float | None
+    ) -> float:
+        local = self._local
+        start = time.perf_counter()
+        end = None if time_limit is None else start + time_limit
+        self._stragglers.begin()
+        try:
+            ticket, elsewhere = issue()
+            while (outcome := local.wait(ticket, self._slice(end))) == call_loops.CALL_AGAIN:
+                self._require_progress(end, time_limit, devices)
+            if elsewhere and outcome == call_loops.CALL_DONE:
+                self._wait_elsewhere(elsewhere, lambda: self._require_progress(end, time_limit, devices))
+        except DeadlockError:
+            self._end(devices, patient=True)
+            raise
+        except BaseException:
+            self._end(devices)
+            raise
+        if outcome == call_loops.CALL_ABORTED or local.is_aborted:
             try:
-                elsewhere = self._issue_elsewhere(numbers, repeat) if self._agents else []
-                here = {d: numbers[d] for d in local.devices if d in numbers} if elsewhere else numbers
-                ticket = local.issue(here, repeat)
-                while (outcome := local.wait(ticket, self._slice(end))) == call_loops.CALL_AGAIN:
-                    self._require_progress(end, time_limit, devices)
-                if elsewhere and outcome == call_loops.CALL_DONE:
-                    self._wait_elsewhere(elsewhere, lambda: self._require_progress(end, time_limit, devices))
-            except DeadlockError:
+                self._await_losses()
+                records = self._records()
+                died = ended(records, self._lost(), self.programs, self.modules)
+                snapshot = self._post_mortem(records, devices)
+                found = snapshot.devices()
+            finally:  # an interrupt, too, must not leave the abort flag behind
                 self._end(devices, patient=True)
-                raise
-            except BaseException:
-                self._end(devices)
-                raise
-            if outcome == call_loops.CALL_ABORTED or local.is_aborted:
-                try:
-                    self._await_losses()
-                    records = self._records()
-                    died = ended(records, self._lost(), self.programs, self.modules)
-                    snapshot = self._post_mortem(records, devices)
-                    found = snapshot.devices()
-                finally:  # an interrupt, too, must not leave the abort flag behind
-                    self._end(devices, patient=True)
-                error = self._failure(devices, died, found)
-                lost = isinstance(error, ReplicaLostError)  # the instructions of all devices may tell why
-                if lost or any(device.doing in (Doing.WAITS, Doing.ARRIVED) for device in found.values()):
-                    error.diagnosis = snapshot.diagnosis(error, devices=found)
-                raise error
-            return time.perf_counter() - start
+            error = self._failure(devices, died, found)
+            lost = isinstance(error, ReplicaLostError)  # the instructions of all devices may tell why
+            if lost or any(device.doing in (Doing.WAITS, Doing.ARRIVED) for device in found.values()):
+                error.diagnosis = snapshot.diagnosis(error, devices=found)
+            raise error
+        return time.perf_counter() - start
 
     def settle(self, time_limit: float | None) -> None:
         """Block until the devices are back that still computed when the last call failed; without any, return at once.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, Protocol
 
@@ -33,7 +33,7 @@ class ResultBlocks:
 
     def __init__(self, shapes: Sequence[Shape]) -> None:
         self._shapes = shapes
-        self._layouts: dict[frozenset[int], _Layout] = {}
+        self._layouts: dict[frozenset[int], BlockLayout] = {}
 
     def allocate(
         self, cluster: AllocatingCluster, devices: Sequence[int], given: Mapping[int, Place] = _NOTHING
@@ -43,9 +43,7 @@ class ResultBlocks:
         given: places of results that are known.  Blocks while too many calls are under way. Where there is not enough
         memory it waits for these, which give some back, and tries once more; OutOfMemoryError.
         """
-        layout = self._layouts.get(key := frozenset(given))
-        if layout is None:
-            layout = self._layouts[key] = _Layout(self._shapes, key)
+        layout = self.layout(given)
         cluster.queue.await_room(layout.bytes)
         try:
             blocks = [cluster.heap.allocate(size, devices) for size in layout.sizes]
@@ -57,8 +55,15 @@ class ResultBlocks:
             places.insert(k, given[k])
         return places, layout.bytes
 
+    def layout(self, given: Collection[int] = ()) -> BlockLayout:
+        """The blocks of all results but those that are `given`."""
+        layout = self._layouts.get(key := frozenset(given))
+        if layout is None:
+            layout = self._layouts[key] = BlockLayout(self._shapes, key)
+        return layout
 
-class _Layout:
+
+class BlockLayout:
     """sizes: of the blocks.  places: of each result but those that are `given`, the number of its block, and where in
     it.  bytes: of all blocks."""
 
@@ -75,4 +80,4 @@ class _Layout:
         self.bytes = sum(self.sizes)
 
 
-__all__ = ["AllocatingCluster", "Place", "ResultBlocks"]
+__all__ = ["AllocatingCluster", "BlockLayout", "Place", "ResultBlocks"]

@@ -196,3 +196,97 @@ def test_a_forked_process_cannot_wait(queue: CallQueue) -> None:
         call.wait()
     queue._owner -= 1
     gate.set()
+
+
+class Issuer:
+    """Issues calls directly: `call` is in flight."""
+
+    def __init__(self, call: PendingCall | None = None) -> None:
+        self.closed = 0
+        self.call = call
+
+    def close(self) -> bool:
+        self.closed += 1
+        return self.call is not None
+
+    def take(self) -> PendingCall | None:
+        call, self.call = self.call, None
+        return call
+
+    def open(self) -> None:
+        self.closed -= 1
+
+
+def until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.001)
+
+
+def test_a_call_in_flight_is_ended_before_a_submitted_one(queue: CallQueue) -> None:
+    gate, seen = threading.Event(), list[str]()
+    queue.direct = issuer = Issuer(PendingCall("in flight", lambda: seen.append("in flight"), is_issued=True))
+    call = PendingCall("submitted", lambda: (seen.append("submitted"), gate.wait()))
+    queue.submit(call)
+    assert issuer.closed == 1
+    gate.set()
+    call.wait()
+    assert seen == ["in flight", "submitted"]
+    until(lambda: issuer.closed == 0)
+
+
+def test_nothing_is_issued_directly_from_a_failure_to_the_next_call_that_succeeds(queue: CallQueue) -> None:
+    queue.direct = issuer = Issuer()
+    failed, fine = PendingCall("failed", failing), PendingCall("fine", lambda: None)
+    queue.submit(failed)
+    with pytest.raises(dx.ExecutionError):
+        failed.wait()
+    queue.drain()
+    assert issuer.closed == 1
+    queue.submit(fine)
+    fine.wait()
+    until(lambda: issuer.closed == 0)
+
+
+def test_the_queue_takes_a_call_in_flight_and_interrupts_it(queue: CallQueue) -> None:
+    call = PendingCall("in flight", until_stopped(queue), is_issued=True)
+    queue.direct = Issuer(call)
+    queue.interrupt()
+    assert call.is_over
+    assert "interrupted" in str(call.error)
+
+
+def test_a_call_in_flight_is_ended_although_it_was_interrupted_before_its_turn(queue: CallQueue) -> None:
+    gate, ended = threading.Event(), list[int]()
+    queue.direct = Issuer(PendingCall("in flight", lambda: (gate.wait(), ended.append(1)), is_issued=True))
+    queue.take_direct()
+    thread = threading.Thread(target=queue.interrupt)
+    thread.start()
+    gate.set()
+    thread.join()
+    assert ended == [1]
+
+
+def test_nothing_is_issued_directly_while_the_queue_is_reserved(queue: CallQueue) -> None:
+    seen = list[int]()
+    queue.direct = issuer = Issuer(PendingCall("in flight", lambda: seen.append(1), is_issued=True))
+    with queue.reserved():
+        assert seen == [1]
+        assert issuer.closed == 1
+    assert issuer.closed == 0
+    queue.forbid_direct()
+    assert issuer.closed == 1
+
+
+def test_settling_waits_for_a_while_and_longer_where_the_queue_is_full(queue: CallQueue) -> None:
+    gate = threading.Event()
+    calls = [PendingCall("waits", gate.wait) for _ in range(call_queue.MOST_CALLS)]
+    for call in calls[:-1]:
+        queue.submit(call)
+    queue.settle(0.01)
+    assert not calls[0].is_over
+    queue.submit(calls[-1])
+    threading.Timer(0.1, gate.set).start()
+    queue.settle(0.0)
+    assert calls[-1].is_over

@@ -195,15 +195,22 @@ def _emit_call(module: ir.Module) -> None:
     )
     control, sequence, target, nanoseconds = function.args
     builder = atomics.builder
-    command, done = atomics.at(control, control_words.H_COMMAND), atomics.at(control, control_words.H_DONE)
-    timeout = builder.alloca(I64, size=2)
-    atomics.store(builder.sdiv(nanoseconds, i64(1_000_000_000)), timeout)
-    atomics.store(builder.srem(nanoseconds, i64(1_000_000_000)), timeout, 8)
+    command = atomics.at(control, control_words.H_COMMAND)
     with atomics.when(builder.icmp_unsigned("!=", atomics.acquire(command), sequence)):
         atomics.sequential_store(sequence, command)
         target_of(builder).emit_wake(builder, command, i32(ALL_SLEEPERS))
+    await_done(atomics, control, target, nanoseconds)
+
+
+def await_done(atomics: AtomicsBuilder, control: ir.Value, target: ir.Value, nanoseconds: ir.Value) -> None:
+    """Wait for the call in flight, as CALL does once it has begun it; ends the function."""
+    builder = atomics.builder
+    done = atomics.at(control, control_words.H_DONE)
+    with builder.goto_entry_block():
+        timeout, left = builder.alloca(I64, size=2), builder.alloca(I64)
+    atomics.store(builder.sdiv(nanoseconds, i64(1_000_000_000)), timeout)
+    atomics.store(builder.srem(nanoseconds, i64(1_000_000_000)), timeout, 8)
     cores, devices = atomics.load(I32, control, control_words.H_CORES), atomics.load(I32, control, control_words.H_HERE)
-    left = builder.alloca(I64)
     atomics.store(builder.select(builder.icmp_unsigned("<", devices, cores), i64(SPINS), i64(0)), left)
     with atomics.forever():
         finished = atomics.acquire(done)

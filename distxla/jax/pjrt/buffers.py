@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from functools import cache
 from typing import Any, Final, cast
 
 import numpy as np
@@ -14,10 +13,13 @@ from distxla.errors import ArgumentError, UnsupportedOpError
 from distxla.ir.shape import Shape
 from distxla.jax.pjrt import handles
 from distxla.jax.pjrt.devices import Device
-from distxla.jax.pjrt.element_types import element_type_of_number, number_of
+from distxla.jax.pjrt.element_types import element_type_of_number
 from distxla.jax.pjrt.errors import Interrupted
-from distxla.jax.pjrt.events import READY, Pending, pending_event, wait_for
-from distxla.jax.pjrt.handles import CArray, integers
+from distxla.jax.pjrt.events import READY, TAKING, Pending, pending_event, wait_for
+from distxla.jax.pjrt.handles import integers
+from distxla.jax.pjrt.native_functions import native_functions
+from distxla.jax.pjrt.plans import taken_block
+from distxla.jax.pjrt.shape_constants import Constants, constants_at, constants_of
 from distxla.jax.pjrt.switch import SWITCH
 from distxla.jax.pjrt.table import RECORDS, STRUCTURES
 from distxla.machine.heap import ALIGNMENT, Block
@@ -32,7 +34,18 @@ class Buffer:
     """An array on a device.  array: None once it was deleted or donated.  pending: the call that makes it; None once it
     is there.  failure: of that call."""
 
-    __slots__ = ("_external", "_held", "array", "device", "handle", "is_destroyed", "pending", "record", "shape")
+    __slots__ = (
+        "_external",
+        "_held",
+        "_is_taken",
+        "_pending",
+        "array",
+        "device",
+        "handle",
+        "is_destroyed",
+        "record",
+        "shape",
+    )
 
     def __init__(
         self,
@@ -40,38 +53,47 @@ class Buffer:
         device: Device,
         pending: Pending | None = None,
         constants: Constants | None = None,
+        record: ctypes.Structure | None = None,
     ) -> None:
-        """constants: of the array's shape."""
+        """constants: of the array's shape.  record: that of native code, which this takes over."""
         constants = constants or constants_of(array.hlo_shape)
         self.array: DeviceArray | None = array
         self.device = device
         self.shape = constants.shape
-        self.pending = pending
         self.is_destroyed = False  # C++ has given it up
         self._external = 0
         self._held: DeviceArray | None = None  # what external references still see of a deleted buffer
-        base = device.address()
-        self.record = _RECORD(
-            None,
-            constants.number,
-            False,
-            base is not None,
-            array.offset,
-            constants.dims.address,
-            constants.dims.size,
-            constants.size,
-            device.handle,
-            device.memory.handle,
-            None if base is None else base + array.offset,
-        )
+        self._is_taken = record is not None
+        self.record: Any = record or _record(array, device, constants)
+        self.pending = pending
         self.handle = handles.bind(self, self.record)
+
+    @property
+    def pending(self) -> Pending | None:
+        return self._pending
+
+    @pending.setter
+    def pending(self, call: Pending | None) -> None:
+        self._pending = call
+        self.record.is_pending = call is not None
+
+    def __del__(self, free: Any = handles.free) -> None:
+        if self._is_taken:
+            free(self.handle)
 
     def delete(self) -> None:
         """Give the memory up; external references keep it."""
         if self.array is not None:
             self._held = self.array if self._external else None
+            self.device.client.direct().hold(self.array)
             self.array = None
             self.record.is_deleted = True
+
+    def settle(self) -> Pending | None:
+        """The call that makes the array, unless it has ended well."""
+        if self._pending is not None and self._pending.is_over and self._pending.error is None:
+            self.pending = None
+        return self._pending
 
     def wait(self) -> None:
         """Block until the array is there; raise the failure of the call that makes it. Interrupted by Ctrl-C."""
@@ -102,6 +124,7 @@ class Buffer:
     def unrefer(self) -> None:
         self._external -= 1
         if not self._external:
+            self.device.client.direct().hold(self._held)
             self._held = None
 
     @property
@@ -114,24 +137,49 @@ class Buffer:
         return isinstance(self.live().place[0], _Foreign)
 
 
-class Constants:
-    """What all buffers of a shape have in common.
+def _record(array: DeviceArray, device: Device, constants: Constants) -> ctypes.Structure:
+    base = device.address()
+    found = _RECORD(
+        type=constants.number,
+        is_on_cpu=base is not None,
+        offset=array.offset,
+        dims=constants.dims.address,
+        num_dims=constants.dims.size,
+        size=constants.size,
+        device=device.handle,
+        memory=device.memory.handle,
+        pointer=None if base is None else base + array.offset,
+    )
+    assert isinstance(found, ctypes.Structure)
+    return found
 
-    shape: the same object for equal ones.  number: PJRT's, of the element type.  size: in bytes.
-    """
 
-    def __init__(self, shape: Shape) -> None:
-        self.shape = shape
-        self.size = shape.byte_size
-        self.number = number_of(shape.dtype)
-        self.dims = CArray(ctypes.c_int64, shape.dims)
-        self.minor_to_major = CArray(ctypes.c_int64, list(reversed(range(len(shape.dims)))))
+def of(handle: int) -> Buffer:
+    """The buffer of a handle; one of native code is Python's from then on."""
+    found = handles.find(handle)
+    if found is None:
+        record: Any = _RECORD.from_address(handle)
+        handles.of(record.device).client.direct().end_native(record.call)
+        with TAKING:
+            found = handles.find(handle) or _taken(handle)
+    assert isinstance(found, Buffer)
+    return found
 
 
-@cache
-def constants_of(shape: Shape) -> Constants:
-    """Those of the shape; always the same object."""
-    return Constants(shape)
+def _taken(handle: int) -> Buffer:
+    record: Any = _RECORD.from_address(handle)
+    constants = constants_at(record.dims)
+    device = handles.of(record.device)
+    assert isinstance(device, Device)
+    client = device.client
+    pending = client.direct().pending(record.call)
+    native_functions().buffer_take(handle)
+    block = taken_block(client.direct().gate, record.block, constants.size)
+    array = DeviceArray(client.cluster.memory(device.id), block, record.offset, device.id, constants.shape)
+    found = Buffer(array, device, pending, constants, record)
+    if record.is_deleted:
+        found.array = None
+    return found
 
 
 def put(values: NDArray[Any], shape: Shape, device: Device) -> Buffer:
@@ -254,8 +302,7 @@ def _minor_to_major(layout: int, shape: Shape) -> list[int] | None:
 
 def to_host(args: Any) -> None:
     """Buffer_ToHostBuffer: copied before it returns."""
-    buffer = handles.of(args.src)
-    assert isinstance(buffer, Buffer)
+    buffer = of(args.src)
     size = buffer.shape.byte_size
     if not args.dst:
         args.dst_size = size
@@ -275,7 +322,7 @@ def to_host(args: Any) -> None:
 def raw_to_host(args: Any) -> None:
     """Buffer_CopyRawToHost."""
     args.event = READY.handle
-    values = np.ascontiguousarray(handles.of(args.buffer).values()).reshape(-1).view(np.uint8)
+    values = np.ascontiguousarray(of(args.buffer).values()).reshape(-1).view(np.uint8)
     if args.offset < 0 or args.transfer_size < 0 or args.offset + args.transfer_size > values.size:
         raise ArgumentError(f"{args.transfer_size} bytes from {args.offset}: the buffer has {values.size}")
     if args.transfer_size:
@@ -291,11 +338,11 @@ def _copied(buffer: Buffer, device: Device) -> int:
 
 
 def copy_to_device(args: Any) -> None:
-    args.dst_buffer = _copied(handles.of(args.buffer), handles.of(args.dst_device))
+    args.dst_buffer = _copied(of(args.buffer), handles.of(args.dst_device))
 
 
 def copy_to_memory(args: Any) -> None:
-    args.dst_buffer = _copied(handles.of(args.buffer), handles.of(args.dst_memory).device)
+    args.dst_buffer = _copied(of(args.buffer), handles.of(args.dst_memory).device)
 
 
 def destroy(args: Any) -> None:
@@ -308,21 +355,21 @@ def destroy(args: Any) -> None:
 
 
 def delete(args: Any) -> None:
-    handles.of(args.buffer).delete()
+    of(args.buffer).delete()
 
 
 def ready_event(args: Any) -> None:
-    args.event = pending_event(handles.of(args.buffer).pending, waits=True)
+    args.event = pending_event(of(args.buffer).pending, waits=True)
 
 
 def pointer(args: Any) -> None:
-    buffer = handles.of(args.buffer)
+    buffer = of(args.buffer)
     args.buffer_pointer = _pointer(buffer)
     buffer.wait()
 
 
 def opaque_pointer(args: Any) -> None:
-    buffer = handles.of(args.buffer)
+    buffer = of(args.buffer)
     args.device_memory_ptr = _pointer(buffer)
     buffer.wait()
 
@@ -337,7 +384,7 @@ def _pointer(buffer: Buffer) -> int:
 
 
 def increase(args: Any) -> None:
-    handles.of(args.buffer).refer()
+    of(args.buffer).refer()
 
 
 def decrease(args: Any) -> None:
@@ -353,7 +400,7 @@ def dynamic_dimensions(args: Any) -> None:
 
 
 def memory_layout(args: Any) -> None:
-    order = constants_of(handles.of(args.buffer).shape).minor_to_major
+    order = constants_of(of(args.buffer).shape).minor_to_major
     args.layout_type, args.num_tiles, args.tile_dims, args.tile_dim_sizes = _TILED, 0, None, None
     args.minor_to_major, args.minor_to_major_size = order.address, order.size
 
@@ -377,4 +424,4 @@ ENTRIES: Final = {
     "Client_CreateViewOfDeviceBuffer": view_of_device_buffer,
 }
 
-__all__ = ["ENTRIES", "Buffer", "Constants", "constants_of", "put"]
+__all__ = ["ENTRIES", "Buffer", "of", "put"]

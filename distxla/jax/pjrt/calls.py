@@ -9,8 +9,10 @@ from numpy.typing import NDArray
 
 from distxla.errors import ArgumentError, UnsupportedOpError
 from distxla.ir.element_type import TOKEN
-from distxla.jax.pjrt.buffers import Buffer, constants_of
+from distxla.jax.pjrt.buffers import Buffer
 from distxla.jax.pjrt.devices import Device
+from distxla.jax.pjrt.plans import DirectIssuer, Plan
+from distxla.jax.pjrt.shape_constants import constants_of
 from distxla.runtime.call_queue import PendingCall
 from distxla.runtime.cluster import Cluster
 from distxla.runtime.device_array import DeviceArray
@@ -32,7 +34,7 @@ class Calls:
         self._executable = executable
         self._devices = devices
         self._ids = [device.id for device in devices]
-        self._parameters = [constants_of(shape).shape for shape in executable.parameters]
+        self._parameters = [constants_of(shape) for shape in executable.parameters]
         self._results = [constants_of(shape) for shape in executable.results]
         self._blocks = ResultBlocks(executable.results)
 
@@ -65,6 +67,15 @@ class Calls:
         cluster.queue.submit(call)
         return made, call
 
+    def plan(self, issuer: DirectIssuer, donated: frozenset[int]) -> Plan | None:
+        """What native code needs for further calls, once the program is loaded; None where they are not ordinary."""
+        return issuer.plan(self._executable, self._devices, self._parameters, self._results, self._blocks, donated)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the program is loaded."""
+        return self._executable.number is not None
+
     def _made(self, cluster: Cluster, device: Device, results: list[Place], call: PendingCall) -> list[Buffer]:
         memory = cluster.memory(device.id)
         return [
@@ -94,19 +105,16 @@ class Calls:
                 raise ArgumentError(
                     f"expected {len(self._parameters)} arguments for {self._executable.program.name}, found {len(row)}"
                 )
-            for k, (buffer, shape) in enumerate(zip(row, self._parameters)):
+            for k, (buffer, constants) in enumerate(zip(row, self._parameters)):
+                shape = constants.shape
                 fits = buffer.shape is shape or shape.element_type is TOKEN  # for which JAX gives some empty array
                 if not fits or buffer.device is not device:
                     raise ArgumentError(
                         f"argument {k}: expected {shape} on device {device.id}, found {buffer.shape} on device "
                         f"{buffer.device.id}"
                     )
-                pending: Any = buffer.pending
-                if pending is None:
-                    continue
-                if pending.is_over and pending.error is None:
-                    buffer.pending = None
-                elif pending not in needs:
+                pending: Any = buffer.settle()
+                if pending is not None and pending not in needs:
                     needs.append(pending)
             held.append([buffer.live() for buffer in row])
         return held, needs

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import threading
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -11,6 +12,7 @@ from distxla.errors import ArgumentError, ClusterError
 from distxla.jax.pjrt import handles
 from distxla.jax.pjrt.devices import PLATFORM, Description, Device, Topology
 from distxla.jax.pjrt.handles import CArray, CBytes
+from distxla.jax.pjrt.plans import DirectIssuer
 from distxla.machine.packages import installed_version
 from distxla.runtime.cluster import Cluster
 
@@ -69,6 +71,8 @@ class Client:
         self.platform_version = CBytes(f"distxla {installed_version('distxla') or 'of an unknown version'}")
         self.topology = Topology(self.descriptions, f"distxla, {settings.devices} devices")
         self._is_started = False
+        self._lock = threading.Lock()
+        self._direct: DirectIssuer | None = None
         self.handle = handles.new(self)
         self.cluster.start()
 
@@ -77,8 +81,18 @@ class Client:
         self.require_owner()
         if not self._is_started:
             self.cluster.wait_started()
+            with self._lock:
+                if self._direct is None:
+                    self._direct = DirectIssuer(self.cluster)
+                    for device in self.devices:
+                        device.set_gate(self._direct.gate)
             self._is_started = True
         return self.cluster
+
+    def direct(self) -> DirectIssuer:
+        """The cluster's native calls, once its devices serve."""
+        assert self._direct is not None
+        return self._direct
 
     def require_owner(self) -> None:
         """ClusterError in a forked child of the client's process."""
@@ -91,11 +105,14 @@ class Client:
     def memory_use(self) -> tuple[int, int]:
         """Bytes in use and in all of a device's memory."""
         cluster = self.started()
+        self.direct().trim()
         return cluster.heap.used, cluster.heap.size
 
     def close(self) -> None:
         """End the cluster; in a forked child nothing."""
         self.cluster.close()
+        if self._direct is not None and os.getpid() == self.owner:
+            self._direct.stop()
 
 
 class _Chosen:

@@ -12,6 +12,7 @@ from distxla.jax.pjrt.table import RECORDS
 from distxla.machine.segments import Segment
 
 if TYPE_CHECKING:
+    from distxla.jax.pjrt.plans import DirectIssuer
     from distxla.runtime.cluster import Cluster
 
 PLATFORM: Final = "cpu"
@@ -27,6 +28,9 @@ class Owner(Protocol):
 
     def started(self) -> Cluster:
         """The cluster once its devices serve."""
+
+    def direct(self) -> DirectIssuer:
+        """The cluster's native calls, once its devices serve."""
 
     def memory_use(self) -> tuple[int, int]:
         """Bytes in use and in all of a device's memory."""
@@ -72,6 +76,10 @@ class Device:
         self._record.local_hardware_id = self.id
         self._record.is_addressable = True
         self._address: int | None = None
+
+    def set_gate(self, gate: int) -> None:
+        """Where native code finds the state of the cluster's calls."""
+        self._record.gate = gate
 
     def address(self) -> int | None:
         """Where this process sees the device's memory, which is there; None for a device of another host."""

@@ -10,9 +10,11 @@ from typing import Any, Final, Protocol
 from distxla.jax.pjrt import handles
 from distxla.jax.pjrt.errors import Interrupted, new_error
 from distxla.jax.pjrt.switch import SWITCH
-from distxla.jax.pjrt.table import RECORDS
+from distxla.jax.pjrt.table import RECORDS, STATES
 from distxla.runtime.host_calls import require_outside
 
+TAKING: Final = threading.RLock()
+"""Held while something of native code becomes Python's."""
 _ON_READY: Final = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)  # without the GIL
 
 
@@ -22,6 +24,9 @@ class Pending(Protocol):
     @property
     def is_over(self) -> bool:
         """Whether it has ended, however."""
+
+    def interrupt(self) -> None:
+        """End it, and all calls under way."""
 
     @property
     def error(self) -> BaseException | None:
@@ -41,19 +46,43 @@ class Event:
     waits: whether registering a callback in the main thread waits, so that Ctrl-C is handled during the wait.
     """
 
-    __slots__ = ("_count", "_lock", "_pending", "_record", "_then", "_waits", "failure", "handle")
+    __slots__ = ("_count", "_is_taken", "_lock", "_pending", "_record", "_then", "_waits", "failure", "handle")
 
-    def __init__(self, pending: Pending | None = None, *, count: int = 1, waits: bool = False) -> None:
+    def __init__(
+        self,
+        pending: Pending | None = None,
+        *,
+        count: int = 1,
+        waits: bool = False,
+        record: ctypes.Structure | None = None,
+    ) -> None:
+        """record: that of native code, which this takes over."""
         self._count = count
         self._lock = threading.Lock()
-        self._then: list[tuple[int, int]] = []
+        self._then: dict[tuple[int, int], None] = {}  # once each, although an interrupt may have one registered again
         self._pending = pending
         self._waits = waits
         self.failure: BaseException | None = None
-        self._record = RECORDS["Event"](None, pending is None)
+        self._is_taken = record is not None
+        self._record: Any = record or RECORDS["Event"](is_ready=pending is None)
         self.handle = handles.bind(self, self._record)
+        if record is not None:
+            self._take_callbacks()
         if pending is not None:
             pending.then(self._over)
+
+    def _take_callbacks(self) -> None:
+        """Those that native code has registered."""
+        address = self._record.callbacks
+        while address:
+            found: Any = STATES["Callback"].from_address(address)
+            self._then[found.function, found.argument] = None
+            address, gone = found.next, address
+            handles.free(gone)
+
+    def __del__(self, free: Any = handles.free) -> None:
+        if self._is_taken:
+            free(self.handle)
 
     def destroy(self) -> None:
         """C++ has given it up, once."""
@@ -79,7 +108,7 @@ class Event:
                 raise
         with self._lock:
             if self._pending is not None:
-                self._then.append((callback, user))
+                self._then[callback, user] = None
                 return
         _ON_READY(callback)(self._error(), user)
 
@@ -89,7 +118,7 @@ class Event:
             self.failure = pending.error
             self._pending = None
             self._record.is_ready = True
-            then, self._then = self._then, []
+            then, self._then = self._then, {}
         for callback, user in then:
             _ON_READY(callback)(self._error(), user)
 
@@ -107,6 +136,9 @@ def wait_for(pending: Pending) -> None:
     which calls wait."""
     if not pending.is_over:
         require_outside()
+        if SWITCH.interrupts:  # an interrupt came in the callback's first line, or amid a native wait
+            pending.interrupt()
+            raise Interrupted
     try:
         pending.wait()
     except KeyboardInterrupt:
@@ -120,6 +152,31 @@ READY: Final = Event()
 """The event of all that is done at once; C++ may destroy it as often as it likes."""
 
 
+def take(first: int, pending: Pending) -> None:
+    """Take over the events of a call of native code, which are a list. With TAKING."""
+    while first:
+        record: Any = RECORDS["Event"].from_address(first)
+        first = record.next or 0
+        Event(pending, count=record.uses - 1, waits=record.waits, record=record)
+
+
+takers: Final[dict[int, Callable[[], object]]] = {}
+"""By address of a gate: has the call queue take over the call in flight."""
+
+
+def _of(handle: int) -> Event | None:
+    """The event of a handle; one of native code is Python's from then on. None for one of native code that is ready."""
+    found = handles.find(handle)
+    if found is None:
+        record: Any = RECORDS["Event"].from_address(handle)
+        if record.is_native:
+            takers[record.gate]()
+        with TAKING:  # of events that are being taken over
+            found = None if record.is_native else handles.of(handle)
+    assert isinstance(found, Event | None)
+    return found
+
+
 def pending_event(pending: Pending | None, *, count: int = 1, waits: bool = False) -> int:
     """The handle of an event for a call, or for none."""
     if pending is None or (pending.is_over and pending.error is None):
@@ -128,20 +185,26 @@ def pending_event(pending: Pending | None, *, count: int = 1, waits: bool = Fals
 
 
 def event_destroy(args: Any) -> None:
-    if args.event and args.event != READY.handle:
-        handles.of(args.event).destroy()
+    if (event := _of(args.event)) is not None:
+        event.destroy()
 
 
 def event_error(args: Any) -> int | None:
-    return _error_of(handles.of(args.event).failure)
+    event = _of(args.event)
+    return None if event is None else _error_of(event.failure)
 
 
 def event_await(args: Any) -> int | None:
-    return _error_of(handles.of(args.event).wait())
+    event = _of(args.event)
+    return None if event is None else _error_of(event.wait())
 
 
 def event_on_ready(args: Any) -> None:
-    handles.of(args.event).on_ready(args.callback, args.user_arg)
+    event = _of(args.event)
+    if event is None:
+        _ON_READY(args.callback)(None, args.user_arg)
+    else:
+        event.on_ready(args.callback, args.user_arg)
 
 
 ENTRIES: Final = {
@@ -151,4 +214,4 @@ ENTRIES: Final = {
     "Event_OnReady": event_on_ready,
 }
 
-__all__ = ["ENTRIES", "READY", "Event", "Pending", "pending_event", "wait_for"]
+__all__ = ["ENTRIES", "READY", "TAKING", "Event", "Pending", "pending_event", "take", "takers", "wait_for"]

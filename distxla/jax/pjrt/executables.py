@@ -7,18 +7,22 @@ import hashlib
 from typing import Any, Final
 
 from distxla.errors import ArgumentError
-from distxla.jax.pjrt import handles
+from distxla.jax.pjrt import buffers, handles
 from distxla.jax.pjrt.calls import Calls
 from distxla.jax.pjrt.client import Client
 from distxla.jax.pjrt.devices import MEMORY_KIND, NOTHING_TO_DELETE
 from distxla.jax.pjrt.element_types import number_of
 from distxla.jax.pjrt.events import pending_event
 from distxla.jax.pjrt.handles import CArray, CBytes, integers, text
+from distxla.jax.pjrt.native_events import PATIENCE_NS
+from distxla.jax.pjrt.native_functions import native_functions
+from distxla.jax.pjrt.plans import Plan
 from distxla.jax.pjrt.programs import Program, compile_program
 from distxla.jax.pjrt.protobuf import device_assignment, module_with_config
 from distxla.jax.pjrt.serialized import deserialized, serialized
-from distxla.jax.pjrt.table import STRUCTURES
+from distxla.jax.pjrt.table import RECORDS, STRUCTURES
 
+_PATIENCE_S: Final = PATIENCE_NS / 1e9
 _FORMAT: Final = CBytes("hlo_with_config")
 
 
@@ -44,9 +48,46 @@ class Loaded:
         self.assignment = CBytes(device_assignment(program.ids))
         self.options = CBytes(program.options)
         self.fingerprint = CBytes(hashlib.sha256(program.partitioned.text.encode()).hexdigest())
-        self.handle = handles.new(self)
+        self._record = RECORDS["Executable"](num_outputs=len(results))
+        self._plan: Plan | None = None
+        self._is_planned = False
+        self.handle = handles.bind(self, self._record)
         self._optimized: CBytes | None = None
         self._serialized: CBytes | None = None
+
+    def compiled(self) -> int:
+        """A further handle, of the program as compiled."""
+        return handles.bind(self, RECORDS["Executable"](num_outputs=self.types.size))
+
+    def delete(self) -> None:
+        """It has no further calls."""
+        self.is_deleted = True
+        self._record.plan = None
+        plan, self._plan, self._is_planned = self._plan, None, True
+        if plan is not None:
+            self.client.direct().drop(plan)
+
+    def issue(self, args: Any, rows: list[list[int]]) -> bool:
+        """Issue the call by native code, which could not do it alone; False where it can't. rows: of handles."""
+        if not self._is_planned and self.calls.has_begun:
+            self._is_planned = True
+            self._plan = self.calls.plan(self.client.direct(), self.program.donated)
+            self._record.plan = None if self._plan is None else self._plan.address
+        if self._plan is None:
+            return False
+        self.client.cluster.queue.settle(_PATIENCE_S)
+        if self._plan.is_short:
+            self.client.direct().grow(self._plan)
+        for buffer in (handles.find(handle) for row in rows for handle in row):
+            if buffer is not None:
+                buffer.settle()
+        if not native_functions().call_execute(ctypes.addressof(args), 1):
+            return False
+        for row in rows:
+            for number in self.program.donated:
+                if (buffer := handles.find(row[number])) is not None:  # native code has deleted its own
+                    buffer.delete()
+        return True
 
     @property
     def optimized(self) -> CBytes:
@@ -91,15 +132,22 @@ def deserialize(args: Any) -> None:
 
 
 def get_executable(args: Any) -> None:
-    args.executable = handles.new(handles.of(args.loaded_executable))
+    args.executable = handles.of(args.loaded_executable).compiled()
 
 
 def destroy(args: Any) -> None:
     handles.release(args.executable)
 
 
+def destroy_loaded(args: Any) -> None:
+    loaded = handles.find(args.executable)
+    if loaded is not None:
+        loaded.delete()
+        handles.release(args.executable)
+
+
 def delete(args: Any) -> None:
-    handles.of(args.executable).is_deleted = True
+    handles.of(args.executable).delete()
 
 
 def is_deleted(args: Any) -> None:
@@ -142,10 +190,6 @@ def replicas(args: Any) -> None:
 
 def partitions(args: Any) -> None:
     args.num_partitions = handles.of(args.executable).program.partitions
-
-
-def outputs(args: Any) -> None:
-    args.num_outputs = handles.of(args.executable).types.size
 
 
 def output_types(args: Any) -> None:
@@ -224,9 +268,12 @@ def execute(args: Any) -> None:
     count = args.num_devices
     if count != len(loaded.devices):
         raise ArgumentError(f"arguments for {count} devices; the program has {len(loaded.devices)}")
-    lists = integers(args.argument_lists, count, ctypes.c_uint64)
-    rows = [list(map(handles.of, integers(row, args.num_args, ctypes.c_uint64))) for row in lists]
+    places = integers(args.argument_lists, count, ctypes.c_uint64)
+    given = [integers(place, args.num_args, ctypes.c_uint64) for place in places]
     donated = _given_up(loaded.program.donated, args.options)
+    if donated == loaded.program.donated and loaded.issue(args, given):
+        return
+    rows = [list(map(buffers.of, row)) for row in given]
     made, call = loaded.calls.submit(loaded.client.started(), rows, donated)
     for row in rows:
         for number in donated:
@@ -255,7 +302,6 @@ ENTRIES: Final = {
     "Executable_GetCompiledMemoryStats": memory_stats,
     "Executable_GetCostAnalysis": cost_analysis,
     "Executable_Name": name,
-    "Executable_NumOutputs": outputs,
     "Executable_NumPartitions": partitions,
     "Executable_NumReplicas": replicas,
     "Executable_OptimizedProgram": optimized_program,
@@ -267,7 +313,7 @@ ENTRIES: Final = {
     "LoadedExecutable_AddressableDeviceLogicalIds": logical_ids,
     "LoadedExecutable_AddressableDevices": addressable_devices,
     "LoadedExecutable_Delete": delete,
-    "LoadedExecutable_Destroy": destroy,
+    "LoadedExecutable_Destroy": destroy_loaded,
     "LoadedExecutable_Execute": execute,
     "LoadedExecutable_Fingerprint": fingerprint,
     "LoadedExecutable_GetDeviceAssignment": assignment,

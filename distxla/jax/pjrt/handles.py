@@ -8,6 +8,9 @@ from typing import Any, Final
 
 from distxla.jax.pjrt.table import RECORDS
 
+free: Final = ctypes.CDLL(None).free
+"""Frees a record that native code has made."""
+free.argtypes, free.restype = (ctypes.c_void_p,), None
 _objects: Final[dict[int, Any]] = {}  # by handle, while C++ may give it back
 
 
@@ -84,4 +87,4 @@ def text(address: int | None, size: int) -> str:
     return ctypes.string_at(address, size).decode() if address else ""
 
 
-__all__ = ["CArray", "CBytes", "bind", "count", "find", "integers", "new", "of", "release", "text", "write"]
+__all__ = ["CArray", "CBytes", "bind", "count", "find", "free", "integers", "new", "of", "release", "text", "write"]

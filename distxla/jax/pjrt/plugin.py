@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from distxla.jax.pjrt import buffers, client, devices, events, executables
 from distxla.jax.pjrt.errors import INTERNAL, Interrupted, PjrtError, new_error
+from distxla.jax.pjrt.native_functions import native_functions
 from distxla.jax.pjrt.stubs import SUCCESS, Stubs
 from distxla.jax.pjrt.switch import SWITCH
 from distxla.jax.pjrt.table import ENTRIES, MAJOR, MINOR, STRUCTURES, is_native
@@ -46,7 +47,7 @@ _IMPLEMENTED: Final[dict[str, Entry]] = {
 }
 
 
-# entry points that an interrupt ends; the others are quick, and done again
+# entry points that an interrupt ends; the others are quick, and done again: waits for events then end as interrupted
 _WAITING: Final = frozenset(
     {
         "Buffer_CopyRawToHost",
@@ -61,8 +62,6 @@ _WAITING: Final = frozenset(
         "Client_CreateUninitializedBuffer",
         "Client_CreateViewOfDeviceBuffer",
         "Device_MemoryStats",
-        "Event_Await",
-        "Event_OnReady",
         "Executable_DeserializeAndLoad",
         "LoadedExecutable_Execute",
     }
@@ -90,7 +89,8 @@ class Table:
         self._emergency = PjrtError(
             INTERNAL, "distxla: Python could not run the plugin: the stack or memory is exhausted"
         )
-        self._stubs = Stubs({name: self._callback(name) for name in called}, self._emergency.handle)
+        callbacks = {name: self._callback(name) for name in called}
+        self._stubs = Stubs(callbacks, self._emergency.handle, native_functions().entry_points)
         version = ctypes.sizeof(STRUCTURES["ApiVersion"])
         begin = 16 + version
         size = begin + 8 * len(ENTRIES)
@@ -136,7 +136,9 @@ class Table:
         before, functions = sys.unraisablehook, self._functions
 
         def hook(found: Any) -> None:
-            if found.exc_type is not KeyboardInterrupt or found.object not in functions:
+            text = found.err_msg or ""  # has the function from Python 3.13 on
+            is_ours = found.object in functions or any(repr(function) in text for function in functions)
+            if found.exc_type is not KeyboardInterrupt or not is_ours:
                 before(found)
 
         sys.unraisablehook = hook

@@ -16,8 +16,9 @@ from typing import Any, Final
 
 from llvmlite import binding
 
+from distxla.jax.pjrt.native_module import PYTHON
 from distxla.jax.pjrt.switch import SWITCH, Switch
-from distxla.jax.pjrt.table import EMPTY, ENTRIES, MARKS, RECORDS, kind, natives, offset
+from distxla.jax.pjrt.table import EMPTY, ENTRIES, MARKS, RECORDS, WHOLE, kind, natives, offset
 
 _PYTHON: Final = (
     "PyGILState_Ensure",
@@ -104,12 +105,14 @@ SUCCESS: Final = 1
 class Stubs:
     """A native function for each entry point. addresses: of the functions, by the names of the entry points."""
 
-    def __init__(self, callbacks: Mapping[str, Any], emergency: int) -> None:
+    def __init__(self, callbacks: Mapping[str, Any], emergency: int, tried: Mapping[str, int]) -> None:
         """callbacks: ctypes functions (address of the arguments, address of the answer): they write the address of a
         PJRT_Error there, or SUCCESS. The GIL is held and no exception is pending when they are called.
         emergency: the PJRT_Error for those that have raised, and once the interpreter has ended; entry points that
         release something have none: C++ ends the process where they fail.
+        tried: addresses of native functions that are called first, and say whether Python has to be called.
         """
+        self._tried = dict(tried)
         self._callbacks = dict(callbacks)  # which the code calls
         self._emergency = emergency
         binding.initialize_native_target()
@@ -135,9 +138,13 @@ class Stubs:
             body = _mark(name)
         elif name in EMPTY:
             body = "  ret ptr null\n"
+        elif name in WHOLE:
+            body = f"  %d = call i32 {_pointer(self._tried[name])}(ptr %args)\n  ret ptr null\n"
         else:
             emergency = 0 if name.endswith("_Destroy") or name in _RELEASING else self._emergency
             body = _call(_address(self._callbacks[name]), emergency)
+            if name in self._tried:
+                body = _try(self._tried[name]) + body
         return f"define ptr @pjrt_{name}(ptr %args) {{\n{body}}}\n"
 
 
@@ -147,9 +154,20 @@ def _address(function: Any) -> int:
     return found
 
 
+def _pointer(address: int) -> str:
+    return f"inttoptr (i64 {address} to ptr)"
+
+
 def _call(callback: int, emergency: int) -> str:
-    function, otherwise = (f"ptr inttoptr (i64 {address} to ptr)" for address in (callback, emergency))
+    function, otherwise = (f"ptr {_pointer(address)}" for address in (callback, emergency))
     return f"  %e = call ptr @enter({function}, ptr %args, {otherwise})\n  ret ptr %e\n"
+
+
+def _try(function: int) -> str:
+    return (
+        f"  %d = call i32 {_pointer(function)}(ptr %args)\n  %is_done = icmp ne i32 %d, {PYTHON}\n"
+        "  br i1 %is_done, label %done, label %python\ndone:\n  ret ptr null\npython:\n"
+    )
 
 
 def _mark(name: str) -> str:

@@ -213,12 +213,37 @@ StridedLayout z:struct_size p:extension_start z:tiled_struct_size p:tiled_extens
 # where newer plugins have a table of functions: null says that there is none.
 _RECORDS: Final = """
 Buffer u:type b:is_deleted,is_on_cpu l:offset p:dims z:num_dims,size p:device,memory,pointer
-Device p:description,memory i:local_hardware_id b:is_addressable
+  b:is_native,is_pending l:call p:block
+Device p:description,memory i:local_hardware_id b:is_addressable p:gate
 DeviceDescription i:id,process_index p:kind z:kind_size p:text z:text_size
 Error u:code p:message z:message_size b:is_destroyed
-Event b:is_ready
+Event b:is_ready,is_native,waits u:uses p:gate,next,callbacks
+Executable z:num_outputs p:plan
 Memory i:id,kind_id p:kind z:kind_size p:text z:text_size
 Object
+"""
+
+# What native calls share with Python (native_calls.py says how). Calls are counted from 1.
+#   Gate: of a cluster.  lock: taken by a thread for a moment.  closed: how often it was closed.  is_in_flight: whether
+#     `issued`, the newest call, is.  over: the newest call of which it is known that it and all before have ended, and
+#     well unless it is `failed`, the newest that has not, or is older.  sequence, target: of the command in flight.
+#     plan: its.  events: the first of those that wait for it.  armed: whether the watching thread looks at calls; it
+#     sleeps on that.  seen: the newest call that it has seen.  holds: whether Python holds memory until no call is in
+#     flight.  main: the main thread.
+#   Plan: of an executable.  donated, labels, dims, handles: by argument whether it is donated; by argument the
+#     address of its dimension sizes, which tells shapes apart; by device its handle.  records: by device.  results: by
+#     device and result a Buffer to copy, with the offset in its block, and as pointer the memory's begin.  numbers: by
+#     result the number of its block.  blocks: by number the first that is free.  uses: by number how many results
+#     lie in it.
+#   Block: of results.  uses: of its results that exist.  next: the next one that is free.  free: where its place in the
+#     plan is.
+#   Callback: that an event has to call.
+_STATES: Final = """
+Block u:uses p:next,free l:offset
+Callback p:next,function,argument
+Gate u:lock,closed,is_in_flight,sequence,target,armed,holds l:issued,over,failed,seen z:main p:control,plan,events
+Plan u:devices,arguments,results,blocks,number b:has_donated p:gate,area,handles,dims,donated,records,made,numbers
+  p:free,uses
 """
 
 # getters without Python: the argument with the handle, its record, and fields of the arguments with those of the record
@@ -242,7 +267,7 @@ Device_IsAddressable device Device is_addressable=is_addressable
 Device_LocalHardwareId device Device local_hardware_id=local_hardware_id
 Error_GetCode error Error code=code
 Error_Message error Error message=message message_size=message_size
-Event_IsReady event Event is_ready=is_ready
+Executable_NumOutputs executable Executable num_outputs=num_outputs
 Memory_DebugString memory Memory debug_string=text debug_string_size=text_size
 Memory_Id memory Memory id=id
 Memory_Kind memory Memory kind=kind kind_size=kind_size
@@ -252,6 +277,8 @@ Memory_ToString memory Memory to_string=text to_string_size=text_size
 
 # entry points that only set a byte of a record: the argument with the handle, the record, the byte
 MARKS: Final = {"Error_Destroy": ("error", "Error", "is_destroyed")}
+# entry points of native_calls.py that never call Python
+WHOLE: Final = ("Event_IsReady",)
 # entry points that do nothing: no error has payloads, and a plugin needs no start
 EMPTY: Final = ("Error_ForEachPayload", "Plugin_Initialize")
 
@@ -275,6 +302,7 @@ def _structure(name: str, fields: Fields) -> type[ctypes.Structure]:
 ENTRIES: Final = {name: _structure(f"{name}_Args", fields) for name, fields in _parsed(_ENTRIES, _BEGIN).items()}
 STRUCTURES: Final = {name: _structure(name, fields) for name, fields in _parsed(_STRUCTURES).items()}
 RECORDS: Final = {name: _structure(name, fields) for name, fields in _parsed(_RECORDS, "p:functions").items()}
+STATES: Final = {name: _structure(name, fields) for name, fields in _parsed(_STATES).items()}
 
 
 @cache
@@ -290,7 +318,7 @@ def natives() -> dict[str, tuple[str, str, tuple[tuple[str, str], ...]]]:
 
 def is_native(name: str) -> bool:
     """Whether an entry point never calls Python."""
-    return name in natives() or name in MARKS or name in EMPTY
+    return name in natives() or name in MARKS or name in EMPTY or name in WHOLE
 
 
 def offset(structure: type[ctypes.Structure], field: str) -> int:
@@ -311,7 +339,9 @@ __all__ = [
     "MARKS",
     "MINOR",
     "RECORDS",
+    "STATES",
     "STRUCTURES",
+    "WHOLE",
     "is_native",
     "kind",
     "natives",

@@ -115,6 +115,10 @@ class LocalHost:
         block.store(control_words.H_DONE_TARGET, target)
         return ticket
 
+    def take(self, ticket: Ticket, devices: Iterable[int]) -> None:
+        """A call is in flight that `issue` has not begun; `wait` waits for it."""
+        self._issued = ticket, tuple(devices)
+
     def start(self, ticket: Ticket) -> None:
         """Start the call without waiting for its end."""
         self.wait(ticket, 0)

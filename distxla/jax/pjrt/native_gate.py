@@ -1,0 +1,194 @@
+"""Native code of the gate: the end of calls, what Python does with it, and the blocks of results."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Final
+
+from llvmlite import ir
+
+from distxla.collectives.protocols import control_block as control_words
+from distxla.collectives.transports.shared_memory.atomics_builder import (
+    I32,
+    I64,
+    POINTER,
+    VOID,
+    AtomicsBuilder,
+    i32,
+    i64,
+)
+from distxla.collectives.transports.shared_memory.emit_call_loops import await_done
+from distxla.jax.pjrt.native_module import NULL, NativeModule, Struct
+from distxla.jax.pjrt.table import RECORDS, STATES
+from distxla.targets.code import target_of
+
+WATCH_LATE, WATCH_HOLDS, WATCH_LEFT = 1, 2, 3
+"""Why the watching thread comes back: a call lasts long; none is in flight, for which Python holds memory; the end."""
+GATE_LEFT: Final = 2
+"""Of the gate's `armed`: the watching thread shall end."""
+SLICE_NS: Final = 50_000_000  # that native code waits before Python looks
+
+
+class NativeGate(NativeModule):
+    """Adds what calls, events and buffers have in common."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._await = self._emit_await()
+        self._drop = self._emit_drop()
+        self._retire = self._emit_retire()
+        self._release = self._emit_release()
+        self._emit_gate()
+        self._emit_watch()
+
+    def _emit_await(self) -> ir.Function:
+        """Wait for the call in flight, with the GIL or not, but without the lock: CALL_..."""
+        function, atomics = self._function("gate_await", I32, [POINTER, I32, I64], internal=True)
+        await_done(atomics, *function.args)
+        return function
+
+    def _has_ended(self, atomics: AtomicsBuilder, gate: Struct) -> ir.Value:
+        """Whether the call in flight has ended well. With the lock."""
+        builder, control = atomics.builder, gate.get("control")
+        done = atomics.acquire(control, control_words.H_DONE)
+        reached = builder.icmp_signed(">=", builder.sub(done, gate.get("target")), i32(0))
+        fine = builder.icmp_unsigned("==", atomics.acquire(control, control_words.H_ABORT), i32(0))
+        return builder.and_(reached, fine)
+
+    def _emit_drop(self) -> ir.Function:
+        """An event has a user less. With the lock."""
+        function, atomics = self._function("event_drop", VOID, [POINTER], internal=True)
+        builder, event = atomics.builder, Struct(atomics, RECORDS["Event"], function.args[0])
+        uses = builder.sub(event.get("uses"), i32(1))
+        event.set("uses", uses)
+        with atomics.when(builder.icmp_unsigned("==", uses, i32(0))):
+            builder.call(self._free, [event.base])
+        builder.ret_void()
+        return function
+
+    def _emit_retire(self) -> ir.Function:
+        """End the call in flight if it has ended well, and call what waits for it."""
+        function, atomics = self._function("gate_retire", VOID, [POINTER])
+        builder, (address,) = atomics.builder, function.args
+        with builder.goto_entry_block():
+            place = builder.alloca(POINTER)
+        atomics.store(NULL, place)
+        with self._locked(atomics, address) as gate, self._when_in_flight(atomics, gate):
+            ended = self._has_ended(atomics, gate)
+            with atomics.when(ended):
+                gate.set("is_in_flight", 0)
+                gate.set("over", gate.get("issued"))
+                atomics.store(gate.get("events"), place)
+                gate.set("events", NULL)
+                self._mark_ready(atomics, place)
+        with self._each(atomics, place, RECORDS["Event"]) as event:
+            calls = event.at("callbacks")
+            with self._each(atomics, calls, STATES["Callback"]) as found:
+                self._call_back(atomics, found.at("function"), found.get("argument"))
+                builder.call(self._free, [found.base])
+            with self._locked(atomics, address):
+                builder.call(self._drop, [event.base])
+        builder.ret_void()
+        return function
+
+    def _when_in_flight(self, atomics: AtomicsBuilder, gate: Struct) -> AbstractContextManager[None]:
+        """The body runs where a call is in flight."""
+        return atomics.when(atomics.builder.icmp_unsigned("!=", gate.get("is_in_flight"), i32(0)))
+
+    def _mark_ready(self, atomics: AtomicsBuilder, first: ir.Value) -> None:
+        """All events of the list; their callbacks are left."""
+        builder = atomics.builder
+        with builder.goto_entry_block():
+            place = builder.alloca(POINTER)
+        atomics.store(atomics.load(POINTER, first), place)
+        with self._each(atomics, place, RECORDS["Event"]) as event:
+            event.set("is_ready", 1)
+
+    def _emit_gate(self) -> None:
+        """gate_close, gate_open; gate_take: the events of the call in flight, which is Python's from then on, 1 where
+        there is none; gate_trim: the blocks of a plan that are free, none where a call is in flight."""
+        for name, change in (("gate_close", 1), ("gate_open", -1)):
+            function, atomics = self._function(name, VOID, [POINTER])
+            with self._locked(atomics, function.args[0]) as gate:
+                gate.set("closed", atomics.builder.add(gate.get("closed"), i32(change)))
+            atomics.builder.ret_void()
+        function, atomics = self._function("gate_take", I64, [POINTER])
+        builder, (address,) = atomics.builder, function.args
+        with self._locked(atomics, address) as gate:
+            nothing = builder.icmp_unsigned("==", gate.get("is_in_flight"), i32(0))
+            found = builder.select(nothing, i64(1), builder.ptrtoint(gate.get("events"), I64))
+            gate.set("is_in_flight", 0)
+            gate.set("events", NULL)
+            with builder.goto_entry_block():
+                place = builder.alloca(POINTER)
+            first = builder.select(nothing, i64(0), found)
+            atomics.store(builder.inttoptr(first, POINTER), place)
+            with self._each(atomics, place, RECORDS["Event"]) as event:
+                event.set("is_native", 0)
+        builder.ret(found)
+        function, atomics = self._function("gate_trim", POINTER, [POINTER, POINTER])
+        builder, (address, place) = atomics.builder, function.args
+        with self._locked(atomics, address) as gate:
+            flies = builder.icmp_unsigned("!=", gate.get("is_in_flight"), i32(0))
+            first = atomics.load(POINTER, place)
+            found = builder.select(flies, NULL, first)
+            atomics.store(builder.select(flies, first, NULL), place)
+        builder.ret(found)
+
+    def _emit_watch(self) -> None:
+        """i32 gate_watch(gate): look at calls from time to time: WATCH_... Blocks."""
+        function, atomics = self._function("gate_watch", I32, [POINTER])
+        builder, (address,) = atomics.builder, function.args
+        gate = Struct(atomics, STATES["Gate"], address)
+        armed = gate.at("armed")
+        with builder.goto_entry_block():
+            timeout = builder.alloca(I64, size=2)
+        atomics.store(i64(0), timeout)
+        atomics.store(i64(SLICE_NS), timeout, 8)
+        with atomics.forever():
+            state = atomics.acquire(armed)
+            atomics.return_if(builder.icmp_unsigned("==", state, i32(GATE_LEFT)), i32(WATCH_LEFT))
+            with builder.if_else(builder.icmp_unsigned("==", state, i32(0))) as (idle, busy):
+                with idle:
+                    target_of(builder).emit_sleep(builder, armed, state)
+                with busy:
+                    target_of(builder).emit_sleep(builder, armed, state, timeout)
+                    builder.call(self._retire, [address])
+                    with self._locked(atomics, address):
+                        issued = gate.get("issued")
+                        flies = builder.icmp_unsigned("!=", gate.get("is_in_flight"), i32(0))
+                        is_old = builder.icmp_unsigned("==", issued, gate.get("seen"))
+                        gate.set("seen", issued)
+                        late = builder.and_(flies, is_old)
+                        rests = builder.and_(is_old, builder.icmp_unsigned("==", atomics.acquire(armed), i32(1)))
+                        with atomics.when(builder.and_(builder.not_(flies), rests)):
+                            atomics.release(i32(0), armed)
+                        holds = builder.icmp_unsigned("!=", gate.get("holds"), i32(0))
+                        holds = builder.and_(holds, builder.not_(flies))
+                        with atomics.when(holds):
+                            gate.set("holds", 0)
+                    atomics.return_if(late, i32(WATCH_LATE))
+                    atomics.return_if(holds, i32(WATCH_HOLDS))
+        builder.unreachable()
+
+    def _emit_release(self) -> ir.Function:
+        """void block_release(gate, block): one result less lies in the block."""
+        function, atomics = self._function("block_release", VOID, [POINTER, POINTER])
+        address, block = function.args
+        with self._locked(atomics, address):
+            self._release_block(atomics, block)
+        atomics.builder.ret_void()
+        return function
+
+    def _release_block(self, atomics: AtomicsBuilder, address: ir.Value) -> None:
+        """With the lock."""
+        builder, block = atomics.builder, Struct(atomics, STATES["Block"], address)
+        uses = builder.sub(block.get("uses"), i32(1))
+        block.set("uses", uses)
+        with atomics.when(builder.icmp_unsigned("==", uses, i32(0))):
+            place = block.get("free")
+            block.set("next", atomics.load(POINTER, place))
+            atomics.store(address, place)
+
+
+__all__ = ["GATE_LEFT", "SLICE_NS", "WATCH_HOLDS", "WATCH_LATE", "WATCH_LEFT", "NativeGate"]

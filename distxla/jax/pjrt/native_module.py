@@ -1,0 +1,158 @@
+"""What emitted functions of the plugin are written with: fields of declared structures, lists, and the gate's lock."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from llvmlite import ir
+
+from distxla.collectives.transports.shared_memory.atomics_builder import (
+    I8,
+    I32,
+    I64,
+    POINTER,
+    VOID,
+    AtomicsBuilder,
+    i32,
+    i64,
+)
+from distxla.jax.pjrt.table import ENTRIES, STATES, kind, offset
+from distxla.targets.code import CodeModule, target_of
+from distxla.targets.registry import native_target
+
+DONE, PYTHON = 1, 0
+"""Answers of a native entry point: it has done everything, or nothing, and Python has to."""
+_TRIES: Final = 64  # to take a lock before the thread yields
+_TYPES: Final[dict[Any, ir.Type]] = {
+    ctypes.c_bool: I8,
+    ctypes.c_int32: I32,
+    ctypes.c_int64: I64,
+    ctypes.c_void_p: POINTER,
+    ctypes.c_uint32: I32,
+    ctypes.c_uint64: I64,
+}
+NULL: Final = ir.Constant(POINTER, None)
+
+
+class _Pointer(ir.instructions.LoadInstr):  # type: ignore[misc]
+    """A loaded pointer to a function without result; llvmlite asks it for the type to call it by."""
+
+    @property
+    def function_type(self) -> ir.FunctionType:
+        return ir.FunctionType(VOID, [POINTER, POINTER])
+
+
+class Struct:
+    """Fields of a structure that is declared in table.py, at an address."""
+
+    def __init__(self, atomics: AtomicsBuilder, structure: type[ctypes.Structure], base: ir.Value) -> None:
+        self._atomics = atomics
+        self._structure = structure
+        self.base = base
+
+    def get(self, field: str) -> ir.Value:
+        return self._atomics.load(_TYPES[kind(self._structure, field)], self.base, offset(self._structure, field))
+
+    def set(self, field: str, value: ir.Value | int) -> None:
+        if isinstance(value, int):
+            value = _TYPES[kind(self._structure, field)](value)
+        self._atomics.store(value, self.base, offset(self._structure, field))
+
+    def at(self, field: str) -> ir.Value:
+        return self._atomics.at(self.base, offset(self._structure, field))
+
+    def element(self, field: str, number: ir.Value, kind: ir.Type) -> ir.Value:
+        """Of an array that the field points to."""
+        return self._atomics.load(kind, self.place(field, number, 1 if kind is I8 else (kind is I32 and 4) or 8))
+
+    def place(self, field: str, number: ir.Value, size: int) -> ir.Value:
+        builder = self._atomics.builder
+        return self._atomics.at(self.get(field), builder.mul(number, i64(size)))
+
+
+class NativeModule:
+    """A module of native functions: those of entry points are named try_..., and answer DONE or PYTHON."""
+
+    def __init__(self) -> None:
+        self.code = native_target().code
+        self.module = CodeModule("distxla_pjrt_calls", self.code)
+        self._malloc = self._external("malloc", POINTER, [I64])
+        self._free = self._external("free", VOID, [POINTER])
+        self._thread = self._external("pthread_self", I64, [])
+        self._lock = self._emit_lock()
+
+    def _external(self, name: str, result: ir.Type, arguments: list[ir.Type]) -> ir.Function:
+        return ir.Function(self.module, ir.FunctionType(result, arguments), name)
+
+    def _function(
+        self, name: str, result: ir.Type, arguments: list[ir.Type], *, internal: bool = False
+    ) -> tuple[ir.Function, AtomicsBuilder]:
+        return AtomicsBuilder.function(self.module, name, result, arguments, internal=internal, optimised=True)
+
+    def _entry(self, name: str) -> tuple[AtomicsBuilder, Struct]:
+        function, atomics = self._function(f"try_{name}", I32, [POINTER])
+        return atomics, Struct(atomics, ENTRIES[name], function.args[0])
+
+    @contextmanager
+    def _locked(self, atomics: AtomicsBuilder, gate: ir.Value) -> Iterator[Struct]:
+        """The body has the gate for itself. It must not return: `_unlock` first."""
+        atomics.builder.call(self._lock, [gate])
+        yield Struct(atomics, STATES["Gate"], gate)
+        self._unlock(atomics, gate)
+
+    def _unlock(self, atomics: AtomicsBuilder, gate: ir.Value) -> None:
+        atomics.release(i32(0), gate, offset(STATES["Gate"], "lock"))
+
+    def _emit_lock(self) -> ir.Function:
+        function, atomics = self._function("gate_lock", VOID, [POINTER], internal=True)
+        builder = atomics.builder
+        word = atomics.at(function.args[0], offset(STATES["Gate"], "lock"))
+        with builder.goto_entry_block():
+            left = builder.alloca(I32)
+        atomics.store(i32(_TRIES), left)
+        with atomics.forever() as taken:
+            before = builder.atomic_rmw("xchg", word, i32(1), "acquire")
+            atomics.leave_if(builder.icmp_unsigned("==", before, i32(0)), taken)
+            count = builder.sub(atomics.load(I32, left), i32(1))
+            atomics.store(count, left)
+            target_of(builder).emit_spin(builder)
+            with atomics.when(builder.icmp_signed("<", count, i32(0))):
+                target_of(builder).emit_yield(builder)
+        builder.ret_void()
+        return function
+
+    @contextmanager
+    def _each(self, atomics: AtomicsBuilder, place: ir.Value, structure: type[ctypes.Structure]) -> Iterator[Struct]:
+        """Takes each element out of the list that begins at *place."""
+        builder = atomics.builder
+        with atomics.forever() as end:
+            found = Struct(atomics, structure, atomics.load(POINTER, place))
+            atomics.leave_if(builder.icmp_unsigned("==", builder.ptrtoint(found.base, I64), i64(0)), end)
+            atomics.store(found.get("next"), place)
+            yield found
+
+    def _call_back(self, atomics: AtomicsBuilder, place: ir.Value, argument: ir.Value) -> None:
+        """Call the void (error, argument) whose address is in *place, without an error."""
+        function = _Pointer(atomics.builder.block, place, "function", typ=POINTER)
+        atomics.builder._insert(function)
+        atomics.builder.call(function, [NULL, argument])
+
+    def _leave_unless(self, atomics: AtomicsBuilder, flag: ir.Value) -> None:
+        """Python's, where the flag of a record is not set."""
+        atomics.return_if(atomics.builder.icmp_unsigned("==", flag, I8(0)), i32(PYTHON))
+
+    def _leave_if_null(self, atomics: AtomicsBuilder, pointer: ir.Value, answer: int) -> None:
+        address = atomics.builder.ptrtoint(pointer, I64)
+        atomics.return_if(atomics.builder.icmp_unsigned("==", address, i64(0)), i32(answer))
+
+    def _unlock_and_leave_if(self, atomics: AtomicsBuilder, gate: ir.Value, condition: ir.Value) -> None:
+        """Leave a locked part for Python."""
+        with atomics.when(condition):
+            self._unlock(atomics, gate)
+            atomics.builder.ret(i32(PYTHON))
+
+
+__all__ = ["DONE", "NULL", "PYTHON", "NativeModule", "Struct"]

@@ -1,0 +1,188 @@
+"""Calls that native code issues: without Python, with results as any, and with the ends that the queue's calls have."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.jax.pjrt.scripts import printed_by_each
+
+pytest.importorskip("jax")
+
+pytestmark = pytest.mark.cluster
+
+BEGIN = """
+import gc
+from distxla.jax.pjrt import executables
+mesh = Mesh(np.array(jax.devices()), ("i",))
+spread = NamedSharding(mesh, P("i"))
+entered = []  # a call that Python has a part in
+issue = executables.Loaded.issue
+executables.Loaded.issue = lambda *given: entered.append(0) or issue(*given)
+
+def prepared(function, *args, **how):
+    found = jax.jit(function, **how)
+    for _ in range(3):
+        jax.block_until_ready(found(*args))
+    entered.clear()
+    return found
+
+def spin(n):
+    return jax.lax.while_loop(lambda c: c[0] < n, lambda c: (c[0] + 1, jnp.sin(c[1])), (0, 1.0))
+"""
+SCRIPTS = {
+    "memory": """
+        from distxla.runtime import cluster
+        def used():
+            gc.collect()
+            (found,) = cluster._open
+            found.heap.reclaim()
+            return found.heap.value_bytes
+        f = prepared(lambda x: x + 1, np.zeros(10_000, np.float32))
+        before = used()
+        kept = [f(np.zeros(10_000, np.float32)) for _ in range(50)]
+        print(used() - before >= 50 * 40_000)
+        del kept
+        print(used() - before)
+    """,
+    "without_python": """
+        total = lambda s, x: (s + 1, jax.lax.psum(x, "i"))
+        f = jax.jit(jax.shard_map(total, mesh=mesh, in_specs=(P(), P("i")), out_specs=P()), donate_argnums=0)
+        x = jax.device_put(np.arange(4, dtype=np.float32), spread)
+        s = jax.device_put(np.float32(0), NamedSharding(mesh, P()))
+        for _ in range(5):
+            s, y = jax.block_until_ready(f(s, x))
+        entered.clear()
+        for _ in range(100):
+            before, (s, y) = s, f(s, x)
+        print(len(entered) < 30, float(s), np.asarray(y).tolist(), before.is_deleted(), y.is_deleted())
+    """,
+    "results_that_are_kept": """
+        f = prepared(lambda x: (x * 2, x.sum()), np.float32(1))
+        kept = [f(np.float32(k)) for k in range(300)]
+        print(len(entered) < 30, all(float(a) == 2 * k and float(b) == k for k, (a, b) in enumerate(kept)))
+        del kept
+        views = [np.asarray(f(np.float32(k))[0]) for k in range(50)]
+        gc.collect()
+        for k in range(300):
+            f(np.float32(1000 + k))
+        print(all(view == 2 * k for k, view in enumerate(views)))
+    """,
+    "arguments_that_are_deleted_amid_a_call": """
+        f = prepared(lambda n, x: (spin(n)[0], x + 1), 10, np.zeros(1000, np.float32))
+        for k in range(5):
+            x = jax.device_put(np.full(1000, k, np.float32))
+            _, y = f(30_000, x)
+            x.delete()
+            others = [jax.device_put(np.full(1000, -1, np.float32)) for _ in range(20)]
+            assert (np.asarray(y) == k + 1).all()
+        print("right")
+    """,
+    "long_calls": """
+        f = prepared(spin, 10)
+        a, b = f(3_000_000), f(5)
+        events = []
+        threads = [threading.Thread(target=lambda: events.append(int(a[0].block_until_ready()))) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        print(int(b[0]), int(a[0]))
+        for thread in threads:
+            thread.join()
+        c = f(2_000_000)
+        time.sleep(0.5)
+        print(events, int(c[0]), int(f(6)[0]))
+        entered.clear()
+        for k in range(20):
+            assert int(f(k)[0]) == k
+        print(len(entered))
+    """,
+    "several_threads": """
+        functions = [prepared(lambda x, k=k: x * k + 1, np.float32(1)) for k in range(4)]
+        wrong = []
+        def many(k):
+            for n in range(200):
+                found = float(functions[k](np.float32(n)))
+                if found != n * k + 1:
+                    wrong.append((k, n, found))
+        threads = [threading.Thread(target=many, args=[k]) for k in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        print(wrong)
+    """,
+    "ctrl_c": """
+        f = prepared(spin, 10)
+        for after in (0.005, 0.3):
+            threading.Timer(after, os.kill, (os.getpid(), signal.SIGINT)).start()
+            begin = time.perf_counter()
+            try:
+                y = f(2_000_000_000)
+                jax.block_until_ready(y)
+                time.sleep(5)
+                print("not interrupted")
+            except KeyboardInterrupt:
+                print("interrupted", time.perf_counter() - begin < 20)
+            print(int(f(7)[0]))
+        try:
+            print(y[0] + 1)
+        except Exception as error:
+            print("interrupted" in str(error), type(error).__name__)
+        entered.clear()
+        print(int(f(8)[0]), int(f(9)[0]))
+    """,
+    "a_lost_replica": """
+        f = prepared(jax.shard_map(lambda x: jax.lax.psum(x, "i"), mesh=mesh, in_specs=P("i"), out_specs=P()),
+                     jax.device_put(np.ones(2, np.float32), spread))
+        x = jax.device_put(np.ones(2, np.float32), spread)
+        os.kill(replicas()[1], signal.SIGSTOP)
+        y = f(x)
+        print(len(entered))
+        os.kill(replicas()[1], signal.SIGKILL)
+        for _ in range(2):
+            try:
+                jax.block_until_ready(y)
+            except Exception as error:
+                print("UNAVAILABLE" in str(error), "device 1" in str(error), "SIGKILL" in str(error))
+        try:
+            jax.block_until_ready(f(x))
+        except Exception as error:
+            print("UNAVAILABLE" in str(error))
+    """,
+}
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, str]:
+    return printed_by_each({"begin": BEGIN, **SCRIPTS})
+
+
+def test_ordinary_calls_need_no_python(found: dict[str, str]) -> None:
+    assert found["without_python"] == "True 105.0 [2.0, 4.0] True False\n"
+
+
+def test_results_that_are_kept_keep_their_memory(found: dict[str, str]) -> None:
+    assert found["results_that_are_kept"] == "True True\nTrue\n"
+
+
+def test_arguments_are_there_until_the_call_is_over(found: dict[str, str]) -> None:
+    assert found["arguments_that_are_deleted_amid_a_call"] == "right\n"
+
+
+def test_the_memory_of_results_comes_back(found: dict[str, str]) -> None:
+    assert found["memory"] == "True\n0\n"
+
+
+def test_the_queue_takes_over_calls_that_last_long(found: dict[str, str]) -> None:
+    assert found["long_calls"] == "5 3000000\n[3000000, 3000000] 2000000 6\n0\n"
+
+
+def test_threads_may_call_at_once(found: dict[str, str]) -> None:
+    assert found["several_threads"] == "[]\n"
+
+
+def test_ctrl_c(found: dict[str, str]) -> None:
+    assert found["ctrl_c"] == "interrupted True\n7\ninterrupted True\n7\nTrue JaxRuntimeError\n8 9\n"
+
+
+def test_a_lost_replica(found: dict[str, str]) -> None:
+    assert found["a_lost_replica"] == "0\nTrue True True\nTrue True True\nTrue\n"
