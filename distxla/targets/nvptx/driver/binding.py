@@ -1,0 +1,293 @@
+"""`driver.Driver` over a library that has the functions of the driver's C interface."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any
+
+from distxla.errors import OutOfMemoryError
+from distxla.machine.byte_counts import amount
+from distxla.targets.nvptx.driver import interface
+from distxla.targets.nvptx.driver.driver import Dimensions, Gpu
+from distxla.targets.nvptx.driver.errors import DriverCallError, DriverError
+from distxla.targets.nvptx.driver.interface import IpcHandle, Library
+
+LOG_BYTES = 16 << 10
+LEAST_ARCHITECTURE = (7, 5)
+# the version of CUDA whose driver knows the PTX that kernels for an architecture are written in (nvptx/code.py)
+LEAST_VERSIONS = {(7, 5): (10, 0), (8, 0): (11, 0), (9, 0): (11, 8), (10, 0): (12, 7)}
+NAME_BYTES, UUID_BYTES = 256, 16
+
+
+class Binding:
+    """`driver.Driver`."""
+
+    def __init__(self, library: Library) -> None:
+        """DriverError where the library can't be initialised."""
+        self._library = library
+        self.call("cuInit", 0)
+        number = self.value(ctypes.c_int, "cuDriverGetVersion")
+        self.version: tuple[int, int] = (number // 1000, number % 1000 // 10)
+
+    def call(self, function: str, *arguments: Any) -> None:
+        """Call a function of the library; DriverCallError if it fails."""
+        number = getattr(self._library, function)(*arguments)
+        if number != interface.SUCCESS:
+            raise DriverCallError(function, number, *self._described(number))
+
+    def value(self, kind: type[Any], function: str, *arguments: Any) -> Any:
+        """The value that a function stores at its first argument."""
+        place = kind()
+        self.call(function, ctypes.addressof(place), *arguments)
+        return place.value
+
+    def ready(self, function: str, *arguments: Any) -> bool:
+        """Whether a query says that something has happened."""
+        number = getattr(self._library, function)(*arguments)
+        if number in (interface.SUCCESS, interface.NOT_READY):
+            return bool(number == interface.SUCCESS)
+        raise DriverCallError(function, number, *self._described(number))
+
+    def address_of(self, function: str) -> int:
+        return ctypes.cast(getattr(self._library, function), ctypes.c_void_p).value or 0
+
+    def _described(self, number: int) -> tuple[str, str]:
+        found = []
+        for function in ("cuGetErrorName", "cuGetErrorString"):
+            text = ctypes.c_char_p()
+            known = getattr(self._library, function)(number, ctypes.addressof(text)) == interface.SUCCESS
+            found.append(text.value.decode(errors="replace") if known and text.value else "unknown error")
+        return found[0], found[1]
+
+    def gpus(self) -> list[Gpu]:
+        try:
+            count = self.value(ctypes.c_int, "cuDeviceGetCount")
+        except DriverCallError as error:
+            if error.number == interface.NO_DEVICE:
+                return []
+            raise
+        return [self._gpu(ordinal) for ordinal in range(count)]
+
+    def _gpu(self, ordinal: int) -> Gpu:
+        device = self.value(ctypes.c_int, "cuDeviceGet", ordinal)
+        name, uuid = ctypes.create_string_buffer(NAME_BYTES), ctypes.create_string_buffer(UUID_BYTES)
+        self.call("cuDeviceGetName", ctypes.addressof(name), NAME_BYTES, device)
+        self.call("cuDeviceGetUuid_v2", ctypes.addressof(uuid), device)
+        return Gpu(
+            ordinal,
+            name.value.decode(errors="replace"),
+            (self._attribute(interface.MAJOR, device), self._attribute(interface.MINOR, device)),
+            self.value(ctypes.c_size_t, "cuDeviceTotalMem_v2", device),
+            uuid.raw.hex(),
+            self._attribute(interface.COMPUTE_MODE, device) == interface.EXCLUSIVE,
+        )
+
+    def _attribute(self, number: int, device: int) -> int:
+        return int(self.value(ctypes.c_int, "cuDeviceGetAttribute", number, device))
+
+    def can_access(self, gpu: int, peer: int) -> bool:
+        if gpu == peer:
+            return True
+        devices = [self.value(ctypes.c_int, "cuDeviceGet", ordinal) for ordinal in (gpu, peer)]
+        return bool(self.value(ctypes.c_int, "cuDeviceCanAccessPeer", *devices))
+
+    def context(self, ordinal: int, processes: int = 1) -> BoundContext:
+        gpus = self.gpus()
+        if not 0 <= ordinal < len(gpus):
+            raise DriverError(f"no GPU {ordinal}: the driver lists {len(gpus)}")
+        gpu = gpus[ordinal]
+        if gpu.architecture < LEAST_ARCHITECTURE:
+            raise DriverError(
+                f"{gpu} is {_named(gpu.architecture)}; kernels are made for {_named(LEAST_ARCHITECTURE)} on"
+            )
+        known = max(architecture for architecture in LEAST_VERSIONS if architecture <= gpu.architecture)
+        if self.version < LEAST_VERSIONS[known]:
+            least, found = (".".join(map(str, version)) for version in (LEAST_VERSIONS[known], self.version))
+            raise DriverError(
+                f"the driver supports CUDA {found}; kernels for {gpu} ({_named(known)}) need a driver for CUDA {least}"
+            )
+        if gpu.exclusive and processes > 1:
+            raise DriverError(
+                f"{gpu} is in exclusive mode, which allows one process, and {processes} are to use it; "
+                "`nvidia-smi -c DEFAULT` allows several"
+            )
+        return BoundContext(self, gpu)
+
+
+class BoundContext:
+    """`driver.Context`: the primary context of a GPU."""
+
+    def __init__(self, driver: Binding, gpu: Gpu) -> None:
+        self._driver, self.gpu = driver, gpu
+        self._device = driver.value(ctypes.c_int, "cuDeviceGet", gpu.ordinal)
+        self.handle: int = driver.value(ctypes.c_void_p, "cuDevicePrimaryCtxRetain", self._device)
+
+    def address_of(self, function: str) -> int:
+        return self._driver.address_of(function)
+
+    def _call(self, function: str, *arguments: Any) -> None:
+        self._enter()
+        self._driver.call(function, *arguments)
+
+    def _value(self, kind: type[Any], function: str, *arguments: Any) -> int:
+        self._enter()
+        return int(self._driver.value(kind, function, *arguments))
+
+    def _enter(self) -> None:
+        """The driver's functions are about the context of the thread."""
+        if not self.handle:
+            raise DriverError(f"the context of {self.gpu} is closed")
+        self._driver.call("cuCtxSetCurrent", self.handle)
+
+    # --- memory
+
+    def free_bytes(self) -> int:
+        total = ctypes.c_size_t()
+        place = ctypes.c_size_t()
+        self._call("cuMemGetInfo_v2", ctypes.addressof(place), ctypes.addressof(total))
+        return place.value
+
+    def allocate(self, size: int) -> int:
+        free = self.free_bytes()
+        if size > free:
+            raise self._full(size, free)
+        try:
+            return self._value(ctypes.c_uint64, "cuMemAlloc_v2", size)
+        except DriverCallError as error:
+            if error.number == interface.OUT_OF_MEMORY:
+                raise self._full(size, free) from error
+            raise
+
+    def _full(self, size: int, free: int) -> OutOfMemoryError:
+        total = amount(self.gpu.memory_bytes)
+        return OutOfMemoryError(f"{amount(size)} are needed on {self.gpu}, which has {amount(free)} of {total} free")
+
+    def free(self, address: int) -> None:
+        self._call("cuMemFree_v2", address)
+
+    def export(self, address: int) -> bytes:
+        handle = IpcHandle()
+        self._call("cuIpcGetMemHandle", ctypes.addressof(handle), address)
+        return bytes(handle)
+
+    def open_peer(self, handle: bytes) -> int:
+        given = IpcHandle.from_buffer_copy(handle)
+        return self._value(ctypes.c_uint64, "cuIpcOpenMemHandle_v2", given, interface.IPC_LAZY_PEER_ACCESS)
+
+    def close_peer(self, address: int) -> None:
+        self._call("cuIpcCloseMemHandle", address)
+
+    def copy_to_device(self, address: int, source: int, size: int, stream: int) -> None:
+        self._call("cuMemcpyHtoDAsync_v2", address, source, size, stream)
+
+    def copy_to_host(self, target: int, address: int, size: int, stream: int) -> None:
+        self._call("cuMemcpyDtoHAsync_v2", target, address, size, stream)
+
+    def copy(self, target: int, source: int, size: int, stream: int) -> None:
+        self._call("cuMemcpyDtoDAsync_v2", target, source, size, stream)
+
+    def fill(self, address: int, value: int, count: int, stream: int) -> None:
+        self._call("cuMemsetD8Async", address, value, count, stream)
+
+    # --- order
+
+    def create_stream(self) -> int:
+        return self._value(ctypes.c_void_p, "cuStreamCreate", interface.NON_BLOCKING)
+
+    def destroy_stream(self, stream: int) -> None:
+        self._call("cuStreamDestroy_v2", stream)
+
+    def synchronise(self, stream: int | None = None) -> None:
+        if stream is None:
+            self._call("cuCtxSynchronize")
+        else:
+            self._call("cuStreamSynchronize", stream)
+
+    def create_event(self) -> int:
+        return self._value(ctypes.c_void_p, "cuEventCreate", interface.NO_TIMING)
+
+    def destroy_event(self, event: int) -> None:
+        self._call("cuEventDestroy_v2", event)
+
+    def record(self, event: int, stream: int) -> None:
+        self._call("cuEventRecord", event, stream)
+
+    def wait(self, stream: int, event: int) -> None:
+        self._call("cuStreamWaitEvent", stream, event, 0)
+
+    def has_passed(self, event: int) -> bool:
+        self._enter()
+        return self._driver.ready("cuEventQuery", event)
+
+    def wait_for(self, event: int) -> None:
+        self._call("cuEventSynchronize", event)
+
+    # --- kernels
+
+    def load(self, code: bytes) -> BoundModule:
+        log = ctypes.create_string_buffer(LOG_BYTES)
+        image = ctypes.create_string_buffer(code)  # the driver's assembler wants a zero behind PTX
+        options = (ctypes.c_int * 2)(interface.ERROR_LOG, interface.ERROR_LOG_BYTES)
+        values = (ctypes.c_void_p * 2)(ctypes.addressof(log), LOG_BYTES)
+        try:
+            handle = self._value(
+                ctypes.c_void_p,
+                "cuModuleLoadDataEx",
+                ctypes.addressof(image),
+                len(options),
+                ctypes.addressof(options),
+                ctypes.addressof(values),
+            )
+        except DriverCallError as error:
+            text = log.value.decode(errors="replace").strip()
+            raise DriverError(
+                f"{self.gpu} can't load the kernels: {error.message}{f': {text}' if text else ''}"
+            ) from error
+        return BoundModule(self, handle)
+
+    def launch(
+        self, function: int, grid: Dimensions, block: Dimensions, addresses: Sequence[int], stream: int, shared: int = 0
+    ) -> None:
+        held = (ctypes.c_uint64 * max(1, len(addresses)))(*addresses)
+        begin, size = ctypes.addressof(held), ctypes.sizeof(ctypes.c_uint64)
+        pointers = (ctypes.c_void_p * max(1, len(addresses)))(*(begin + size * k for k in range(len(addresses))))
+        self._call("cuLaunchKernel", function, *grid, *block, shared, stream, ctypes.addressof(pointers), None)
+
+    # --- the end
+
+    def close(self) -> None:
+        if self.handle:
+            self.handle = 0
+            self._driver.call("cuDevicePrimaryCtxRelease_v2", self._device)
+
+    def __enter__(self) -> BoundContext:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class BoundModule:
+    """`driver.Module`."""
+
+    def __init__(self, context: BoundContext, handle: int) -> None:
+        self._context, self._handle = context, handle
+
+    def function(self, name: str) -> int:
+        return self._context._value(ctypes.c_void_p, "cuModuleGetFunction", self._handle, name.encode())
+
+    def unload(self) -> None:
+        if self._handle:
+            handle, self._handle = self._handle, 0
+            self._context._call("cuModuleUnload", handle)
+
+
+def _named(architecture: tuple[int, int]) -> str:
+    return f"sm_{architecture[0]}{architecture[1]}"
+
+
+__all__ = ["Binding", "BoundContext", "BoundModule"]

@@ -1,0 +1,33 @@
+"""NVIDIA's driver, which this process loads where it is installed."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import cast
+
+from distxla.targets.nvptx.driver.errors import DriverError
+from distxla.targets.nvptx.driver.interface import FUNCTIONS, Library
+
+LIBRARY = "libcuda.so.1"
+
+
+def load_cuda(load: Callable[[str], ctypes.CDLL] = ctypes.CDLL) -> Library:
+    """The library, its functions with their types. DriverError where it is missing, or lacks a function."""
+    try:
+        library = load(LIBRARY)
+    except OSError as error:
+        raise DriverError(
+            f"{LIBRARY} can't be loaded: {error}; it comes with NVIDIA's driver, and into a container with NVIDIA's "
+            "container toolkit"
+        ) from error
+    for name, types in FUNCTIONS.items():
+        try:
+            function = getattr(library, name)
+        except AttributeError:
+            raise DriverError(f"{LIBRARY} has no function {name}: the driver is too old") from None
+        function.argtypes, function.restype = types, ctypes.c_int
+    return cast(Library, library)
+
+
+__all__ = ["LIBRARY", "load_cuda"]

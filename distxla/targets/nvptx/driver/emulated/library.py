@@ -1,0 +1,331 @@
+"""The emulated driver as C functions, which ctypes and compiled code call as they call libcuda.so.1."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from distxla.targets.nvptx.driver import interface
+from distxla.targets.nvptx.driver.emulated.context import EmulatedContext, Function
+from distxla.targets.nvptx.driver.emulated.failure import Failure
+from distxla.targets.nvptx.driver.emulated.kernels import unpacked
+from distxla.targets.nvptx.driver.emulated.memory import Memories
+from distxla.targets.nvptx.driver.emulated.queues import Event, Stream
+from distxla.targets.nvptx.driver.interface import FUNCTIONS, IpcHandle
+from distxla.targets.nvptx.emulator.launch import LoadedModule
+
+_KNOWN = (
+    *("INVALID_VALUE", "OUT_OF_MEMORY", "NOT_INITIALIZED", "NO_DEVICE", "INVALID_DEVICE", "INVALID_CONTEXT"),
+    *("MAP_FAILED", "INVALID_PTX", "INVALID_HANDLE", "NOT_FOUND", "NOT_READY", "ILLEGAL_ADDRESS", "LAUNCH_FAILED"),
+    *("MISALIGNED_ADDRESS", "UNKNOWN"),
+)
+_NAMES = {getattr(interface, name): f"CUDA_ERROR_{name}" for name in _KNOWN}
+
+
+@dataclass(frozen=True)
+class EmulatedGpu:
+    """What the driver says of a GPU. Its memory costs what is written to it."""
+
+    name: str = "an emulated GPU"
+    architecture: tuple[int, int] = (9, 0)
+    memory_bytes: int = 1 << 42
+    mode: int = interface.SHARED_MODE
+    has_peers: bool = True
+
+
+class EmulatedLibrary:
+    """`interface.Library`. Its functions are attributes, made of the methods of the same names without `cu`."""
+
+    def __init__(self, gpus: Sequence[EmulatedGpu] = (EmulatedGpu(),), version: int = 12080) -> None:
+        """version: as cuDriverGetVersion gives it."""
+        self._gpus, self._version = tuple(gpus), version
+        self._contexts: dict[int, EmulatedContext] = {}
+        self._of_device: dict[int, tuple[int, int]] = {}  # the primary context's handle, and how often it is retained
+        self._thread = threading.local()
+        self._detail: dict[int, str] = {}
+        self._is_initialised = False
+        self._texts: dict[bytes, ctypes.Array[ctypes.c_char]] = {}
+        for name, types in FUNCTIONS.items():
+            setattr(self, name, self._exported(name, types))
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(name)
+
+    def context_of(self, ordinal: int) -> EmulatedContext:
+        """A GPU's primary context, for tests that look into it."""
+        return self._contexts[self._of_device[ordinal][0]]
+
+    def _exported(self, name: str, types: tuple[Any, ...]) -> Any:
+        method: Callable[..., None] = getattr(self, "_" + name.removeprefix("cu").partition("_v2")[0].lower())
+
+        def call(*arguments: Any) -> int:
+            try:
+                if not self._is_initialised and name not in ("cuInit", "cuGetErrorName", "cuGetErrorString"):
+                    raise Failure(interface.NOT_INITIALIZED, "cuInit was not called")
+                method(*arguments)
+            except Failure as failure:
+                self._detail[failure.number] = failure.detail
+                return failure.number
+            except BaseException as error:  # nothing may pass through native frames
+                self._detail[interface.UNKNOWN] = "".join(traceback.format_exception(error)).rstrip()
+                return interface.UNKNOWN
+            return interface.SUCCESS
+
+        return ctypes.CFUNCTYPE(ctypes.c_int, *types)(call)
+
+    # --- the driver
+
+    def _init(self, flags: int) -> None:
+        self._is_initialised = True
+
+    def _drivergetversion(self, place: int) -> None:
+        ctypes.c_int.from_address(place).value = self._version
+
+    def _geterrorname(self, number: int, place: int) -> None:
+        self._text(_NAMES.get(number, "CUDA_ERROR_UNKNOWN"), place)
+
+    def _geterrorstring(self, number: int, place: int) -> None:
+        self._text(self._detail.get(number, "no detail is known"), place)
+
+    def _text(self, text: str, place: int) -> None:
+        data = text.encode()
+        held = self._texts.setdefault(data, ctypes.create_string_buffer(data))
+        ctypes.c_void_p.from_address(place).value = ctypes.addressof(held)
+
+    # --- devices
+
+    def _gpu(self, device: int) -> EmulatedGpu:
+        if not 0 <= device < len(self._gpus):
+            raise Failure(interface.INVALID_DEVICE, f"no device {device} of {len(self._gpus)}")
+        return self._gpus[device]
+
+    def _devicegetcount(self, place: int) -> None:
+        ctypes.c_int.from_address(place).value = len(self._gpus)
+
+    def _deviceget(self, place: int, ordinal: int) -> None:
+        self._gpu(ordinal)
+        ctypes.c_int.from_address(place).value = ordinal
+
+    def _devicegetname(self, place: int, size: int, device: int) -> None:
+        name = self._gpu(device).name.encode()[: size - 1] + b"\0"
+        ctypes.memmove(place, name, len(name))
+
+    def _devicegetuuid(self, place: int, device: int) -> None:
+        self._gpu(device)
+        ctypes.memmove(place, device.to_bytes(16, "big"), 16)
+
+    def _devicetotalmem(self, place: int, device: int) -> None:
+        ctypes.c_size_t.from_address(place).value = self._gpu(device).memory_bytes
+
+    def _devicegetattribute(self, place: int, attribute: int, device: int) -> None:
+        gpu = self._gpu(device)
+        known = {
+            interface.MAJOR: gpu.architecture[0],
+            interface.MINOR: gpu.architecture[1],
+            interface.COMPUTE_MODE: gpu.mode,
+            interface.PCI_BUS: device,
+        }
+        if attribute not in known:
+            raise Failure(interface.INVALID_VALUE, f"attribute {attribute}")
+        ctypes.c_int.from_address(place).value = known[attribute]
+
+    def _devicecanaccesspeer(self, place: int, device: int, peer: int) -> None:
+        ctypes.c_int.from_address(place).value = int(self._gpu(device).has_peers and self._gpu(peer).has_peers)
+
+    # --- contexts
+
+    def _deviceprimaryctxretain(self, place: int, device: int) -> None:
+        gpu = self._gpu(device)
+        handle, count = self._of_device.get(device, (0, 0))
+        if not count:
+            handle = 0x100 * (len(self._contexts) + 1)
+            while handle in self._contexts:
+                handle += 0x100
+            self._contexts[handle] = EmulatedContext(Memories(gpu.memory_bytes))
+        self._of_device[device] = handle, count + 1
+        ctypes.c_void_p.from_address(place).value = handle
+
+    def _deviceprimaryctxrelease(self, device: int) -> None:
+        handle, count = self._of_device.get(device, (0, 0))
+        if not count:
+            raise Failure(interface.INVALID_CONTEXT, f"the context of device {device} is not retained")
+        self._of_device[device] = handle, count - 1
+        if count == 1:
+            self._contexts.pop(handle).close()
+
+    def _ctxsetcurrent(self, handle: int | None) -> None:
+        if handle is not None and handle not in self._contexts:
+            raise Failure(interface.INVALID_CONTEXT, f"no context has the handle {handle:#x}")
+        self._thread.handle = handle
+
+    def _current(self) -> EmulatedContext:
+        """The thread's context; Failure where it has none, or that was lost."""
+        found = self._contexts.get(getattr(self._thread, "handle", None) or 0)
+        if found is None:
+            raise Failure(interface.INVALID_CONTEXT, "the thread has no context")
+        if found.lost is not None:
+            raise found.lost
+        return found
+
+    def _ctxsynchronize(self) -> None:
+        context = self._current()
+        with context.lock:
+            context.synchronise()
+
+    # --- memory
+
+    def _memgetinfo(self, free: int, total: int) -> None:
+        ctypes.c_size_t.from_address(free).value = self._current().memories.free_bytes
+        handle = self._thread.handle
+        device = next(device for device, (one, _) in self._of_device.items() if one == handle)
+        ctypes.c_size_t.from_address(total).value = self._gpu(device).memory_bytes
+
+    def _memalloc(self, place: int, size: int) -> None:
+        context = self._current()
+        with context.lock:
+            ctypes.c_uint64.from_address(place).value = context.memories.allocate(size)
+
+    def _memfree(self, address: int) -> None:
+        self._close(address, own=True)
+
+    def _ipcclosememhandle(self, address: int) -> None:
+        self._close(address, own=False)
+
+    def _close(self, address: int, *, own: bool) -> None:
+        context = self._current()
+        with context.lock:
+            context.synchronise()
+            context.memories.close(address, own=own)
+
+    def _ipcgetmemhandle(self, place: int, address: int) -> None:
+        handle = self._current().memories.export(address)
+        ctypes.memmove(place, handle, len(handle))
+
+    def _ipcopenmemhandle(self, place: int, handle: IpcHandle, flags: int) -> None:
+        if flags != interface.IPC_LAZY_PEER_ACCESS:
+            raise Failure(interface.INVALID_VALUE, f"flags {flags}")
+        context = self._current()
+        with context.lock:
+            ctypes.c_uint64.from_address(place).value = context.memories.open(bytes(handle))
+
+    def _queue(self, handle: int | None) -> tuple[EmulatedContext, Stream]:
+        context = self._current()
+        return context, context.find(handle, Stream)
+
+    def _memcpyhtodasync(self, address: int, source: int, size: int, handle: int) -> None:
+        context, stream = self._queue(handle)
+        with context.lock:
+            context.copy_to_device(address, source, size, stream)
+
+    def _memcpydtohasync(self, target: int, address: int, size: int, handle: int) -> None:
+        context, stream = self._queue(handle)
+        with context.lock:
+            context.copy_to_host(target, address, size, stream)
+
+    def _memcpydtodasync(self, target: int, source: int, size: int, handle: int) -> None:
+        context, stream = self._queue(handle)
+        with context.lock:
+            context.copy(target, source, size, stream)
+
+    def _memsetd8async(self, address: int, value: int, count: int, handle: int) -> None:
+        self._fill(address, value.to_bytes(1, "little"), count, handle)
+
+    def _memsetd16async(self, address: int, value: int, count: int, handle: int) -> None:
+        self._fill(address, value.to_bytes(2, "little"), count, handle)
+
+    def _memsetd32async(self, address: int, value: int, count: int, handle: int) -> None:
+        self._fill(address, value.to_bytes(4, "little"), count, handle)
+
+    def _fill(self, address: int, pattern: bytes, count: int, handle: int) -> None:
+        context, stream = self._queue(handle)
+        with context.lock:
+            context.fill(address, pattern, count, stream)
+
+    # --- order
+
+    def _streamcreate(self, place: int, flags: int) -> None:
+        if flags != interface.NON_BLOCKING:
+            raise Failure(interface.INVALID_VALUE, "only streams that no other one waits for")
+        ctypes.c_void_p.from_address(place).value = self._current().add(Stream())
+
+    def _streamdestroy(self, handle: int) -> None:
+        context, stream = self._queue(handle)
+        with context.lock:
+            context.synchronise(stream.run)
+            context.remove(handle, Stream)
+
+    def _streamsynchronize(self, handle: int) -> None:
+        context, stream = self._queue(handle)
+        with context.lock:
+            context.synchronise(stream.run)
+
+    def _streamwaitevent(self, handle: int, event: int, flags: int) -> None:
+        context, stream = self._queue(handle)
+        with context.lock:
+            context.wait(stream, context.find(event, Event))
+
+    def _eventcreate(self, place: int, flags: int) -> None:
+        ctypes.c_void_p.from_address(place).value = self._current().add(Event())
+
+    def _eventdestroy(self, handle: int) -> None:
+        self._current().remove(handle, Event)
+
+    def _eventrecord(self, handle: int, stream_handle: int) -> None:
+        context, stream = self._queue(stream_handle)
+        with context.lock:
+            event = context.find(handle, Event)
+            event.stream, event.number = stream, stream.put
+
+    def _eventquery(self, handle: int) -> None:
+        if not self._current().find(handle, Event).has_passed:
+            raise Failure(interface.NOT_READY, "the event has not passed")
+
+    def _eventsynchronize(self, handle: int) -> None:
+        context = self._current()
+        with context.lock:
+            context.synchronise(context.find(handle, Event).run)
+
+    # --- kernels
+
+    def _moduleloaddataex(self, place: int, image: int, count: int, options: int, values: int) -> None:
+        prepared = unpacked(image)
+        if prepared is None:
+            raise Failure(interface.INVALID_PTX, "the emulator takes kernels that were compiled for it, and no PTX")
+        ctypes.c_void_p.from_address(place).value = self._current().load(prepared)
+
+    def _moduleunload(self, handle: int) -> None:
+        context = self._current()
+        with context.lock:
+            context.synchronise()
+            context.remove(handle, LoadedModule).close()
+
+    def _modulegetfunction(self, place: int, handle: int, name: bytes) -> None:
+        context = self._current()
+        module = context.find(handle, LoadedModule)
+        kernel = module.prepared.kernels.get(name.decode())
+        if kernel is None:
+            raise Failure(interface.NOT_FOUND, f"no kernel {name.decode()}")
+        ctypes.c_void_p.from_address(place).value = context.add(Function(module, kernel))
+
+    def _launchkernel(self, handle: int, *arguments: Any) -> None:
+        *sizes, shared, stream_handle, parameters, extra = arguments
+        if extra:
+            raise Failure(interface.INVALID_VALUE, "arguments in a buffer")
+        context, stream = self._queue(stream_handle)
+        with context.lock:
+            function = context.find(handle, Function)
+            context.launch(function, tuple(sizes[:3]), tuple(sizes[3:]), shared, stream, parameters)
+
+
+@cache
+def emulated_library() -> EmulatedLibrary:
+    """The one of this process."""
+    return EmulatedLibrary()
+
+
+__all__ = ["EmulatedGpu", "EmulatedLibrary", "emulated_library"]
