@@ -5,7 +5,7 @@
         step = cluster.compile(module)
         outs = step(args)                       # args[d][k], outs[d][k]
 
-Names are imported when they are used: parsing needs neither Ray nor LLVM.
+Names are imported when they are used: parsing needs neither Ray nor LLVM, and `distxla run` starts processes first.
 (PYTEST_DONT_REWRITE: pytest, which loads distxla.testing, does not parse it again.)
 """
 
@@ -13,37 +13,37 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from distxla.errors import (
-    ArgumentError,
-    ClusterError,
-    CollectiveMismatchError,
-    CompileError,
-    DamagedMessageError,
-    DeadlockError,
-    DistxlaError,
-    ExecutionError,
-    HloSyntaxError,
-    InternalError,
-    JaxError,
-    OutOfMemoryError,
-    PartitioningError,
-    ReplicaLostError,
-    StreamEndError,
-    TimeLimitError,
-    UnsupportedOpError,
-    VerificationError,
-)
 from distxla.lazy_names import lazy_names
-from distxla.location import Location
 
 if TYPE_CHECKING:
     from distxla.builder.windows import DotDimensionNumbers
     from distxla.builder.xla_builder import XlaBuilder
     from distxla.builder.xla_op import XlaOp
+    from distxla.errors import (
+        ArgumentError,
+        ClusterError,
+        CollectiveMismatchError,
+        CompileError,
+        DamagedMessageError,
+        DeadlockError,
+        DistxlaError,
+        ExecutionError,
+        HloSyntaxError,
+        InternalError,
+        JaxError,
+        OutOfMemoryError,
+        PartitioningError,
+        ReplicaLostError,
+        StreamEndError,
+        TimeLimitError,
+        UnsupportedOpError,
+        VerificationError,
+    )
     from distxla.ir.layout import Layout
     from distxla.ir.module import Module
     from distxla.ir.shape import Shape
     from distxla.jax.loading import load_module as load
+    from distxla.location import Location
     from distxla.ops.custom_calls.user import register_custom_call, unregister_custom_call
     from distxla.runtime.cluster import Cluster
     from distxla.runtime.device_array import DeviceArray
@@ -53,13 +53,32 @@ if TYPE_CHECKING:
 __getattr__, __dir__ = lazy_names(
     globals(),
     {
+        "ArgumentError": "distxla.errors",
         "Cluster": "distxla.runtime.cluster",
-        "DotDimensionNumbers": "distxla.builder.windows",
+        "ClusterError": "distxla.errors",
+        "CollectiveMismatchError": "distxla.errors",
+        "CompileError": "distxla.errors",
+        "DamagedMessageError": "distxla.errors",
+        "DeadlockError": "distxla.errors",
         "DeviceArray": "distxla.runtime.device_array",
+        "DistxlaError": "distxla.errors",
+        "DotDimensionNumbers": "distxla.builder.windows",
         "Executable": "distxla.runtime.executable",
+        "ExecutionError": "distxla.errors",
+        "HloSyntaxError": "distxla.errors",
+        "InternalError": "distxla.errors",
+        "JaxError": "distxla.errors",
         "Layout": "distxla.ir.layout",
+        "Location": "distxla.location",
         "Module": "distxla.ir.module",
+        "OutOfMemoryError": "distxla.errors",
+        "PartitioningError": "distxla.errors",
+        "ReplicaLostError": "distxla.errors",
         "Shape": "distxla.ir.shape",
+        "StreamEndError": "distxla.errors",
+        "TimeLimitError": "distxla.errors",
+        "UnsupportedOpError": "distxla.errors",
+        "VerificationError": "distxla.errors",
         "XlaBuilder": "distxla.builder.xla_builder",
         "XlaOp": "distxla.builder.xla_op",
         "load": "distxla.jax.loading:load_module",

@@ -8,7 +8,7 @@ from typing import NoReturn
 
 from distxla.cli.standard_streams import open_closed
 
-GARBAGE = 50_000  # objects between looks for cycles: imports and texts make many that stay, and each look costs
+GARBAGE = 200_000  # objects between looks for cycles: imports and texts make many that stay, and each look costs
 
 
 def main() -> NoReturn:

@@ -64,3 +64,11 @@ def test_the_command_does_not_import_ray(tmp_path: Path) -> None:
     )
     ended = subprocess.run([sys.executable, "-c", code, str(module)], capture_output=True, text=True, timeout=120)
     assert ended.stdout.splitlines()[-1] == "False", ended.stderr
+
+
+def test_little_is_imported_before_the_first_process_starts() -> None:
+    """All others wait for it."""
+    names = {"dataclasses", "inspect", "numpy", "pathlib"}
+    look = f"import sys, distxla.runtime.ray.spawn; print({names} & set(sys.modules))"
+    ended = subprocess.run([sys.executable, "-I", "-c", look], capture_output=True, text=True, timeout=60, check=True)
+    assert ended.stdout == "set()\n"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
-from pathlib import Path
 
 
 def spawn_supervisor() -> subprocess.Popen[bytes]:
@@ -13,7 +13,7 @@ def spawn_supervisor() -> subprocess.Popen[bytes]:
     Raises OSError if there can be no process.
     """
     return subprocess.Popen(
-        [sys.executable, "-I", "-S", str(Path(__file__).with_name("supervisor.py"))],
+        [sys.executable, "-I", "-S", os.path.join(os.path.dirname(__file__), "supervisor.py")],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         start_new_session=True,  # Ctrl-C in a terminal reaches the driver only
