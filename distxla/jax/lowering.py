@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,7 +78,7 @@ def lowered_program(lowered: jax.stages.Lowered) -> LoweredProgram:
         raise ArgumentError(f"a program of {replicas} replicas, as `pmap` makes it: use shard_map, or shardings")
     partitioned = partition_module(text, partitions=partitions, calls_python=True)
     facts = lowering_facts(lowered)
-    mesh = mesh_of(text)
+    mesh = mesh_of(text, _axis_types((*facts.parameter_types, *facts.result_types)))
     arrays = partitioned.parameters[facts.tokens :]
     count = len(facts.constants)
     kept = [index for index in facts.kept if index < count]
@@ -92,10 +93,12 @@ def lowered_program(lowered: jax.stages.Lowered) -> LoweredProgram:
     outs = jax.tree.leaves(lowered.out_info)
     results = tuple(
         Result(
-            signature(tuple(out.shape), out.dtype, weak, named_sharding(_logical(array, len(out.shape)), mesh)),
+            signature(
+                tuple(out.shape), out.dtype, _is_weak(aval), named_sharding(_logical(array, len(out.shape)), mesh)
+            ),
             interned(array.shards),
         )
-        for out, weak, array in zip(outs, facts.weak_types, partitioned.results[facts.tokens :], strict=True)
+        for out, aval, array in zip(outs, facts.result_types, partitioned.results[facts.tokens :], strict=True)
     )
     name = found.group(1) if (found := _NAME.search(text)) else "jit"
     arguments = tuple(signature(tuple(info.shape), info.dtype) for _, info in infos)
@@ -114,6 +117,16 @@ def _parameter(leaf: int, known: tuple[Any, Any], array: GlobalArray, mesh: Any)
         interned(array.shards),
         bool(info.donated),
     )
+
+
+def _is_weak(aval: Any) -> bool:
+    return bool(getattr(aval, "weak_type", False))
+
+
+def _axis_types(avals: Sequence[Any]) -> dict[str, Any]:
+    """The types of the axes by which arrays are cut explicitly, which the module does not state."""
+    meshes = [getattr(getattr(aval, "sharding", None), "mesh", None) for aval in avals]
+    return {name: kind for mesh in meshes if mesh is not None for name, kind in zip(mesh.axis_names, mesh.axis_types)}
 
 
 def _logical(array: GlobalArray, rank: int) -> Shards:

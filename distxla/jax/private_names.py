@@ -214,13 +214,14 @@ class LoweringFacts:
 
     kept: which of the constants and arguments, counted together, are parameters of the module.  constants: those that
     come before the arguments.  tokens: number of ordered effects, each the token of a parameter and of a result, before
-    all others.  weak_types: of each result, whether its type is weak.
+    all others.  parameter_types, result_types: JAX's abstract values.
     """
 
     kept: tuple[int, ...]
     constants: tuple[Any, ...]
     tokens: int
-    weak_types: tuple[bool, ...]
+    parameter_types: tuple[Any, ...]
+    result_types: tuple[Any, ...]
 
 
 def lowering_facts(lowered: Any) -> LoweringFacts:
@@ -228,14 +229,16 @@ def lowering_facts(lowered: Any) -> LoweringFacts:
     with _attributes():
         computation = lowered._lowering
         found = computation.compile_args
-        missing = [name for name in ("kept_var_idx", "ordered_effects", "global_out_avals") if name not in found]
+        needed = "kept_var_idx", "ordered_effects", "global_in_avals", "global_out_avals"
+        missing = [name for name in needed if name not in found]
         if missing:
             raise AttributeError(f"a lowering has no {missing[0]}")
         return LoweringFacts(
             tuple(sorted(found["kept_var_idx"])),
             tuple(getattr(computation, "const_args", ())),
             len(found["ordered_effects"]),
-            tuple(bool(getattr(aval, "weak_type", False)) for aval in found["global_out_avals"]),
+            tuple(found["global_in_avals"]),
+            tuple(found["global_out_avals"]),
         )
 
 

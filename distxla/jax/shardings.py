@@ -25,14 +25,17 @@ def interned(shards: Shards) -> Shards:
     return _interned.setdefault(shards, shards)
 
 
-def mesh_of(stablehlo: str) -> AbstractMesh | None:
-    """The mesh of a lowered module whose devices are in order; None where it has none, or several."""
+def mesh_of(stablehlo: str, axis_types: Mapping[str, Any]) -> AbstractMesh | None:
+    """The mesh of a lowered module whose devices are in order; None where it has none, or several.
+
+    axis_types: of axes by name, Auto for the others.
+    """
     found = {tuple((name, int(size)) for name, size in _AXIS.findall(axes)) for axes in _MESH.findall(stablehlo)}
     if len(found) != 1:
         return None
     (axes,) = found
     names, sizes = tuple(name for name, _ in axes), tuple(size for _, size in axes)
-    return AbstractMesh(sizes, names, axis_types=(AxisType.Auto,) * len(axes))
+    return AbstractMesh(sizes, names, axis_types=tuple(axis_types.get(name, AxisType.Auto) for name in names))
 
 
 def most_devices(stablehlo: str) -> int:

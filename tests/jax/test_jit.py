@@ -12,7 +12,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from jax.experimental import io_callback
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 import distxla as dx
 import distxla.jax as dxj
@@ -227,6 +227,17 @@ def test_results_come_in_as_they_are_cut_and_others_are_cut_again(cluster: dx.Cl
     assert y.sharding.spec == P(("dp", "tp"))
     columns = dxj.jit(lambda a: a.sum(0), cluster=cluster, in_shardings=over(None, "tp"))
     np.testing.assert_allclose(columns(y), ((x + 1) * 2).sum(0), rtol=1e-5)
+
+
+def test_results_over_explicit_axes_come_in_beside_arrays_that_were_put(cluster: dx.Cluster) -> None:
+    mesh = dxj.make_mesh((2, 2), ("dp", "tp"), axis_types=(AxisType.Explicit, AxisType.Auto))
+    rows = dxj.device_put(numbers(8, 4), over("dp", mesh=mesh), cluster=cluster)
+    double = dxj.jit(lambda a: jnp.sin(a) * 2, cluster=cluster, in_shardings=over("dp", mesh=mesh))(numbers(8, 4))
+    assert double.sharding == rows.sharding
+    assert double.sharding.mesh == mesh
+    both = dxj.jit(lambda a, b: a + b, cluster=cluster)(double, rows)
+    assert both.sharding.mesh == mesh
+    np.testing.assert_allclose(both, np.sin(numbers(8, 4)) * 2 + numbers(8, 4), rtol=1e-6)
 
 
 def test_arrays_are_put_and_then_taken_as_they_are(cluster: dx.Cluster) -> None:

@@ -53,10 +53,10 @@ def test_what_cannot_be_cut_is_refused() -> None:
 
 def test_meshes_and_devices_are_found_in_a_lowered_module() -> None:
     text = 'sdy.mesh @mesh = <["x"=2, "y"=4]>\n  func'
-    mesh = mesh_of(text)
+    mesh = mesh_of(text, {})
     assert mesh is not None
     assert dict(mesh.shape) == {"x": 2, "y": 4}
     assert most_devices(text) == 8
-    assert mesh_of(text + '\nsdy.mesh @other = <["z"=3]>') is None
+    assert mesh_of(text + '\nsdy.mesh @other = <["z"=3]>', {}) is None
     assert most_devices('{mhlo.sharding = "{devices=[2,1,2]<=[2,3]T(1,0) last_tile_dim_replicate}"}') == 6
     assert most_devices("sdy.mesh @empty_mesh = <[]>") == 1
