@@ -16,6 +16,7 @@ _MLIR_TEXT = re.compile(
 )
 _MLIR_BYTECODE: Final = b"ML\xefR"
 _FIRST_FIELD: Final = b"\n"  # the tag of a protocol buffer's field 1 that has a length
+_SECOND_FIELD: Final = b"\x12"
 _COUNTS = re.compile(r"mhlo\.num_(replicas|partitions) = ([0-9]+)")
 _NAME = re.compile(rb"[\w.\-<>]+")
 _Error = TypeVar("_Error", bound=Exception)
@@ -47,6 +48,9 @@ def decoded(data: bytes, name: str) -> str:
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
+        if _begins_module_proto(data):
+            text = f"{name} begins as a serialized HloModuleProto, but is none: it may have been cut off"
+            raise ArgumentError(text) from error
         raise ArgumentError(f"{name} is not text: byte {error.start} is not UTF-8") from error
 
 
@@ -119,6 +123,16 @@ def _module_proto(data: bytes, start: int, end: int, depth: int = 0) -> tuple[in
     if 3 in fields and 2 in fields and all(_NAME.fullmatch(data, *fields[number]) for number in (1, 2)):
         return start, end
     return _module_proto(data, first, last, depth + 1) if depth < 3 else None
+
+
+def _begins_module_proto(data: bytes, start: int = 0, depth: int = 0) -> bool:
+    """Whether field 1 is a module's name, and field 2 follows it; else the message in field 1 is tried."""
+    if not data.startswith(_FIRST_FIELD, start) or depth > 3:
+        return False
+    length, first = _varint(data, start + 1, len(data))
+    if data.startswith(_SECOND_FIELD, first + length) and _NAME.fullmatch(data, first, first + length):
+        return True
+    return _begins_module_proto(data, first, depth + 1)
 
 
 def _fields(data: bytes, start: int, end: int) -> Iterator[tuple[int, int, int]]:

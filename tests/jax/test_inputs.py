@@ -67,6 +67,20 @@ def test_every_form_is_loaded_and_partitioned(form: str, tmp_path: Path) -> None
     assert (module.frame(dot) or "").startswith("layer.py:9")
 
 
+@pytest.mark.parametrize("wrap", [lambda proto: proto, lambda proto: b"\n" + varint(len(proto)) + proto])
+def test_protos_that_were_cut_off(wrap: Callable[[bytes], bytes], tmp_path: Path) -> None:
+    path = tmp_path / "module.hlo.pb"
+    proto = wrap(FORMS["HloModuleProto"]())
+    for size in (len(proto) // 2, len(proto) * 3 // 4):
+        path.write_bytes(proto[:size])
+        with pytest.raises(dx.ArgumentError, match="begins as a serialized HloModuleProto, but is none: it may"):
+            dx.load(path)
+
+
+def varint(number: int) -> bytes:
+    return bytes([number & 127 | 128, *varint(number >> 7)]) if number > 127 else bytes([number])
+
+
 def test_lines_of_mlir_without_locations_are_those_of_the_file(tmp_path: Path) -> None:
     path = tmp_path / "plain.mlir"
     path.write_text(STABLEHLO.replace(" loc(#mesh)", ""))
