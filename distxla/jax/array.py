@@ -135,7 +135,6 @@ class Array(ReadOnlyArray):
             for k, array in enumerate(self.column.arrays)
         )
 
-    @property
     def is_deleted(self) -> bool:
         """Whether its memory was given up: `delete`, or a call to which it was donated."""
         return self.column.is_deleted
@@ -226,7 +225,7 @@ class Array(ReadOnlyArray):
         """Its type; the values only where they are there, so that a debugger that shows it does not wait."""
         kind = f"{self.dtype}[{','.join(map(str, self.shape))}]"
         where = f"{kind} on {len(self.column.devices)} device{'' if len(self.column.devices) == 1 else 's'}"
-        if self.is_deleted:
+        if self.is_deleted():
             return f"Array({where}, deleted)"
         if not self.is_ready():
             return f"Array({where}, pending)"

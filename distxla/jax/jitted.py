@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
 from jax.extend.source_info_util import register_exclusion
 
 from distxla.errors import ArgumentError, InternalError
@@ -18,6 +17,7 @@ from distxla.jax.array import Array, Signature, signature
 from distxla.jax.compiled import Compiled
 from distxla.jax.lowering import path_of
 from distxla.jax.private_names import trace_context
+from distxla.jax.values import array_of
 from distxla.runtime.cluster import Cluster
 
 MOST_PROGRAMS = 256  # of one function that stay compiled; the first ones go first
@@ -143,9 +143,7 @@ def _signature_of(leaf: Any) -> Signature:
         return signature((), jax.dtypes.canonicalize_dtype(type(leaf)), True)
     if isinstance(leaf, jax.Array):
         return signature(leaf.shape, leaf.dtype, bool(getattr(leaf, "weak_type", False)))
-    array = np.asarray(leaf)
-    if array.dtype.kind not in "biufcV":
-        raise TypeError
+    array = array_of(leaf)
     return signature(array.shape, jax.dtypes.canonicalize_dtype(array.dtype))
 
 

@@ -15,7 +15,7 @@ from distxla.ir.shape import Shape
 from distxla.ir.shards import Shards
 from distxla.jax.array import Array, signature
 from distxla.jax.lowering import Parameter
-from distxla.jax.shardings import is_key, named_sharding, shards_of_sharding
+from distxla.jax.shardings import interned, is_key, named_sharding, shards_of_sharding
 from distxla.runtime.cluster import Cluster
 from distxla.runtime.columns import Column, ColumnDevices, put_column
 
@@ -85,15 +85,33 @@ def device_put(value: Any, sharding: Any, *, cluster: Cluster, devices: Sequence
 
 
 def _put_leaf(leaf: Any, sharding: Any, cluster: Cluster, devices: Sequence[int] | None) -> Array:
-    array = np.asarray(leaf)
-    array = array.astype(jax.dtypes.canonicalize_dtype(array.dtype), copy=False)
-    shards = shards_of_sharding(sharding, array.shape)
-    chosen = tuple(chosen_devices("the sharding", len(shards.places), devices, cluster))
+    dtype = getattr(leaf, "dtype", None)
+    if dtype is not None and is_key(dtype):
+        array, dims = np.asarray(jax.random.key_data(leaf.to_jax() if isinstance(leaf, Array) else leaf)), leaf.shape
+    else:
+        try:
+            array = array_of(leaf)
+        except TypeError:
+            raise ArgumentError(f"expected arrays, found {leaf!r:.80}") from None
+        array = array.astype(jax.dtypes.canonicalize_dtype(array.dtype), copy=False)
+        dtype, dims = array.dtype, array.shape
+    logical = shards_of_sharding(sharding, dims)
+    chosen = tuple(chosen_devices("the sharding", len(logical.places), devices, cluster))
     if unknown := [device for device in chosen if device not in range(cluster.devices)]:
         raise ArgumentError(f"device {unknown[0]}: the cluster has devices 0 to {cluster.devices - 1}")
+    whole = (0,) * (array.ndim - len(dims))  # the dimensions of a key's integers
+    shards = interned(Shards(logical.tiles + (1,) * len(whole), tuple(place + whole for place in logical.places)))
     shape = Shape(element_type_of(array.dtype), shards.shard_dims(array.shape))
     column = put_shards(cluster, chosen, array, shards, shape, 0)
-    return Array(column, signature(array.shape, array.dtype, False, named_sharding(shards, sharding.mesh)), shards)
+    return Array(column, signature(dims, dtype, False, named_sharding(logical, sharding.mesh)), shards)
+
+
+def array_of(value: Any) -> NDArray[Any]:
+    """What NumPy makes of a value; TypeError where that has a type that no program computes with."""
+    found: NDArray[Any] = np.asarray(value)
+    if found.dtype.kind not in "biufcV":
+        raise TypeError
+    return found
 
 
 def _number(value: Any, parameter: Parameter) -> NDArray[Any]:
@@ -118,4 +136,4 @@ def _type(dims: tuple[int, ...], dtype: Any) -> str:
     return f"{dtype}[{','.join(map(str, dims))}]"
 
 
-__all__ = ["chosen_devices", "device_put", "put_parameter", "put_shards", "whole_value"]
+__all__ = ["array_of", "chosen_devices", "device_put", "put_parameter", "put_shards", "whole_value"]

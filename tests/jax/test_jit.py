@@ -117,7 +117,7 @@ def test_calls_under_way_take_results_and_donate_them(cluster: dx.Cluster) -> No
         x, n = step(x, n)
     assert not x.is_ready()
     assert "pending" in repr(x)
-    assert first.is_deleted
+    assert first.is_deleted()
     gate.set()
     np.testing.assert_array_equal(x, numbers(4) * 64)
     np.testing.assert_array_equal(n, [6, 6, 6, 6])
@@ -268,6 +268,23 @@ def test_keys_of_random_numbers(cluster: dx.Cluster) -> None:
     np.testing.assert_array_equal(jax.random.key_data(key.to_jax()), jax.random.key_data(want_key))
     with pytest.raises(TypeError, match="key_data"):
         np.asarray(key)
+
+
+def test_keys_are_put_and_values_that_are_no_arrays_refused(cluster: dx.Cluster) -> None:
+    keys = jax.random.split(jax.random.key(3), 4)
+    put = dxj.device_put(keys, over("i", mesh=ROW), cluster=cluster)
+    assert (put.dtype, put.shape, put.sharding, put.shards[1].index) == (
+        keys.dtype,
+        (4,),
+        over("i", mesh=ROW),
+        (slice(1, 2), slice(0, 2)),
+    )
+    draw = dxj.jit(jax.vmap(jax.random.normal), cluster=cluster, in_shardings=over("i", mesh=ROW))
+    np.testing.assert_allclose(draw(put), jax.vmap(jax.random.normal)(keys), rtol=1e-6)
+    again = dxj.device_put(put, over(mesh=ROW), cluster=cluster)
+    np.testing.assert_array_equal(jax.random.key_data(again.to_jax()), jax.random.key_data(keys))
+    with pytest.raises(dx.ArgumentError, match="expected arrays, found 'text'"):
+        dxj.device_put({"a": "text"}, over("i", mesh=ROW), cluster=cluster)
 
 
 def test_a_mesh_smaller_than_the_cluster_and_none_at_all(cluster: dx.Cluster) -> None:
