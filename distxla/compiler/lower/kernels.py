@@ -78,6 +78,10 @@ class KernelEmitter(BufferEmitter):
         """Sums of products of runs with a matrix; see ops/support/emit.py."""
         gemm_micro_kernel.emit_run_products(self, products)
 
+    def elements(self, roots: Sequence[ArrayRef], results: Sequence[MemoryArray]) -> None:
+        """Store every element of `roots` (arrays of equal dimension sizes) into `results`."""
+        emit_elements(self, roots, results)
+
     def reductions(self, dimensions: Sequence[int], reductions: Sequence[Reduction]) -> None:
         """Reductions over the same dimensions of operands with equal dimension sizes."""
         emit_reductions(self, dimensions, reductions)
@@ -192,7 +196,7 @@ def _emit_instruction(
         executable(op).emit_kernel(emit, tuple(results), *arrays)  # type: ignore[arg-type]
     elif op.lowering is Lowering.ELEMENT:
         sources: list[ArrayRef] = list(arrays)  # type: ignore[arg-type]
-        emit_elements(emit, [element_array(emit, instruction, sources)], results)
+        emit.elements([element_array(emit, instruction, sources)], results)
     elif op.lowering is Lowering.REDUCTION:
         _emit_reduction_roots(emit, [(instruction, list(arrays))], results)
     elif op.lowering is Lowering.CALL:
@@ -234,10 +238,10 @@ def _emit_loops(
         sources, results = [row.of(s) for s in sources], [row.of(r) for r in results]
     dimension_sizes = {r.shape.dims for r in results}
     if len(dimension_sizes) == 1:
-        emit_elements(emit, sources, results)
+        emit.elements(sources, results)
         return
     for source, result in zip(sources, results):
-        emit_elements(emit, [source], [result])
+        emit.elements([source], [result])
 
 
 def _emit_reduction_roots(

@@ -226,6 +226,17 @@ class Nest:
                     return [run, inner]
         return []
 
+    def crossed(self, least: int) -> tuple[tuple[int, int], tuple[int, int]] | None:
+        """The run along which most accesses of the body go, and the last one, if these are two of `least` elements."""
+        loops = self._partition()
+        if len(loops) < 2:
+            return None
+        inner = loops[-1]
+        counts = {run: sum(access.get(run[1]) == 1 for access in self._accesses) for run in loops}
+        run = max(loops[:-1], key=lambda run: counts[run])
+        long_enough = self._length(run) >= least and self._length(inner) >= least
+        return (run, inner) if long_enough and counts[run] > counts[inner] else None
+
     def _order(self, loops: list[tuple[int, int]]) -> list[tuple[int, int]]:
         tiles = self._tiles(loops)
         return [run for run in loops if run not in tiles]

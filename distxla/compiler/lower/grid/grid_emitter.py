@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from distxla.compiler.lower.arrays import MemoryArray
 from distxla.compiler.lower.buffer_emitter import MatrixOperand
-from distxla.compiler.lower.grid import line_reductions, products
+from distxla.compiler.lower.grid import line_reductions, products, transposes
 from distxla.compiler.lower.grid.grid_loops import GridLoops, NoGridFormError
 from distxla.compiler.lower.reduction import Reduction
 from distxla.compiler.lower.row_fusions import Stage, emit_rows_apart
@@ -42,6 +42,9 @@ class GridEmitter(GridLoops):
 
     def run_products(self, run_products: RunProducts) -> None:
         raise NoGridFormError("it multiplies runs of an array")
+
+    def elements(self, roots: Sequence[ArrayRef], results: Sequence[MemoryArray]) -> None:
+        transposes.emit_grid_elements(self, roots, results)
 
     def reductions(self, dimensions: Sequence[int], reductions: Sequence[Reduction]) -> None:
         line_reductions.emit_grid_reductions(self, dimensions, reductions)

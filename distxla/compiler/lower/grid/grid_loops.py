@@ -190,6 +190,22 @@ class GridLoops(KernelEmitter):
         self._folds.pop()
         return values
 
+    @contextmanager
+    def tried(self) -> Iterator[list[Nest]]:
+        """The code of the with-body is removed again; it must not store. Gives the nests around it, to add others."""
+        builder = self.builder
+        block, count = builder.block, len(builder.function.blocks)
+        marker, depth, read_for, around = self.indices.depth(), len(self.nests), self._read_for, self._cooperating
+        self._cooperating = True  # loads belong to no launch
+        try:
+            yield self.nests
+        finally:
+            del builder.function.blocks[count:]
+            builder.position_at_end(block)
+            self.indices.unwind(marker)
+            del self.nests[depth:]
+            self._read_for, self._cooperating = read_for, around
+
     # --- memory
 
     def load(self, pointer: ir.Value, index: IndexExpression | int, element_type: ElementType) -> ScalarValue:
