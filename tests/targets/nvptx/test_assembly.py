@@ -1,0 +1,40 @@
+"""Kernels of all kinds assemble for every architecture."""
+
+from __future__ import annotations
+
+import pytest
+
+from distxla.compiler.stages import emit
+from distxla.ir.element_type import DATA_TYPES, element_type
+from distxla.ir.module import Module
+from distxla.text.parser import parse_module
+from tests.compiler.lower.grid.test_ops import OPS, module_text
+from tests.ops.case import joined
+from tests.ops.matrix import cases_of
+from tests.samples import sampled_types
+from tests.targets.nvptx.assembler import ARCHITECTURES, assemble, needs_ptxas
+
+pytestmark = needs_ptxas
+
+
+def kernels_assemble(module: Module, architecture: str) -> None:
+    """None of them is left to the host."""
+    ptx = str(emit(module, "ptx", replicas=1, partitions=1, gpu_architecture=architecture))
+    assert "<<<" in ptx
+    assert "on the host" not in ptx
+    assert assemble(ptx, architecture).startswith(b"\x7fELF")
+
+
+@pytest.mark.sampled(one_in=30)
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("name", sampled_types([t.name for t in DATA_TYPES]))
+def test_every_element_wise_op_of_every_type(name: str, architecture: str) -> None:
+    kernels_assemble(joined(list(cases_of(element_type(name)))), architecture)
+
+
+@pytest.mark.sampled(one_in=30)
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("kind", ["s32", "f32", "f64", "bf16"])
+@pytest.mark.parametrize("name", OPS)
+def test_ops(name: str, kind: str, architecture: str) -> None:
+    kernels_assemble(parse_module(module_text(name, kind)), architecture)
