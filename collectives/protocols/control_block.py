@@ -31,6 +31,10 @@ H_VERSION = _H.u32(8, "version", HOST_PROCESS, Order.PLAIN, "VERSION")
 H_DEVICES = _H.u32(12, "devices", HOST_PROCESS, Order.PLAIN, "devices of the whole run, which have records")
 H_CORES = _H.u32(16, "cores", HOST_PROCESS, Order.PLAIN, "CPU cores that the replicas of this host may use together")
 H_HERE = _H.u32(20, "here", HOST_PROCESS, Order.PLAIN, "devices that live on this host")
+H_SPIN_SKIP = _H.u32(
+    24, "spin skip", HOST_PROCESS, Order.PLAIN, "waits for calls in which the host process sleeps at once"
+)
+H_SPIN_PENALTY = _H.u32(28, "spin penalty", HOST_PROCESS, Order.PLAIN, "how many the last vain spinning cost")
 H_ABORT = _H.u32(64, "abort", "any side", Order.FENCED, "0, or a Status that ends every wait")
 H_COMMAND = _H.u32(
     128, "command", HOST_PROCESS, Order.FENCED, "number of the newest command; idle replicas sleep on it", futex=True

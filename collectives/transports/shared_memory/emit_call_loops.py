@@ -1,4 +1,9 @@
-"""The serve loop and the driver's call, emitted; collectives/protocols/call_loops.py describes them."""
+"""The serve loop and the driver's call, emitted; collectives/protocols/call_loops.py describes them.
+
+Where cores are to spare, both sides spin before they sleep. That does not pay where other processes use the cores: the
+one that spins may even have the core that the other side needs. So a side that has spun in vain sleeps at once in its
+next waits: in 64, then in twice as many each time, until spinning pays again.
+"""
 
 from __future__ import annotations
 
@@ -35,6 +40,7 @@ from distxla.targets.code import CodeModule, target_of
 from distxla.targets.registry import native_target
 
 SPINS = 20_000  # about 0.3 ms: longer than a driver needs between two calls of a loop
+FIRST_PENALTY, LAST_PENALTY = 64, 8192  # waits
 ETIMEDOUT, EINTR = 110, 4
 
 
@@ -75,10 +81,13 @@ def _emit_serve(module: ir.Module) -> None:
     control, record, programs, first = function.args
     builder = atomics.builder
     seen, status, time = builder.alloca(I32), builder.alloca(I32), builder.alloca(I64, size=2)
+    skip, penalty = builder.alloca(I32), builder.alloca(I32)
     atomics.store(first, seen)
+    atomics.store(i32(0), skip)
+    atomics.store(i32(0), penalty)
     _note_time(atomics, record, _nanoseconds(atomics, time), 0)
     with atomics.forever() as stopped:
-        atomics.store(_next_command(atomics, control, atomics.load(I32, seen)), seen)
+        atomics.store(_next_command(atomics, control, atomics.load(I32, seen), skip, penalty), seen)
         mine = builder.icmp_unsigned(
             "==", atomics.load(I32, record, control_words.R_COMMAND_SEQUENCE), atomics.load(I32, seen)
         )
@@ -137,12 +146,34 @@ def _call_pointer(builder: ir.IRBuilder, slot: ir.Value, context: ir.Value) -> i
     return builder.call(entry, [context])
 
 
-def _next_command(atomics: AtomicsBuilder, control: ir.Value, seen: ir.Value) -> ir.Value:
-    """Wait until H_COMMAND differs from `seen`: spin where cores are to spare, then sleep."""
+def _spins(atomics: AtomicsBuilder, control: ir.Value, skip: ir.Value) -> ir.Value:
+    """How often to spin: not at all where devices need all cores, or spinning has not paid."""
+    builder = atomics.builder
+    cores, devices = (atomics.load(I32, control, word) for word in (control_words.H_CORES, control_words.H_HERE))
+    left = atomics.load(I32, skip)
+    skips = builder.icmp_unsigned("!=", left, i32(0))
+    atomics.store(builder.select(skips, builder.sub(left, i32(1)), left), skip)
+    may = builder.and_(builder.icmp_unsigned("<", devices, cores), builder.not_(skips))
+    return builder.select(may, i64(SPINS), i64(0))
+
+
+def _punish(atomics: AtomicsBuilder, skip: ir.Value, penalty: ir.Value) -> None:
+    """It has spun in vain."""
+    builder, before = atomics.builder, atomics.load(I32, penalty)
+    more = builder.shl(before, i32(1))
+    more = builder.select(builder.icmp_unsigned("<", more, i32(FIRST_PENALTY)), i32(FIRST_PENALTY), more)
+    more = builder.select(builder.icmp_unsigned(">", more, i32(LAST_PENALTY)), i32(LAST_PENALTY), more)
+    atomics.store(more, penalty)
+    atomics.store(more, skip)
+
+
+def _next_command(
+    atomics: AtomicsBuilder, control: ir.Value, seen: ir.Value, skip: ir.Value, penalty: ir.Value
+) -> ir.Value:
+    """Wait until H_COMMAND differs from `seen`: spin, then sleep."""
     builder = atomics.builder
     command = atomics.at(control, control_words.H_COMMAND)
-    cores, devices = atomics.load(I32, control, control_words.H_CORES), atomics.load(I32, control, control_words.H_HERE)
-    spins = builder.select(builder.icmp_unsigned("<", devices, cores), i64(SPINS), i64(0))
+    spins = _spins(atomics, control, skip)
     with builder.goto_entry_block():  # not in the loop, where each pass would take more stack
         left = builder.alloca(I64)
     atomics.store(spins, left)
@@ -152,6 +183,12 @@ def _next_command(atomics: AtomicsBuilder, control: ir.Value, seen: ir.Value) ->
         atomics.leave_if(builder.icmp_signed("<=", count, i64(0)), spun)
         atomics.store(builder.sub(count, i64(1)), left)
         target_of(builder).emit_spin(builder)
+    has_spun = builder.icmp_unsigned("!=", spins, i64(0))
+    in_vain = builder.icmp_signed("<=", atomics.load(I64, left), i64(0))
+    with atomics.when(builder.and_(has_spun, in_vain)):
+        _punish(atomics, skip, penalty)
+    with atomics.when(builder.and_(has_spun, builder.not_(in_vain))):
+        atomics.store(i32(0), penalty)
     with atomics.forever() as awake:
         atomics.leave_if(builder.icmp_unsigned("!=", atomics.acquire(command), seen), awake)
         target_of(builder).emit_sleep(builder, command, seen)
@@ -210,17 +247,26 @@ def await_done(atomics: AtomicsBuilder, control: ir.Value, target: ir.Value, nan
         timeout, left = builder.alloca(I64, size=2), builder.alloca(I64)
     atomics.store(builder.sdiv(nanoseconds, i64(1_000_000_000)), timeout)
     atomics.store(builder.srem(nanoseconds, i64(1_000_000_000)), timeout, 8)
-    cores, devices = atomics.load(I32, control, control_words.H_CORES), atomics.load(I32, control, control_words.H_HERE)
-    atomics.store(builder.select(builder.icmp_unsigned("<", devices, cores), i64(SPINS), i64(0)), left)
+    skip, penalty = (atomics.at(control, word) for word in (control_words.H_SPIN_SKIP, control_words.H_SPIN_PENALTY))
+    spins = _spins(atomics, control, skip)
+    has_spun = builder.icmp_unsigned("!=", spins, i64(0))
+    atomics.store(spins, left)
     with atomics.forever():
         finished = atomics.acquire(done)
-        atomics.return_if(builder.icmp_signed(">=", builder.sub(finished, target), i32(0)), i32(CALL_DONE))
+        with atomics.when(builder.icmp_signed(">=", builder.sub(finished, target), i32(0)), likely=False):
+            now = atomics.load(I64, left)
+            paid = builder.and_(builder.icmp_signed(">=", now, i64(0)), builder.icmp_signed("<", now, spins))
+            with atomics.when(paid):
+                atomics.store(i32(0), penalty)
+            builder.ret(i32(CALL_DONE))
         aborted = atomics.acquire(control, control_words.H_ABORT)
         atomics.return_if(builder.icmp_unsigned("!=", aborted, i32(0)), i32(CALL_ABORTED))
         count = atomics.load(I64, left)
         atomics.store(builder.sub(count, i64(1)), left)
         target_of(builder).emit_spin(builder)
         with atomics.when(builder.icmp_signed("<=", count, i64(0))):
+            with atomics.when(builder.and_(has_spun, builder.icmp_unsigned("==", count, i64(0)))):
+                _punish(atomics, skip, penalty)
             result = target_of(builder).emit_sleep(builder, done, finished, timeout)
             expired = builder.icmp_signed("==", result, i64(-ETIMEDOUT))
             atomics.return_if(expired, i32(CALL_AGAIN))

@@ -244,7 +244,9 @@ class NativeCalls(NativeEvents):
         with builder.goto_entry_block():
             left = builder.alloca(I64)
         cores, here = (atomics.load(I32, control, word) for word in (control_words.H_CORES, control_words.H_HERE))
-        atomics.store(builder.select(builder.icmp_unsigned("<", here, cores), i64(_SHORT_SPINS), i64(0)), left)
+        pays = builder.icmp_unsigned("==", atomics.load(I32, control, control_words.H_SPIN_SKIP), i32(0))
+        pays = builder.and_(pays, builder.icmp_unsigned("<", here, cores))
+        atomics.store(builder.select(pays, i64(_SHORT_SPINS), i64(0)), left)
         target = gate.get("target")
         with atomics.forever() as enough:
             done = atomics.acquire(control, control_words.H_DONE)

@@ -23,8 +23,7 @@ class NativeFunctions:
         binding.initialize_native_target()
         binding.initialize_native_asmprinter()
         native = NativeCalls(READY.handle)
-        parsed = native.code.parse(native.module)
-        native.code.optimise(parsed)
+        parsed = native.code.parse(native.module)  # optimising it would take longer than it gains
         machine = binding.Target.from_default_triple().create_target_machine(opt=2)
         self._engine = binding.create_mcjit_compiler(parsed, machine)  # the code lives as long
         self._engine.finalize_object()
