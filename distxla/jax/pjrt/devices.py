@@ -12,13 +12,28 @@ from distxla.jax.pjrt.table import RECORDS
 from distxla.machine.segments import Segment
 
 if TYPE_CHECKING:
-    from distxla.jax.pjrt.plans import DirectIssuer
+    from distxla.runtime.call_queue import PendingCall
     from distxla.runtime.cluster import Cluster
 
 PLATFORM: Final = "cpu"
 _KIND: Final = CBytes("cpu")
 MEMORY_KIND: Final = CBytes("device")
 _MEMORY_KIND_ID: Final = 0
+
+
+class NativeCalls(Protocol):
+    """The parts of a cluster's native calls that buffers use. gate: the address of their state."""
+
+    gate: int
+
+    def end_native(self, number: int) -> None:
+        """Have the queue end this call, unless it has ended."""
+
+    def pending(self, number: int) -> PendingCall | None:
+        """The call with this number, which native code does not end; None where it has ended well."""
+
+    def hold(self, thing: object) -> None:
+        """Keep memory of which Python has the last reference until no native call uses it."""
 
 
 class Owner(Protocol):
@@ -29,7 +44,7 @@ class Owner(Protocol):
     def started(self) -> Cluster:
         """The cluster once its devices serve."""
 
-    def direct(self) -> DirectIssuer:
+    def direct(self) -> NativeCalls:
         """The cluster's native calls, once its devices serve."""
 
     def memory_use(self) -> tuple[int, int]:

@@ -230,16 +230,16 @@ class DirectIssuer:
     # --- for buffers
 
     def end_native(self, number: int) -> None:
-        """Have the queue end this call, unless it has ended."""
+        """See devices.NativeCalls."""
         if number > self._gate.over:
             self._cluster.queue.take_direct()
 
     def pending(self, number: int) -> PendingCall | None:
-        """The call with this number, which native code does not end; None where it has ended well."""
+        """See devices.NativeCalls."""
         return self._taken.get(number)
 
     def hold(self, thing: object) -> None:
-        """Keep memory of which Python has the last reference until no native call uses it."""
+        """See devices.NativeCalls."""
         self._let_go()
         if thing is not None and self._gate.is_in_flight:
             self._held.append((self._gate.issued, thing))
