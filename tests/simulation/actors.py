@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+from distxla.collectives.protocols import control_block as control_words
+from distxla.runtime.replica import Replica
 from tests.simulation.scheduler import Process, Scheduler, Task
 
 LONGEST_CALL_NS = 300_000
@@ -184,7 +186,12 @@ class Actor:
             name, arguments, reference = self._calls.popleft()
             values = [a.value if isinstance(a, Reference) else a for a in arguments]
             try:
+                if name == "unload":
+                    _see_that_it_does_not_run(self.object, *values)
                 value, error = getattr(self.object, name)(*values), None
+            except UnloadedWhileItRuns as found:  # going on would end this process
+                self.owner.run.failures.append(f"{self.process.name}: {found}")
+                value = error = None
             except Exception as found:
                 value, error = None, RayTaskError(found)
             self._in_flight.remove(reference)
@@ -193,6 +200,19 @@ class Actor:
     def _end(self, process: Process) -> None:
         for reference in self._in_flight:
             self.owner.settle(reference, error=RayActorError(f"{self.process.name} has ended"))
+
+
+class UnloadedWhileItRuns(Exception):
+    """A program's code was to be unmapped while its device is in it."""
+
+
+def _see_that_it_does_not_run(actor: Any, number: int) -> None:
+    if not isinstance(actor, Replica):
+        return
+    control, device = actor._control, actor._device
+    runs = control.record(device, control_words.R_COMMAND_KIND) == control_words.CommandKind.RUN
+    if runs and control.record(device, control_words.R_COMMAND_PROGRAM) == number:
+        raise UnloadedWhileItRuns(f"program {number} is unloaded while it runs")
 
 
 class Handle:
