@@ -80,9 +80,14 @@ def emit_products(
 
     terms: see `Factors`.
 
-    Batch dimensions that are nested in the same way in all three become one; all but the last one left are loops.
+    Batch dimensions that are nested in the same way in all three become one; all but the last one left are loops. On a
+    grid a product in a loop would be one thread's, so factors are copied there where that leaves no loop.
     """
     m, n, k = shape
+    a, b, c = operands
+    if emit.tuning.on_grid and collapsed_stride(batch, c.batch, range(len(batch))) is not None:
+        a, b = _nested_alike(emit, batch, a, (m, k)), _nested_alike(emit, batch, b, (k, n))
+    operands = a, b, c
     dimension_sizes: list[int] = []
     strides: list[tuple[int, ...]] = []
     for size, *own_steps in zip(batch, *(x.batch for x in operands), strict=True):
@@ -107,8 +112,21 @@ def emit_products(
                 span = (count - 1) * own[number] + (rows - 1) * x.row + (columns - 1) * x.column + 1
                 view = emit.reshaped(x.buffer, Shape(x.buffer.shape.dtype, (span,)), offset)
             views.append((view, own[number], x.row, x.column))
-        a, b, c = views
-        emit.gemm((count, m, n, k), a, b, c, terms)
+        emit.gemm((count, m, n, k), views[0], views[1], views[2], terms)
+
+
+def _nested_alike(emit: KernelEmitter, batch: Sequence[int], x: Matrices, dims: tuple[int, int]) -> Matrices:
+    """The matrices such that their batch dimensions become one: themselves, or a copy."""
+    if collapsed_stride(batch, x.batch, range(len(batch))) is not None:
+        return x
+    copy = emit.scratch(Shape(x.buffer.shape.dtype, (*batch, *dims)))
+    flat = emit.reshaped(x.buffer, Shape(x.buffer.shape.dtype, (x.buffer.shape.size,)), 0)
+    with emit.loops(copy.shape.dims, parallel=True) as index:
+        position: IndexLike = 0
+        for i, step in zip(index, (*x.batch, x.row, x.column), strict=True):
+            position = position + i * step
+        copy.store(index, flat.load((position,)))
+    return Matrices(copy, row_major_strides(copy.shape.dims)[: len(batch)], dims[1], 1)
 
 
 def accumulation_type(element_type: ElementType) -> ElementType:

@@ -13,13 +13,13 @@ import llvmlite.binding as llvm
 from llvmlite import ir
 
 from distxla.errors import ArgumentError
+from distxla.targets.nvptx.architectures import VERSIONS
+from distxla.targets.nvptx.lost_borrows import keep_borrows
 from distxla.targets.nvptx.remainders import REMAINDERS
 from distxla.targets.processor import Processor
 from distxla.targets.registry import native_target
 
 TRIPLE = "nvptx64-nvidia-cuda"
-# the first version of PTX that knows an architecture, as LLVM names features
-VERSIONS = {"sm_75": "ptx63", "sm_80": "ptx70", "sm_90": "ptx78", "sm_100": "ptx86"}
 SHARED_MEMORY = 3  # an address space
 SPEED_LEVEL = 2
 ALL_LANES, LAST_LANE = 0xFFFFFFFF, 31  # of a warp
@@ -57,7 +57,7 @@ class NvptxCode:
         builder.getModulePassManager().run(parsed, builder)
 
     def emit_assembly(self, parsed: Any) -> str:
-        return str(_machine(self.architecture).emit_assembly(parsed))
+        return keep_borrows(str(_machine(self.architecture).emit_assembly(parsed)))
 
     def begin_kernel(self, function: ir.Function) -> None:
         function.calling_convention = "ptx_kernel"

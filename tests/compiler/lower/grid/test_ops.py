@@ -28,10 +28,28 @@ OPS = {
         "3,34,35",
         1,
     ),
+    "dot, batches apart, of which both factors are copied": (
+        "dot(p0, p1), lhs_batch_dims={0,2}, rhs_batch_dims={0,2}, lhs_contracting_dims={3}, rhs_contracting_dims={3}",
+        "2,33,3,32 2,34,3,32",
+        "2,3,33,34",
+        3,
+    ),
+    "dot, batches apart, of which one factor is copied": (
+        "dot(p0, p1), lhs_batch_dims={0,1}, rhs_batch_dims={0,2}, lhs_contracting_dims={3}, rhs_contracting_dims={1}",
+        "2,3,5,6 2,6,3,4",
+        "2,3,5,4",
+        2,
+    ),
     "convolution": (
         "convolution(p0, p1), window={size=3x3 stride=2x1 pad=1_0x0_2}, dim_labels=b01f_01io->b01f",
         "2,9,8,3 3,3,3,4",
         "2,4,8,4",
+        1,
+    ),
+    "convolution whose windows are most of its operand": (
+        "convolution(p0, p1), window={size=12x12 pad=1_1x1_1}, dim_labels=f01b_i01o->01bf",
+        "2,12,12,3 2,12,12,8",
+        "3,3,3,8",
         1,
     ),
     "convolution in groups": (

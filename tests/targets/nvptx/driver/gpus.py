@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from distxla.targets.nvptx.code import VERSIONS, code_for
+from distxla.targets.nvptx.architectures import newest_for
+from distxla.targets.nvptx.code import code_for
 from distxla.targets.nvptx.driver.binding import Binding, BoundContext
 from distxla.targets.nvptx.driver.cuda import load_cuda
 from distxla.targets.nvptx.driver.emulated.kernels import packed
@@ -60,9 +61,7 @@ def kernels_for(name: str, context: BoundContext, text: str = AXPY) -> bytes:
     """Kernels as that driver loads them; of the emulator such that check their accesses."""
     if name == "emulated":
         return packed(prepare(text, checked=True))
-    major, minor = context.gpu.architecture
-    known = [one for one in VERSIONS if int(one.removeprefix("sm_")) <= 10 * major + minor]
-    code = code_for(known[-1])
+    code = code_for(newest_for(context.gpu.architecture))
     parsed = code.parse(text)
     code.optimise(parsed)
     return code.emit_assembly(parsed).encode()

@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from distxla.errors import OutOfMemoryError
-from distxla.targets.nvptx.code import VERSIONS
+from distxla.targets.nvptx.architectures import VERSIONS
 from distxla.targets.nvptx.driver import interface
 from distxla.targets.nvptx.driver.binding import LEAST_VERSIONS
 from distxla.targets.nvptx.driver.choice import chosen, open_driver
