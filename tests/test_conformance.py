@@ -30,6 +30,7 @@ from distxla.text.parser import parse_module
 from tests.compiler.runner import Devices
 from tests.conftest import conformance_folder
 from tests.executable import require_executable
+from tests.gpu_driver import gpu_driver  # noqa: F401 - a fixture
 from tests.tolerances import ulps_between
 
 Array = np.ndarray[Any, Any]

@@ -178,8 +178,8 @@ def _require_possible(options: RunOptions) -> None:
     elif options.backend not in backends():
         available = " or ".join(f"--backend {name}" for name in backends())
         raise ArgumentError(
-            f"the {options.backend} backend is not available in this version; use {available}, or "
-            "DISTXLA_GPU_DRIVER=emulated, with which the processor runs kernels for GPUs"
+            f"the {options.backend} backend is not available: this machine has no driver of NVIDIA's; use {available}, "
+            "or DISTXLA_GPU_DRIVER=emulated, with which the processor runs kernels for GPUs"
         )
     if options.device_assignment is not None and any(split_devices(name)[1] is not None for name in options.modules):
         raise ArgumentError("--device-assignment and devices behind @ both say where a program runs: give one of them")

@@ -158,12 +158,14 @@ class Launch:
 @dataclass(frozen=True)
 class ImportedKernel:
     """A kernel that the target runs itself. symbol: of the import.  operands: their shapes, tuples unflattened.
-    launches: of which it consists, one after the other, where the target runs kernels on a grid."""
+    launches: of which it consists, one after the other, where the target runs kernels on a grid.  scratch_bytes: of
+    working memory that they need together."""
 
     symbol: str
     instruction: Instruction
     operands: tuple[Shape, ...]
     launches: tuple[Launch, ...] = ()
+    scratch_bytes: int = 0
 
 
 @dataclass(frozen=True)

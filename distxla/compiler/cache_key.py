@@ -16,7 +16,7 @@ from distxla.ir.module import Module
 from distxla.ir.unwritten import is_filled
 from distxla.machine.packages import installed_version
 from distxla.ops.custom_calls.user import declarations, user_targets
-from distxla.targets.registry import host, native_target
+from distxla.targets.registry import host, native_target, target_named
 from distxla.text.printer import print_module
 
 
@@ -34,7 +34,8 @@ def program_key(
     registered = "".join(f"\n{kind} {name!r}" for name, kind in declarations(user_targets(module)))
     kind = " traced" * traced + " filled" * is_filled() + f" points {sorted(points)}" * bool(points)
     kind += f" in place {in_place}" * bool(in_place)
-    kind += f" for {target or native_target().name}"
+    found = native_target() if target is None else target_named(target)
+    kind += f" for {found.name} {found.variant}"
     return text_key(print_module(_without_metadata(module)), f"{replicas} x {partitions}{registered}{kind}")
 
 

@@ -27,6 +27,10 @@ class Target(Protocol):
         share one."""
 
     @property
+    def variant(self) -> str:
+        """What code for it depends on beside the processor, for keys of the cache."""
+
+    @property
     def code(self) -> CodeTarget:
         """The compiler's side. Loads LLVM."""
 

@@ -15,6 +15,7 @@ from distxla.ir.element_type import DATA_TYPES, FLOATS, INTEGERS, ElementType
 from distxla.ops.rng import INITIAL_STATE
 from distxla.reference.lockstep import run_programs
 from tests.compiler.runner import Devices
+from tests.gpu_driver import gpu_driver  # noqa: F401 - a fixture
 from tests.ops.program_case import Array, compiled, evaluated, parsed
 from tests.tolerances import ulps_between
 

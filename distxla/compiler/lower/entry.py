@@ -298,8 +298,7 @@ class _EntryEmitter:
         key = kernel_key(self.structure, computation, instruction)
         if key not in self.kernels and (imported := self.imported_kernel(computation, instruction, key)) is not None:
             self.imported.append(imported)
-            scratch_bytes = self.grid[key].scratch_bytes if key in self.grid else 0
-            self.kernels[key] = declare_kernel(self.llvm_module, imported, scratch_bytes)
+            self.kernels[key] = declare_kernel(self.llvm_module, imported)
         if key not in self.kernels:
             name = re.sub(r"[^A-Za-z0-9_.]", "_", instruction.name)
             kernel = emit_kernel_function(
@@ -321,8 +320,9 @@ class _EntryEmitter:
         if symbol is None or (target.grid is not None and key not in self.grid):
             return None
         operands = tuple(o.shape for o in computation.operands(instruction))
-        launches = self.grid[key].launches if key in self.grid else ()
-        return ImportedKernel(symbol, instruction, operands, launches)
+        if key not in self.grid:
+            return ImportedKernel(symbol, instruction, operands)
+        return ImportedKernel(symbol, instruction, operands, self.grid[key].launches, self.grid[key].scratch_bytes)
 
     def copy(self, step: Copy) -> None:
         memcpy = self.llvm_module.globals.get("llvm.memcpy.p0.p0.i64")

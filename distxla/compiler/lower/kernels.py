@@ -110,11 +110,11 @@ def kernel_type(operands: Sequence[Shape], results: Sequence[Shape]) -> ir.Funct
     return ir.FunctionType(ir.VoidType(), [POINTER] * (len(operands) + len(results) + 2))
 
 
-def declare_kernel(llvm_module: ir.Module, kernel: ImportedKernel, scratch_bytes: int = 0) -> KernelFunction:
+def declare_kernel(llvm_module: ir.Module, kernel: ImportedKernel) -> KernelFunction:
     """A kernel that the target runs itself, as a function that the program imports."""
     leaves = [leaf for shape in (*kernel.operands, kernel.instruction.shape) for leaf in shape.leaves()]
     pointers = [POINTER] * (sum(leaf.is_array for leaf in leaves) + 2)
-    return KernelFunction(intrinsic(llvm_module, kernel.symbol, I32, pointers), scratch_bytes, fails=True)
+    return KernelFunction(intrinsic(llvm_module, kernel.symbol, I32, pointers), kernel.scratch_bytes, fails=True)
 
 
 def emit_kernel_function(

@@ -18,6 +18,7 @@ class InterpretedTarget:
 
     name = "interpreted"
     backend = "interpreted"
+    variant = ""
 
     @property
     def code(self) -> CodeTarget:

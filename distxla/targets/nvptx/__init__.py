@@ -1,7 +1,9 @@
-"""NVIDIA's GPUs. Their kernels can be made, shown, and run by an emulator; no cluster runs on the hardware yet.
+"""NVIDIA's GPUs.
 
-The entry computation stays code of this machine's processor. Kernels are PTX, which is assembled for one architecture.
-With DISTXLA_GPU_DRIVER=emulated this processor runs them, thread by thread, in the memory of the host.
+The entry computation stays code of this machine's processor, and so does communication: arrays are in the host's
+memory. Kernels are PTX, which is assembled for one architecture, and run on copies of their operands in the memory of
+the GPU (staging.py). With DISTXLA_GPU_DRIVER=emulated this processor runs them, thread by thread, in memory that stands
+for a GPU's.
 """
 
 from __future__ import annotations
@@ -13,6 +15,8 @@ if TYPE_CHECKING:
     from distxla.targets.code import CodeTarget
     from distxla.targets.target import Host, Loader
 
+DEVICE_FILE = "/dev/nvidiactl"  # which every process opens that uses NVIDIA's driver
+
 
 class NvptxTarget:
     """`targets.target.Target`."""
@@ -21,8 +25,16 @@ class NvptxTarget:
 
     @property
     def backend(self) -> str | None:
-        """`gpu` where a driver was chosen that this version has."""
-        return "gpu" if os.environ.get("DISTXLA_GPU_DRIVER") == "emulated" else None
+        """`gpu` where a driver was chosen, or NVIDIA's is there: whether it works is seen when it is used."""
+        return "gpu" if os.environ.get("DISTXLA_GPU_DRIVER") or os.path.exists(DEVICE_FILE) else None
+
+    @property
+    def variant(self) -> str:
+        """The driver and the architecture; DriverError where there is no GPU."""
+        from distxla.targets.nvptx.architectures import chosen_architecture
+        from distxla.targets.nvptx.driver.choice import chosen
+
+        return f"{chosen()} {chosen_architecture()}"
 
     @property
     def code(self) -> CodeTarget:

@@ -14,11 +14,14 @@ from llvmlite import ir
 from distxla.ir.instruction import Instruction
 from distxla.targets.code import CodeTarget
 from distxla.targets.grid import GridTarget
+from distxla.targets.nvptx.architectures import chosen_architecture
+from distxla.targets.nvptx.assembler import assemble, assembler
 from distxla.targets.nvptx.code import code_for
+from distxla.targets.nvptx.device_code import DeviceCode
+from distxla.targets.nvptx.driver.choice import EMULATED, chosen
+from distxla.targets.nvptx.driver.emulated.kernels import packed
 from distxla.targets.nvptx.emulator.prepare import prepare
 from distxla.targets.registry import native_target
-
-ARCHITECTURE = "sm_90"  # whose kernels the emulator runs; it knows all instructions of theirs
 
 
 class _Launching:
@@ -32,11 +35,19 @@ class _Launching:
 
     @property
     def grid(self) -> GridTarget:
-        return code_for(ARCHITECTURE)
+        return code_for(chosen_architecture())
 
-    def finish_grid(self, module: ir.Module) -> object:
-        """The kernels for the emulator."""
-        return prepare(str(code_for(ARCHITECTURE).parse(module)), checked=False)
+    def finish_grid(self, module: ir.Module) -> DeviceCode:
+        """The kernels for the driver that the environment asks for. A cubin where there is an assembler."""
+        driver, architecture = chosen(), chosen_architecture()
+        code = code_for(architecture)
+        parsed = code.parse(module)
+        if driver == EMULATED:
+            return DeviceCode(driver, architecture, packed(prepare(str(parsed), checked=False)))
+        code.optimise(parsed)
+        text = code.emit_assembly(parsed)
+        made = assemble(text, architecture)[0] if assembler() is not None else text.encode()
+        return DeviceCode(driver, architecture, made)
 
 
 @cache
@@ -46,4 +57,4 @@ def launching_code() -> CodeTarget:
     return cast(CodeTarget, type("LaunchingCode", (_Launching, native), {})())
 
 
-__all__ = ["ARCHITECTURE", "launching_code"]
+__all__ = ["launching_code"]

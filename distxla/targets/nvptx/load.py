@@ -1,25 +1,30 @@
-"""Programs in this process whose kernels the emulator runs."""
+"""Programs in this process whose kernels run on a GPU, or on the emulated one."""
 
 from __future__ import annotations
 
 import ctypes
 import traceback
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from distxla.compiler.abi import Status
 from distxla.compiler.artifact import CompiledProgram, ImportedKernel
 from distxla.errors import InternalError
-from distxla.targets.nvptx.emulator.launch import LoadedModule
-from distxla.targets.nvptx.emulator.prepared import PreparedModule
+from distxla.targets.nvptx.device_code import DeviceCode
+from distxla.targets.nvptx.driver.choice import driver_named
+from distxla.targets.nvptx.driver.driver import Context
+from distxla.targets.nvptx.staging import StagedKernels
 from distxla.targets.registry import native_target
 from distxla.targets.target import KernelErrorHandler, LoadedImage
+
+GPU = 0  # its number
 
 
 class LaunchingImage:
     """An image, the kernels that it launches, and the functions that it calls for that."""
 
-    def __init__(self, image: LoadedImage, kernels: LoadedModule, functions: dict[str, Any]) -> None:
+    def __init__(self, image: LoadedImage, kernels: StagedKernels, functions: dict[str, Any]) -> None:
         self.program = image.program
         self._image, self._kernels, self._functions = image, kernels, functions
 
@@ -27,6 +32,7 @@ class LaunchingImage:
         return self._image.address_of(symbol)
 
     def close(self) -> None:
+        """Twice is fine."""
         self._image.close()
         self._kernels.close()
 
@@ -37,10 +43,11 @@ def load_image(
     file: tuple[int, int] | None = None,
     report: KernelErrorHandler | None = None,
 ) -> LaunchingImage:
-    """See `targets.target.Loader`."""
-    if not isinstance(program.device_code, PreparedModule):
-        raise InternalError(f"{program.name} has no kernels for the emulator")
-    kernels = LoadedModule(program.device_code)
+    """See `targets.target.Loader`. All processes of this machine use its first GPU; DriverError where that can't be."""
+    code = program.device_code
+    if not isinstance(code, DeviceCode):
+        raise InternalError(f"{program.name} has no kernels for a GPU")
+    kernels = StagedKernels(_context(code.driver, program.replicas * program.partitions), code.code)
     functions = {kernel.symbol: _launcher(kernels, kernel, report) for kernel in program.kernels}
     others = resolve or resolve_import
 
@@ -49,7 +56,8 @@ def load_image(
             return ctypes.cast(functions[name], ctypes.c_void_p).value or 0
         return others(name)
 
-    return LaunchingImage(native_target().loader.load_image(program, address, file), kernels, functions)
+    image = native_target().loader.load_image(program, address, file)
+    return LaunchingImage(image, kernels, functions)
 
 
 def resolve_import(name: str) -> int:
@@ -57,16 +65,23 @@ def resolve_import(name: str) -> int:
     return native_target().loader.resolve_import(name)
 
 
-def _launcher(kernels: LoadedModule, kernel: ImportedKernel, report: KernelErrorHandler | None) -> Any:
-    """i32 (Context*, operand leaves …, result leaves …, scratch): makes the kernel's launches; a Status."""
-    leaves = [leaf for shape in (*kernel.operands, kernel.instruction.shape) for leaf in shape.leaves()]
-    count = sum(leaf.is_array for leaf in leaves)
+@cache
+def _context(driver: str, processes: int) -> Context:
+    """For all programs of this process, until it ends: making one takes a good part of a second."""
+    return driver_named(driver).context(GPU, processes)
 
-    def call(context: int, *pointers: int) -> int:
+
+def _launcher(kernels: StagedKernels, kernel: ImportedKernel, report: KernelErrorHandler | None) -> Any:
+    """i32 (Context*, operand leaves …, result leaves …, scratch): makes the kernel's launches; a Status."""
+    operands, results = (
+        [leaf.byte_size for shape in shapes for leaf in shape.leaves() if leaf.is_array]
+        for shapes in (kernel.operands, (kernel.instruction.shape,))
+    )
+    sizes = operands + results
+
+    def call(*pointers: int) -> int:
         try:
-            arguments = [pointer or 0 for pointer in (context, *pointers)]
-            for launch in kernel.launches:
-                kernels.launch(launch.symbol, (launch.blocks, 1, 1), (launch.threads, 1, 1), arguments)
+            kernels.call(kernel, sizes, len(results), [pointer or 0 for pointer in pointers])
         except BaseException as error:  # nothing may pass through native frames
             if report is not None:
                 why = traceback.format_exception_only(error)[-1].strip()
@@ -75,7 +90,7 @@ def _launcher(kernels: LoadedModule, kernel: ImportedKernel, report: KernelError
             return Status.ROUTINE_FAILED
         return Status.OK
 
-    return ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * (count + 2))(call)
+    return ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * (len(sizes) + 2))(call)
 
 
 __all__ = ["LaunchingImage", "load_image", "resolve_import"]

@@ -14,6 +14,7 @@ class X86Target:
 
     name = "x86_64"
     backend = "cpu"
+    variant = ""
 
     @property
     def code(self) -> CodeTarget:

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from distxla.compiler.compile import compile_module
 from distxla.compiler.stages import emit
 from distxla.errors import ArgumentError
+from distxla.targets import nvptx
+from distxla.targets.nvptx import architectures
+from distxla.targets.nvptx.driver.binding import Binding
+from distxla.targets.nvptx.driver.driver import Driver
+from distxla.targets.nvptx.driver.emulated.library import EmulatedLibrary
+from distxla.targets.nvptx.driver.errors import DriverError
 from distxla.targets.registry import backends, target_named
 from distxla.text.parser import parse_module
 from tests.collectives.executors import run_module
@@ -55,9 +63,27 @@ def test_an_unknown_architecture() -> None:
         emit(module, "ptx", replicas=1, partitions=8, gpu_architecture="sm_20")
 
 
-def test_the_backend_is_one_only_where_the_emulator_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("driver", ["emulated", "cuda"])
+def test_the_backend_is_one_where_a_driver_is(driver: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("DISTXLA_GPU_DRIVER", raising=False)
+    monkeypatch.setattr(nvptx, "DEVICE_FILE", str(tmp_path / "nvidiactl"))
     assert "gpu" not in backends()
-    monkeypatch.setenv("DISTXLA_GPU_DRIVER", "emulated")
+    monkeypatch.setenv("DISTXLA_GPU_DRIVER", driver)
     assert "gpu" in backends()
     assert target_named("nvptx").backend == "gpu"
+    monkeypatch.delenv("DISTXLA_GPU_DRIVER")
+    (tmp_path / "nvidiactl").touch()
+    assert "gpu" in backends()
+
+
+def test_without_a_gpu_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says why, and what to do."""
+    monkeypatch.setenv("DISTXLA_GPU_DRIVER", "cuda")
+
+    def missing() -> Driver:
+        return Binding(EmulatedLibrary([]))
+
+    monkeypatch.setattr(architectures, "open_driver", missing)
+    module = parse_module(DP_MLP.text("partitioned"))
+    with pytest.raises(DriverError, match="no GPU: the driver lists none"):
+        compile_module(module, replicas=1, partitions=8, target="nvptx")

@@ -23,11 +23,12 @@ def chosen() -> str:
 
 def open_driver() -> Driver:
     """The driver that the environment asks for; DriverError where it can't be used."""
-    return _opened(chosen())
+    return driver_named(chosen())
 
 
 @cache
-def _opened(name: str) -> Driver:
+def driver_named(name: str) -> Driver:
+    """`emulated` or `cuda`; DriverError where it can't be used."""
     if name == EMULATED:
         from distxla.targets.nvptx.driver.emulated.library import emulated_library
 
@@ -37,4 +38,4 @@ def _opened(name: str) -> Driver:
     return Binding(load_cuda())
 
 
-__all__ = ["CUDA", "EMULATED", "VARIABLE", "chosen", "open_driver"]
+__all__ = ["CUDA", "EMULATED", "VARIABLE", "chosen", "driver_named", "open_driver"]
