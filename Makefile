@@ -8,6 +8,8 @@
 # make rays    every tested version of Ray in an environment of its own; RAYS='2.61.0' for others
 # make jaxes   every tested version of JAX, likewise; JAXES='0.13.0' for others
 # make chaos   200 kills, stops and interrupts of real processes; CHAOS='--count 50 --seed 7' for others
+# make gpu-check  ten minutes on a machine with a GPU of NVIDIA's (docs/guide/gpu.md); without Ray or make it is
+#              `python -m tests.gpu_check`
 # make docs    the documentation as a site with a search: build/docs/index.html, readable without a network
 # make bench   distxla beside XLA CPU, MPI, and gloo where PyTorch is installed; ARGS="--only start" for one table
 #
@@ -34,7 +36,7 @@ ifneq ($(shell $(PYTHON) $(VERSION)),$(shell $(BIN)/python $(VERSION) 2>/dev/nul
 endif
 endif
 
-.PHONY: demo test test-all quick check fuzz fuzz-xla rays jaxes simulate chaos bench docs ops-table clean
+.PHONY: demo test test-all quick check fuzz fuzz-xla rays jaxes simulate chaos gpu-check bench docs ops-table clean
 
 demo: $(VENV)/installed
 	$(BIN)/distxla run $(DEMO)/partitioned.hlo --args $(DEMO)/args.npz --expected $(DEMO)/expected.npz --repeat 5
@@ -74,6 +76,9 @@ simulate: $(VENV)/installed-all
 
 chaos: $(VENV)/installed-all
 	$(BIN)/python -m tests.chaos $(CHAOS)
+
+gpu-check: $(VENV)/installed-bench
+	$(BIN)/python -m tests.gpu_check
 
 docs: $(VENV)/installed-docs
 	$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet --jobs auto docs build/docs

@@ -118,7 +118,7 @@ class _Ours:
         self.devices.close()
 
 
-class _Xla:
+class XlaProgram:
     def __init__(self, text: str) -> None:
         import jax
         from jax._src.lib import xla_client
@@ -176,7 +176,7 @@ def _samples(results: list[np.ndarray[Any, Any]]) -> list[list[float]]:
 def _serve(side: str) -> None:
     program: Any = None
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
-    make = {"distxla": _Ours, "xla": _Xla}[side]
+    make = {"distxla": _Ours, "xla": XlaProgram}[side]
     make(WARM_UP)  # what is loaded and started once is no kernel's
     for line in sys.stdin:
         request = json.loads(line)

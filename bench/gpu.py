@@ -1,0 +1,201 @@
+"""`python -m bench.gpu`: the kernels of bench/kernel_programs.py on this machine's GPU, beside its memory's bandwidth.
+
+Each program is run once in this process, and each launch of it repeated on the operands in the GPU's memory. `moved` is
+what the program must move, its arguments and its results once, over the time of all its kernels together. With
+JAX that finds the GPU the same text is compiled by XLA, and its executions are timed one behind the other.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from math import prod
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from bench.format import geometric_mean, number, seconds
+from bench.kernel_programs import KernelProgram, kernel_programs
+from bench.one_device import XlaProgram
+from bench.one_device import arguments as arguments_for
+from distxla.compiler.artifact import ImportedKernel
+from distxla.compiler.compile import compile_module
+from distxla.errors import DistxlaError
+from distxla.ir.module import Module
+from distxla.ops.dot import Dot
+from distxla.targets.nvptx import load
+from distxla.targets.nvptx.driver.choice import open_driver
+from distxla.targets.nvptx.staging import StagedKernels
+from distxla.text.parser import parse_module
+from tests.compiler.runner import Devices
+
+REPEAT_S, MOST_REPEATS = 0.02, 200
+COPY_BYTES = 1 << 30
+
+
+class TimedKernels(StagedKernels):
+    """Repeats each kernel's launches; those that write their operands do so again. times: seconds by instruction."""
+
+    times: dict[str, float]
+
+    def _launch(self, kernel: ImportedKernel, arguments: Sequence[int]) -> None:
+        TimedKernels.times.setdefault(kernel.instruction.name, 0.0)
+        self._timed(kernel, arguments, 1)
+        once = self._timed(kernel, arguments, 1)
+        count = max(3, min(MOST_REPEATS, int(REPEAT_S / once)))
+        TimedKernels.times[kernel.instruction.name] += self._timed(kernel, arguments, count) / count
+
+    def _timed(self, kernel: ImportedKernel, arguments: Sequence[int], count: int) -> float:
+        self._context.synchronise(self._stream)
+        begin = time.perf_counter()
+        for _ in range(count):
+            super()._launch(kernel, arguments)
+        self._context.synchronise(self._stream)
+        return time.perf_counter() - begin
+
+
+def copy_bandwidth() -> float:
+    """Bytes a second, read and written, of a copy in the GPU's memory."""
+    with open_driver().context(0) as context:
+        stream = context.create_stream()
+        first, second = context.allocate(COPY_BYTES), context.allocate(COPY_BYTES)
+        context.copy(second, first, COPY_BYTES, stream)
+        context.synchronise(stream)
+        begin = time.perf_counter()
+        for _ in range(20):
+            context.copy(second, first, COPY_BYTES, stream)
+        context.synchronise(stream)
+        rate = 40 * COPY_BYTES / (time.perf_counter() - begin)
+        context.free(first)
+        context.free(second)
+    return rate
+
+
+def measure(kernel: KernelProgram, jax: bool) -> dict[str, Any]:
+    """name, kernel_s, bytes, flops, on_host, jax_s, differs, error: what could be had."""
+    row: dict[str, Any] = {"name": f"{kernel.group}: {kernel.name}"}
+    try:
+        module = parse_module(kernel.text)
+        arguments = arguments_for(kernel.text, kernel.integers, kernel.floats)
+        program = compile_module(module, replicas=1, partitions=1, target="nvptx")
+        TimedKernels.times = {}
+        with mock.patch.object(load, "StagedKernels", TimedKernels):
+            devices = Devices(program)
+        devices.store([arguments])
+        devices.run()
+        devices.close()
+        leaves = [*program.parameter_leaves, *program.result_leaves]
+        row["bytes"] = sum(leaf.byte_size for leaf in leaves)
+        row["kernel_s"] = sum(TimedKernels.times.values())
+        row["kernels"] = TimedKernels.times
+        row["flops"] = _flops(module)
+        devices = Devices(program)
+        ours = devices([arguments])[0]
+        devices.close()
+        if jax:
+            row["jax_s"], theirs = _by_jax(kernel.text, arguments)
+            row["differs"] = max(map(_difference, ours, theirs), default=0.0)
+    except (DistxlaError, AssertionError, RuntimeError, TypeError) as error:
+        row["error"] = str(error).strip().splitlines()[0][:80]
+    return row
+
+
+def _flops(module: Module) -> int:
+    """Of the dots of the entry computation."""
+    computation, total = module.entry_computation, 0
+    for instruction in computation:
+        if isinstance(instruction.op, Dot):
+            left = computation.operands(instruction)[0].shape
+            contracted = [left.dims[d] for d in instruction.op.dimensions.lhs_contracting]
+            total += 2 * instruction.shape.size * prod(contracted)
+    return total
+
+
+def _by_jax(text: str, arguments: list[Any]) -> tuple[float, list[Any]]:
+    program = XlaProgram(text)
+    program.load(arguments)
+    outs = program.results()
+    begin = time.perf_counter()
+    program.run()
+    count = max(3, min(MOST_REPEATS, int(REPEAT_S / (time.perf_counter() - begin))))
+    begin = time.perf_counter()
+    for _ in range(count - 1):
+        program.executable.execute(program.arguments)
+    program.run()
+    return (time.perf_counter() - begin) / count, outs
+
+
+def _difference(ours: Any, theirs: Any) -> float:
+    """The largest one, relative to the largest result."""
+    wide = np.complex128 if ours.dtype.kind == "c" else np.float64
+    a, b = ours.astype(wide).ravel(), np.asarray(theirs).astype(wide).ravel()
+    scale = float(np.max(np.abs(b), initial=0.0)) or 1.0
+    return float(np.max(np.abs(a - b), initial=0.0)) / scale
+
+
+def table_of(rows: list[dict[str, Any]], bandwidth: float) -> Table:
+    table = Table(title=f"kernels on a GPU that copies {bandwidth / 1e9:.0f} GB/s", title_justify="left")
+    table.add_column("kernel", no_wrap=True)
+    for header in ("time", "moved", "of a copy", "TFLOP/s", "JAX", "ratio", "differs"):
+        table.add_column(header, justify="right")
+    ratios: list[float | None] = []
+    for row in rows:
+        kernel_s, jax_s = row.get("kernel_s"), row.get("jax_s")
+        rate = row["bytes"] / kernel_s if kernel_s else None
+        ratios.append(kernel_s / jax_s if kernel_s and jax_s else None)
+        table.add_row(
+            row["name"],
+            seconds(kernel_s),
+            "-" if rate is None else f"{rate / 1e9:.0f} GB/s",
+            "-" if rate is None else f"{100 * rate / bandwidth:.0f} %",
+            f"{row['flops'] / kernel_s / 1e12:.2f}" if kernel_s and row.get("flops") else "-",
+            seconds(jax_s),
+            number(ratios[-1]),
+            row.get("error") or ("-" if "differs" not in row else f"{row['differs']:.1g}"),
+        )
+    table.add_section()
+    table.add_row("geometric mean", "", "", "", "", "", number(geometric_mean(ratios)), "")
+    return table
+
+
+def jax_finds_the_gpu() -> bool:
+    os.environ.setdefault("JAX_PLATFORMS", "cuda")
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    try:
+        import jax
+
+        return bool(jax.devices())
+    except (ImportError, RuntimeError) as error:
+        print(f"no column of JAX: {error}", file=sys.stderr)
+        return False
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.gpu", description=__doc__)
+    parser.add_argument("--match", default="", help="kernels whose group or name has this in it")
+    parser.add_argument("--json", type=Path, help="write the rows to this file, too")
+    options = parser.parse_args()
+    os.environ.setdefault("DISTXLA_GPU_DRIVER", "cuda")
+    bandwidth, jax = copy_bandwidth(), jax_finds_the_gpu()
+    rows = []
+    for kernel in kernel_programs():
+        if options.match in f"{kernel.group} {kernel.name}":
+            rows.append(measure(kernel, jax))
+            print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
+            if options.json is not None:
+                options.json.write_text(json.dumps({"copy_bytes_per_s": bandwidth, "rows": rows}))
+    Console(file=sys.stdout, width=None if sys.stdout.isatty() else 140).print(table_of(rows, bandwidth))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

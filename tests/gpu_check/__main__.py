@@ -1,0 +1,76 @@
+"""Runs the parts of the check, one process each; the package says what they are."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+TESTS = (
+    "tests/targets/nvptx/driver",
+    "tests/targets/nvptx/test_programs.py",
+    "tests/compiler/lower/grid",
+    "tests/ops/test_rng.py",
+)
+SANITIZERS = ("memcheck", "racecheck")  # tools of compute-sanitizer
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.gpu_check", description=__doc__)
+    parser.add_argument("--conformance", type=Path, help="a folder of cases, as of tests/test_conformance.py")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes that run tests")
+    parser.add_argument("--only", action="append", help="a part: " + ", ".join(PARTS), choices=PARTS)
+    options = parser.parse_args()
+    paths = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    environment = os.environ | {"DISTXLA_GPU_DRIVER": "cuda", "PYTHONPATH": paths}
+    failed = []
+    for name in options.only or PARTS:
+        for command in PARTS[name](options):
+            print(f"== {name}: {' '.join(command[1:])}", flush=True)
+            begin = time.monotonic()
+            status = subprocess.run(command, cwd=ROOT, env=environment).returncode
+            print(f"== {name}: status {status} after {time.monotonic() - begin:.0f} s", flush=True)
+            failed += [name] * bool(status)
+    print(f"failed: {', '.join(dict.fromkeys(failed))}" if failed else "all parts passed")
+    return 1 if failed else 0
+
+
+def _probe(options: argparse.Namespace) -> list[list[str]]:
+    return [[sys.executable, "-m", "tests.gpu_check.probe"]]
+
+
+def _tests(options: argparse.Namespace) -> list[list[str]]:
+    """Skipped tests are told, too: without a GPU nothing was checked."""
+    pytest = [sys.executable, "-m", "pytest", "-q", "-n", str(options.jobs), "--dist", "worksteal", "-rf"]
+    commands = [[*pytest, "-m", "not exhaustive", *TESTS]]
+    if options.conformance is not None:
+        cases = ["tests/test_conformance.py", "-k", "grid", "--conformance", str(options.conformance.resolve())]
+        commands.append([*pytest, *cases])
+    return commands
+
+
+def _sanitizers(options: argparse.Namespace) -> list[list[str]]:
+    found = shutil.which("compute-sanitizer")
+    if found is None:
+        print("== sanitizers: compute-sanitizer is not installed")
+        return []
+    return [
+        [found, "--tool", tool, "--error-exitcode", "1", sys.executable, "-m", "tests.gpu_check.programs"]
+        for tool in SANITIZERS
+    ]
+
+
+def _bench(options: argparse.Namespace) -> list[list[str]]:
+    return [[sys.executable, "-m", "bench.gpu"]]
+
+
+PARTS = {"probe": _probe, "tests": _tests, "sanitizers": _sanitizers, "bench": _bench}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
