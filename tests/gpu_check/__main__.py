@@ -23,6 +23,7 @@ SANITIZERS = ("memcheck", "racecheck")  # tools of compute-sanitizer
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.gpu_check", description=__doc__)
     parser.add_argument("--conformance", type=Path, help="a folder of cases, as of tests/test_conformance.py")
+    parser.add_argument("--json", type=Path, help="where to write the table of kernels")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes that run tests")
     parser.add_argument("--only", action="append", help="a part: " + ", ".join(PARTS), choices=PARTS)
     options = parser.parse_args()
@@ -66,7 +67,8 @@ def _sanitizers(options: argparse.Namespace) -> list[list[str]]:
 
 
 def _bench(options: argparse.Namespace) -> list[list[str]]:
-    return [[sys.executable, "-m", "bench.gpu"]]
+    written = ["--json", str(options.json.resolve())] if options.json is not None else []
+    return [[sys.executable, "-m", "bench.gpu", *written]]
 
 
 PARTS = {"probe": _probe, "tests": _tests, "sanitizers": _sanitizers, "bench": _bench}
