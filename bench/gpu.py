@@ -13,6 +13,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -35,10 +36,11 @@ from distxla.targets.nvptx import load
 from distxla.targets.nvptx.driver.choice import open_driver
 from distxla.targets.nvptx.staging import StagedKernels
 from distxla.text.parser import parse_module
-from tests.compiler.runner import Devices
+from tests.compiler.runner import Devices, run_single
 
 REPEAT_S, MOST_REPEATS = 0.02, 200
 COPY_BYTES = 1 << 30
+MOST_DIFFERENCE = 0.01  # from JAX's results, which multiply in tf32 and bf16, relative to the largest one
 
 
 class TimedKernels(StagedKernels):
@@ -80,31 +82,27 @@ def copy_bandwidth() -> float:
 
 
 def measure(kernel: KernelProgram, jax: bool) -> dict[str, Any]:
-    """name, kernel_s, bytes, flops, on_host, jax_s, differs, error: what could be had."""
+    """name, kernel_s, kernels, bytes, flops, jax_s, differs, error: what could be had."""
     row: dict[str, Any] = {"name": f"{kernel.group}: {kernel.name}"}
     try:
         module = parse_module(kernel.text)
         arguments = arguments_for(kernel.text, kernel.integers, kernel.floats)
         program = compile_module(module, replicas=1, partitions=1, target="nvptx")
         TimedKernels.times = {}
-        with mock.patch.object(load, "StagedKernels", TimedKernels):
-            devices = Devices(program)
-        devices.store([arguments])
-        devices.run()
-        devices.close()
+        with mock.patch.object(load, "StagedKernels", TimedKernels), closing(Devices(program)) as devices:
+            devices.store([arguments])
+            devices.run()
         leaves = [*program.parameter_leaves, *program.result_leaves]
         row["bytes"] = sum(leaf.byte_size for leaf in leaves)
         row["kernel_s"] = sum(TimedKernels.times.values()) or None  # all on the host
         row["kernels"] = TimedKernels.times
         row["flops"] = _flops(module)
-        devices = Devices(program)
-        ours = devices([arguments])[0]
-        devices.close()
+        ours = run_single(program, arguments)
         if jax:
             row["jax_s"], theirs = _by_jax(kernel.text, arguments)
             row["differs"] = max(map(_difference, ours, theirs), default=0.0)
     except (DistxlaError, AssertionError, RuntimeError, TypeError) as error:
-        row["error"] = str(error).strip().splitlines()[0][:80]
+        row["error"] = (str(error).strip() or repr(error)).splitlines()[0][:80]
     return row
 
 
@@ -173,7 +171,7 @@ def jax_finds_the_gpu() -> bool:
     try:
         import jax
 
-        return bool(jax.devices())
+        return any(device.platform == "gpu" for device in jax.devices())
     except (ImportError, RuntimeError) as error:
         print(f"no column of JAX: {error}", file=sys.stderr)
         return False
@@ -194,7 +192,9 @@ def main() -> int:
             if options.json is not None:
                 options.json.write_text(json.dumps({"copy_bytes_per_s": bandwidth, "rows": rows}))
     Console(file=sys.stdout, width=None if sys.stdout.isatty() else 140).print(table_of(rows, bandwidth))
-    return 0
+    wrong = [row["name"] for row in rows if "kernels" not in row or row.get("differs", 0.0) > MOST_DIFFERENCE]
+    print("\n".join(f"wrong, or not run: {name}" for name in wrong), end="\n" * bool(wrong))
+    return 1 if wrong else 0
 
 
 if __name__ == "__main__":

@@ -88,6 +88,13 @@ def cache_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> None:
     os.environ["DISTXLA_CACHE_DIR"] = str(tmp_path_factory.mktemp("cache"))
 
 
+@pytest.fixture
+def no_gpu_driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As on a machine where NVIDIA's driver isn't installed."""
+    monkeypatch.delenv("DISTXLA_GPU_DRIVER", raising=False)
+    monkeypatch.setattr("distxla.targets.nvptx.DEVICE_FILE", str(tmp_path / "nvidiactl"))
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Who runs what: see tests/shared_work.py."""

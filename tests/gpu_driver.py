@@ -12,7 +12,7 @@ VARIABLE = "DISTXLA_GPU_DRIVER"
 
 @pytest.fixture(scope="module", autouse=True)
 def gpu_driver() -> Iterator[str]:
-    """The emulated one, unless somebody asks for NVIDIA's."""
+    """The emulated one, unless DISTXLA_GPU_DRIVER names another."""
     with pytest.MonkeyPatch.context() as patch:
         name = os.environ.get(VARIABLE, "emulated")
         patch.setenv(VARIABLE, name)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from distxla.ir.shape import Shape
     from distxla.runtime.fault_injection import Injection
 
-UNAVAILABLE = "gpu"  # refused by its name, until a target serves it
+UNAVAILABLE = "gpu"  # refused by its name where no target serves it
 
 
 @dataclass(frozen=True)
@@ -178,8 +178,9 @@ def _require_possible(options: RunOptions) -> None:
     elif options.backend not in backends():
         available = " or ".join(f"--backend {name}" for name in backends())
         raise ArgumentError(
-            f"the {options.backend} backend is not available: this machine has no driver of NVIDIA's; use {available}, "
-            "or DISTXLA_GPU_DRIVER=emulated, with which the processor runs kernels for GPUs"
+            f"the {options.backend} backend is not available: there is no /dev/nvidiactl, so no driver of NVIDIA's; "
+            f"use {available}, DISTXLA_GPU_DRIVER=cuda where there is one all the same, or "
+            "DISTXLA_GPU_DRIVER=emulated, with which the processor runs kernels for GPUs"
         )
     if options.device_assignment is not None and any(split_devices(name)[1] is not None for name in options.modules):
         raise ArgumentError("--device-assignment and devices behind @ both say where a program runs: give one of them")

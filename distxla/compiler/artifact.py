@@ -159,7 +159,7 @@ class Launch:
 class ImportedKernel:
     """A kernel that the target runs itself. symbol: of the import.  operands: their shapes, tuples unflattened.
     launches: of which it consists, one after the other, where the target runs kernels on a grid.  scratch_bytes: of
-    working memory that they need together."""
+    working memory that they need together, which the target allocates."""
 
     symbol: str
     instruction: Instruction

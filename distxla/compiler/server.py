@@ -25,6 +25,7 @@ from distxla.compiler.messages import PROGRESS_BYTES, out_of_memory, receive, se
 from distxla.errors import ClusterError, CompileError, DistxlaError, TimeLimitError
 from distxla.ir.module import Module
 from distxla.ops.custom_calls.user import declarations, user_targets
+from distxla.targets.registry import environment_of_targets
 from distxla.time_limit import current_limit
 
 STOP_SECONDS = 2.0
@@ -46,6 +47,7 @@ class CompileServer:
         self._process: subprocess.Popen[bytes] | None = None
         self._limit_bytes = compile_memory_bytes()
         self._progress = self._messages = -1
+        self._environment: dict[str, str | None] = {}  # of the child, what targets ask it for
 
     def __enter__(self) -> CompileServer:
         return self
@@ -112,7 +114,9 @@ class CompileServer:
         with self._lock:
             if self._closed:
                 raise ClusterError("the compile server is closed")
-            if self._process is not None and self._process.poll() is not None:
+            if self._process is not None and (
+                self._process.poll() is not None or self._environment != environment_of_targets()
+            ):
                 self._stop()
             process = self._child()
             try:
@@ -149,7 +153,7 @@ class CompileServer:
         return self._process
 
     def _start(self) -> subprocess.Popen[bytes]:
-        self._limit_bytes = compile_memory_bytes()
+        self._limit_bytes, self._environment = compile_memory_bytes(), environment_of_targets()
         self._progress = os.memfd_create("distxla-compile-progress", os.MFD_CLOEXEC)
         self._messages = os.memfd_create("distxla-compile-messages", os.MFD_CLOEXEC)
         os.ftruncate(self._progress, PROGRESS_BYTES)

@@ -63,6 +63,11 @@ def target_of_backend(backend: str) -> str:
     return next(name for name in target_names() if target_named(name).backend == backend)
 
 
+def environment_of_targets() -> dict[str, str | None]:
+    """The variables of this process's environment that the code of some target depends on."""
+    return {name: os.environ.get(name) for target in target_names() for name in target_named(target).variables}
+
+
 def host() -> Host:
     """The machine that this process runs on."""
     return native_target().host

@@ -28,7 +28,11 @@ class Target(Protocol):
 
     @property
     def variant(self) -> str:
-        """What code for it depends on beside the processor, for keys of the cache."""
+        """Further properties that compiled code depends on, for keys of the cache."""
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """Of the environment, on which `variant` depends."""
 
     @property
     def code(self) -> CodeTarget:

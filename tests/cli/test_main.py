@@ -95,7 +95,7 @@ BAD = [
     (["run", "{module}", "--args", "{module}"], "is not an .npz file"),
     (["run", "{module}", "--expected", "{module}"], "is not an .npz file"),
     (["run", "{module}", "--out", "/none/out.npz", "--backend", "reference"], "cannot write /none/out.npz"),
-    (["run", "{module}", "--backend", "gpu"], "gpu backend is not available: this machine has no driver"),
+    (["run", "{module}", "--backend", "gpu"], "gpu backend is not available: there is no /dev/nvidiactl"),
     (["run", "{module}", "--infeed", "x.npz"], "x.npz: no program has an infeed"),
     (
         ["run", "{module}", "--trace", "x.json", "--backend", "reference"],
@@ -121,6 +121,7 @@ BAD = [
 ]
 
 
+@pytest.mark.usefixtures("no_gpu_driver")
 @pytest.mark.parametrize(("args", "message"), BAD, ids=lambda value: " ".join(value) if isinstance(value, list) else "")
 def test_mistakes_exit_with_2_and_one_message(
     args: list[str], message: str, module: str, tmp_path: Path, capsys

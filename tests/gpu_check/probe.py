@@ -1,4 +1,4 @@
-"""What the driver and the GPU cost: a context, launches, copies, memory of other processes."""
+"""Measures contexts, launches and copies, and whether processes can share the GPU's memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A few programs on the GPU, in this process: what compute-sanitizer looks at."""
+"""A few programs on the GPU, in this process, for compute-sanitizer."""
 
 from __future__ import annotations
 

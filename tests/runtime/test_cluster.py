@@ -238,6 +238,7 @@ def test_an_address_where_nothing_answers() -> None:
     assert "cluster: nothing answers at 127.0.0.1:1" in outcome.stderr
 
 
+@pytest.mark.usefixtures("no_gpu_driver")
 @pytest.mark.parametrize("options", [{"replicas": 0}, {"partitions": 0}, {"backend": "gpu"}], ids=str)
 def test_bad_options(options: dict[str, object]) -> None:
     with pytest.raises(dx.ArgumentError):

@@ -187,7 +187,7 @@ class Actor:
             values = [a.value if isinstance(a, Reference) else a for a in arguments]
             try:
                 if name == "unload":
-                    _see_that_it_does_not_run(self.object, *values)
+                    _require_not_running(self.object, *values)
                 value, error = getattr(self.object, name)(*values), None
             except UnloadedWhileItRuns as found:  # going on would end this process
                 self.owner.run.failures.append(f"{self.process.name}: {found}")
@@ -206,7 +206,7 @@ class UnloadedWhileItRuns(Exception):
     """A program's code was to be unmapped while its device is in it."""
 
 
-def _see_that_it_does_not_run(actor: Any, number: int) -> None:
+def _require_not_running(actor: Any, number: int) -> None:
     if not isinstance(actor, Replica):
         return
     control, device = actor._control, actor._device

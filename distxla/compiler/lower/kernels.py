@@ -111,10 +111,10 @@ def kernel_type(operands: Sequence[Shape], results: Sequence[Shape]) -> ir.Funct
 
 
 def declare_kernel(llvm_module: ir.Module, kernel: ImportedKernel) -> KernelFunction:
-    """A kernel that the target runs itself, as a function that the program imports."""
+    """A kernel that the target runs itself, with scratch memory of its own, as a function that the program imports."""
     leaves = [leaf for shape in (*kernel.operands, kernel.instruction.shape) for leaf in shape.leaves()]
     pointers = [POINTER] * (sum(leaf.is_array for leaf in leaves) + 2)
-    return KernelFunction(intrinsic(llvm_module, kernel.symbol, I32, pointers), kernel.scratch_bytes, fails=True)
+    return KernelFunction(intrinsic(llvm_module, kernel.symbol, I32, pointers), 0, fails=True)
 
 
 def emit_kernel_function(

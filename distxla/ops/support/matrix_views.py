@@ -86,7 +86,7 @@ def emit_products(
     m, n, k = shape
     a, b, c = operands
     if emit.tuning.on_grid and collapsed_stride(batch, c.batch, range(len(batch))) is not None:
-        a, b = _nested_alike(emit, batch, a, (m, k)), _nested_alike(emit, batch, b, (k, n))
+        a, b = _with_collapsible_batch(emit, batch, a, (m, k)), _with_collapsible_batch(emit, batch, b, (k, n))
     operands = a, b, c
     dimension_sizes: list[int] = []
     strides: list[tuple[int, ...]] = []
@@ -115,7 +115,7 @@ def emit_products(
         emit.gemm((count, m, n, k), views[0], views[1], views[2], terms)
 
 
-def _nested_alike(emit: KernelEmitter, batch: Sequence[int], x: Matrices, dims: tuple[int, int]) -> Matrices:
+def _with_collapsible_batch(emit: KernelEmitter, batch: Sequence[int], x: Matrices, dims: tuple[int, int]) -> Matrices:
     """The matrices such that their batch dimensions become one: themselves, or a copy."""
     if collapsed_stride(batch, x.batch, range(len(batch))) is not None:
         return x

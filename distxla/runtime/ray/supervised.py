@@ -24,6 +24,7 @@ _SETTINGS = {  # of every process
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # 127.0.0.1 stays 127.0.0.1
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",  # see client.join
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # older versions hide GPUs from actors that ask Ray for none
     # the raylet connects to a socket that a thread of it is still opening: a second, and 10 tries, by default
     "RAY_raylet_client_connect_timeout_milliseconds": "5",
     "RAY_raylet_client_num_connect_attempts": "2000",

@@ -19,6 +19,7 @@ class InterpretedTarget:
     name = "interpreted"
     backend = "interpreted"
     variant = ""
+    variables = ()
 
     @property
     def code(self) -> CodeTarget:

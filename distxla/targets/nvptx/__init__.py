@@ -22,6 +22,7 @@ class NvptxTarget:
     """`targets.target.Target`."""
 
     name = "nvptx"
+    variables = ("DISTXLA_GPU_DRIVER", "CUDA_VISIBLE_DEVICES")
 
     @property
     def backend(self) -> str | None:

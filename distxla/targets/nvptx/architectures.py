@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from distxla.errors import ArgumentError
 from distxla.targets.nvptx.driver.choice import EMULATED, chosen, open_driver
 from distxla.targets.nvptx.driver.errors import DriverError
@@ -20,7 +22,8 @@ def chosen_architecture() -> str:
         return EMULATED_ARCHITECTURE
     gpus = open_driver().gpus()
     if not gpus:
-        raise DriverError("no GPU: the driver lists none")
+        seen = os.environ.get("CUDA_VISIBLE_DEVICES")
+        raise DriverError(f"the driver lists no GPU{'' if seen is None else f' (CUDA_VISIBLE_DEVICES={seen!r})'}")
     return newest_for(gpus[0].architecture)
 
 

@@ -14,7 +14,7 @@ from llvmlite import ir
 
 from distxla.errors import ArgumentError
 from distxla.targets.nvptx.architectures import VERSIONS
-from distxla.targets.nvptx.lost_borrows import keep_borrows
+from distxla.targets.nvptx.ptxas_workaround import keep_borrows
 from distxla.targets.nvptx.remainders import REMAINDERS
 from distxla.targets.processor import Processor
 from distxla.targets.registry import native_target

@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class DeviceCode:
-    """driver: by name (driver/choice.py).  architecture: the least that can run them.  code: PTX, a cubin, or of the
-    emulated driver its own form."""
+    """driver: by name (driver/choice.py).  architecture: the least whose GPUs can run them.  code: PTX, or of the
+    emulated driver its own form.  cubin: the PTX as it was assembled where that could be; GPUs of the architecture's
+    generation take it."""
 
     driver: str
     architecture: str
     code: bytes = field(repr=False)
+    cubin: bytes = field(default=b"", repr=False)
 
 
 __all__ = ["DeviceCode"]

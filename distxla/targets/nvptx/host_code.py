@@ -38,7 +38,7 @@ class _Launching:
         return code_for(chosen_architecture())
 
     def finish_grid(self, module: ir.Module) -> DeviceCode:
-        """The kernels for the driver that the environment asks for. A cubin where there is an assembler."""
+        """The kernels for the driver that the environment asks for, assembled where there is an assembler."""
         driver, architecture = chosen(), chosen_architecture()
         code = code_for(architecture)
         parsed = code.parse(module)
@@ -46,8 +46,8 @@ class _Launching:
             return DeviceCode(driver, architecture, packed(prepare(str(parsed), checked=False)))
         code.optimise(parsed)
         text = code.emit_assembly(parsed)
-        made = assemble(text, architecture)[0] if assembler() is not None else text.encode()
-        return DeviceCode(driver, architecture, made)
+        cubin = assemble(text, architecture)[0] if assembler() is not None else b""
+        return DeviceCode(driver, architecture, text.encode(), cubin)
 
 
 @cache

@@ -13,8 +13,7 @@ from distxla.compiler.artifact import CompiledProgram, ImportedKernel
 from distxla.errors import InternalError
 from distxla.targets.nvptx.device_code import DeviceCode
 from distxla.targets.nvptx.driver.choice import driver_named
-from distxla.targets.nvptx.driver.driver import Context
-from distxla.targets.nvptx.staging import StagedKernels
+from distxla.targets.nvptx.staging import ProcessGpu, StagedKernels
 from distxla.targets.registry import native_target
 from distxla.targets.target import KernelErrorHandler, LoadedImage
 
@@ -47,7 +46,7 @@ def load_image(
     code = program.device_code
     if not isinstance(code, DeviceCode):
         raise InternalError(f"{program.name} has no kernels for a GPU")
-    kernels = StagedKernels(_context(code.driver, program.replicas * program.partitions), code.code)
+    kernels = StagedKernels(_gpu(code.driver), code)
     functions = {kernel.symbol: _launcher(kernels, kernel, report) for kernel in program.kernels}
     others = resolve or resolve_import
 
@@ -56,7 +55,11 @@ def load_image(
             return ctypes.cast(functions[name], ctypes.c_void_p).value or 0
         return others(name)
 
-    image = native_target().loader.load_image(program, address, file)
+    try:
+        image = native_target().loader.load_image(program, address, file)
+    except BaseException:
+        kernels.close()
+        raise
     return LaunchingImage(image, kernels, functions)
 
 
@@ -66,9 +69,9 @@ def resolve_import(name: str) -> int:
 
 
 @cache
-def _context(driver: str, processes: int) -> Context:
-    """For all programs of this process, until it ends: making one takes a good part of a second."""
-    return driver_named(driver).context(GPU, processes)
+def _gpu(driver: str) -> ProcessGpu:
+    """For all programs of this process, until it ends: making a context takes a good part of a second."""
+    return ProcessGpu(driver_named(driver).context(GPU))
 
 
 def _launcher(kernels: StagedKernels, kernel: ImportedKernel, report: KernelErrorHandler | None) -> Any:

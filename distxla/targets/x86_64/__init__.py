@@ -15,6 +15,7 @@ class X86Target:
     name = "x86_64"
     backend = "cpu"
     variant = ""
+    variables = ()
 
     @property
     def code(self) -> CodeTarget:

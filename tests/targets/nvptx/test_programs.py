@@ -1,4 +1,4 @@
-"""Whole programs whose kernels the emulator runs: the results of XLA, collectives, the words of a deadlock."""
+"""Whole programs with kernels for a GPU: the results of XLA, collectives, what is refused."""
 
 from __future__ import annotations
 
@@ -85,5 +85,5 @@ def test_without_a_gpu_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(architectures, "open_driver", missing)
     module = parse_module(DP_MLP.text("partitioned"))
-    with pytest.raises(DriverError, match="no GPU: the driver lists none"):
+    with pytest.raises(DriverError, match="the driver lists no GPU"):
         compile_module(module, replicas=1, partitions=8, target="nvptx")

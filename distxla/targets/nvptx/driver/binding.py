@@ -19,6 +19,7 @@ LEAST_ARCHITECTURE = (7, 5)
 # the version of CUDA whose driver knows the PTX that kernels for an architecture are written in (nvptx/code.py)
 LEAST_VERSIONS = {(7, 5): (10, 0), (8, 0): (11, 0), (9, 0): (11, 8), (10, 0): (12, 7)}
 NAME_BYTES, UUID_BYTES = 256, 16
+ALLOW_SEVERAL = "`nvidia-smi -c DEFAULT` allows several processes"
 
 
 class Binding:
@@ -27,7 +28,13 @@ class Binding:
     def __init__(self, library: Library) -> None:
         """DriverError where the library can't be initialised."""
         self._library = library
-        self.call("cuInit", 0)
+        self._is_empty = False  # without a GPU NVIDIA's can't be initialised
+        try:
+            self.call("cuInit", 0)
+        except DriverCallError as error:
+            if error.number != interface.NO_DEVICE:
+                raise
+            self._is_empty = True
         number = self.value(ctypes.c_int, "cuDriverGetVersion")
         self.version: tuple[int, int] = (number // 1000, number % 1000 // 10)
 
@@ -62,6 +69,8 @@ class Binding:
         return found[0], found[1]
 
     def gpus(self) -> list[Gpu]:
+        if self._is_empty:
+            return []
         try:
             count = self.value(ctypes.c_int, "cuDeviceGetCount")
         except DriverCallError as error:
@@ -110,8 +119,7 @@ class Binding:
             )
         if gpu.exclusive and processes > 1:
             raise DriverError(
-                f"{gpu} is in exclusive mode, which allows one process, and {processes} are to use it; "
-                "`nvidia-smi -c DEFAULT` allows several"
+                f"{gpu} is in exclusive mode, which allows one process, and {processes} are to use it; {ALLOW_SEVERAL}"
             )
         return BoundContext(self, gpu)
 
@@ -122,7 +130,12 @@ class BoundContext:
     def __init__(self, driver: Binding, gpu: Gpu) -> None:
         self._driver, self.gpu = driver, gpu
         self._device = driver.value(ctypes.c_int, "cuDeviceGet", gpu.ordinal)
-        self.handle: int = driver.value(ctypes.c_void_p, "cuDevicePrimaryCtxRetain", self._device)
+        try:
+            self.handle: int = driver.value(ctypes.c_void_p, "cuDevicePrimaryCtxRetain", self._device)
+        except DriverCallError as error:
+            if not gpu.exclusive:
+                raise
+            raise DriverError(f"{gpu} is in exclusive mode, and can't be had: {error.name}; {ALLOW_SEVERAL}") from error
 
     def address_of(self, function: str) -> int:
         return self._driver.address_of(function)

@@ -19,7 +19,7 @@ which one may be external: the dynamic array. `intrinsics.py` has the table of t
 A launch runs the blocks one after the other, and returns when all threads have ended. A kernel that reaches no barrier
 and no operation of warps runs its threads in a loop. The threads of any other are fibers, each with a stack of 576 KiB.
 Shared memory is filled with a pattern before each block. Bits are those of IEEE 754: nothing is contracted that the IR
-doesn't say, as PTX is assembled with `-fmad=false`; only the payloads of NaNs may differ from a GPU's.
+doesn't say, as PTX states every rounding; only the payloads of NaNs may differ from a GPU's.
 
 What a kernel does wrong is a `faults.KernelFaultError`, which names the kernel, the block and the thread:
 

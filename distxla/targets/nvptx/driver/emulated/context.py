@@ -58,6 +58,11 @@ class EmulatedContext:
         del self.held[handle or 0]
         return found
 
+    def drop_functions(self, module: LoadedModule) -> None:
+        """Forget the handles of a module's kernels."""
+        for handle in [h for h, one in self.held.items() if isinstance(one, Function) and one.module is module]:
+            del self.held[handle]
+
     # --- queues
 
     def synchronise(self, run: Callable[[], None] | None = None) -> None:

@@ -38,6 +38,14 @@ class EmulatedGpu:
     has_peers: bool = True
 
 
+BEFORE_INIT = (
+    "cuInit",
+    "cuDriverGetVersion",
+    "cuGetErrorName",
+    "cuGetErrorString",
+)  # work before cuInit, or without it
+
+
 class EmulatedLibrary:
     """`interface.Library`. Its functions are attributes, made of the methods of the same names without `cu`."""
 
@@ -65,7 +73,7 @@ class EmulatedLibrary:
 
         def call(*arguments: Any) -> int:
             try:
-                if not self._is_initialised and name not in ("cuInit", "cuGetErrorName", "cuGetErrorString"):
+                if not self._is_initialised and name not in BEFORE_INIT:
                     raise Failure(interface.NOT_INITIALIZED, "cuInit was not called")
                 method(*arguments)
             except Failure as failure:
@@ -81,6 +89,8 @@ class EmulatedLibrary:
     # --- the driver
 
     def _init(self, flags: int) -> None:
+        if not self._gpus:
+            raise Failure(interface.NO_DEVICE, "there is no GPU")
         self._is_initialised = True
 
     def _drivergetversion(self, place: int) -> None:
@@ -302,7 +312,9 @@ class EmulatedLibrary:
         context = self._current()
         with context.lock:
             context.synchronise()
-            context.remove(handle, LoadedModule).close()
+            module = context.remove(handle, LoadedModule)
+            context.drop_functions(module)
+            module.close()
 
     def _modulegetfunction(self, place: int, handle: int, name: bytes) -> None:
         context = self._current()

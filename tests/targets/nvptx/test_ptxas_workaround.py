@@ -1,4 +1,4 @@
-"""Differences whose minuend is the upper word of a product: see distxla/targets/nvptx/lost_borrows.py.
+"""Differences whose minuend is the upper word of a product: see distxla/targets/nvptx/ptxas_workaround.py.
 
 On a GPU tests/gpu_check runs such a kernel; here only its text can be looked at.
 """
@@ -10,7 +10,7 @@ import re
 import pytest
 
 from distxla.compiler.stages import emit
-from distxla.targets.nvptx.lost_borrows import keep_borrows
+from distxla.targets.nvptx.ptxas_workaround import keep_borrows
 from distxla.text.parser import parse_module
 from tests.targets.nvptx.assembler import ARCHITECTURES, assemble, needs_ptxas
 

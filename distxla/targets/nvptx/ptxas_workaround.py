@@ -21,7 +21,7 @@ KEPT = r"\1\n\t{ .reg .b32 %zero; mov.u32 %zero, %ctaid.y; add.s32 \2, \2, %zero
 
 
 def keep_borrows(assembly: str) -> str:
-    """The kernels such that they are right however they are assembled, if launches' grids have one dimension."""
+    """The assembly with the workaround, for launches whose grid has one dimension."""
     return UPPER_WORD.sub(KEPT, assembly)
 
 
