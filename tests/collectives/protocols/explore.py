@@ -340,8 +340,18 @@ class _Explorer:
             registers = program.kept(work.pcs[i], work.registers[i])
             view = tuple([a - b if a > b else 0 for a, b in zip(work.views[i], low, strict=True)])
             procs.append((work.pcs[i], work.modes[i], work.places[i], registers, view))
-        state = (tuple(procs), fenced, memory)
-        return min([state, *(self.rotated(state, by) for by in self.rotations)]) if self.rotations else state
+        return self._least((tuple(procs), fenced, memory))
+
+    def _least(self, state: State) -> State:
+        """The least rotation of a state: that in which the members' steps are least, by the rest where several are."""
+        if not self.rotations:
+            return state
+        procs = state[0]
+        keys = [[procs[old][:2] for old in whose] for whose, _ in self.rotations]
+        own = [local[:2] for local in procs]
+        least = min(own, *keys)
+        found = [self.rotated(state, by) for key, by in zip(keys, self.rotations, strict=True) if key == least]
+        return min([*found, state] if own == least else found)
 
     def _low(self, work: _Work, live: Sequence[int]) -> list[int]:
         """By place the oldest value that somebody may still read."""

@@ -88,6 +88,7 @@ def test_every_execution_does_what_it_shall(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.exhaustive
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", LARGER)
 def test_every_execution_of_larger_models_does(name: str) -> None:
     _require_right(LARGER[name])

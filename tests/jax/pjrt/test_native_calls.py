@@ -134,7 +134,7 @@ SCRIPTS = {
         f = prepared(jax.shard_map(lambda x: jax.lax.psum(x, "i"), mesh=mesh, in_specs=P("i"), out_specs=P()),
                      jax.device_put(np.ones(2, np.float32), spread))
         x = jax.device_put(np.ones(2, np.float32), spread)
-        os.kill(replicas()[1], signal.SIGSTOP)
+        stop(replicas()[1])
         y = f(x)
         print(len(entered))
         os.kill(replicas()[1], signal.SIGKILL)
