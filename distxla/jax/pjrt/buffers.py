@@ -99,7 +99,7 @@ class Buffer:
         """Block until the array is there; raise the failure of the call that makes it. Interrupted by Ctrl-C."""
         if self.pending is not None:
             wait_for(self.pending)
-            if SWITCH.interrupts:
+            if SWITCH.is_interrupting():
                 raise Interrupted
             self.pending.wait()  # raises the failure
             self.pending = None

@@ -102,10 +102,12 @@ class Event:
         """Call `callback(error, user)` when it is ready."""
         if self._waits and threading.current_thread() is threading.main_thread():
             try:
-                self.wait()
+                failure = self.wait()
             except Interrupted:
                 _ON_READY(callback)(None, user)
                 raise
+            _ON_READY(callback)(_error_of(failure), user)
+            return
         with self._lock:
             if self._pending is not None:
                 self._then[callback, user] = None
@@ -128,7 +130,7 @@ class Event:
 
 def _error_of(failure: BaseException | None) -> int | None:
     """The handle of an error for C++; none while an interrupt is to be raised, which errors would hide."""
-    return None if failure is None or SWITCH.interrupts else new_error(failure)
+    return None if failure is None or SWITCH.is_interrupting() else new_error(failure)
 
 
 def wait_for(pending: Pending) -> None:
@@ -136,7 +138,7 @@ def wait_for(pending: Pending) -> None:
     which calls wait."""
     if not pending.is_over:
         require_outside()
-        if SWITCH.interrupts:  # an interrupt came in the callback's first line, or amid a native wait
+        if SWITCH.is_interrupting():  # an interrupt came in the callback's first line, or amid a native wait
             pending.interrupt()
             raise Interrupted
     try:

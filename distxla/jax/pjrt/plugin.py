@@ -128,6 +128,7 @@ class Table:
                 _ANSWER(answer).value = found
                 return
 
+        call.__qualname__ = f"PJRT_{name}"  # for messages
         self._functions.add(call)
         return _CALLBACK(call)
 

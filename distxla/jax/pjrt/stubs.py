@@ -5,7 +5,7 @@ a stub takes the GIL, puts a pending exception aside, calls Python, and restores
 stub fails without Python.
 
 A signal handler of Python may raise in the callback's first or last line, where nothing can catch it: then the stub
-calls again, and has the interrupt delivered after its own end.
+calls again, and has the interrupt delivered after its own end. Only in the main thread: no other handles signals.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ declare void @PyErr_Fetch(ptr, ptr, ptr)
 declare void @PyErr_Restore(ptr, ptr, ptr)
 declare void @PyErr_SetInterrupt()
 declare i32 @Py_IsInitialized()
+declare i64 @pthread_self()
 
 define ptr @enter(ptr %callback, ptr %args, ptr %otherwise) {{
   %alive = call i32 @Py_IsInitialized()
@@ -53,6 +54,10 @@ leave:
   ret ptr %otherwise
 inside:
   %state = call i32 @PyGILState_Ensure()
+  %self = call i64 @pthread_self()
+  %main = load i64, ptr inttoptr (i64 {main} to ptr), align 8
+  %is_main = icmp eq i64 %self, %main
+  %asks = zext i1 %is_main to i32
   %kind = alloca ptr
   %value = alloca ptr
   %trace = alloca ptr
@@ -67,7 +72,9 @@ attempt:
   %has_failed = icmp eq i64 %found, 0
   br i1 %has_failed, label %again, label %answered
 again:
-  store i32 1, ptr inttoptr (i64 {interrupts} to ptr), align 4
+  %asked_before = load i32, ptr inttoptr (i64 {interrupts} to ptr), align 4
+  %asked_now = or i32 %asked_before, %asks
+  store i32 %asked_now, ptr inttoptr (i64 {interrupts} to ptr), align 4
   %more = add i32 %attempts, 1
   %is_last = icmp eq i32 %more, {attempts}
   br i1 %is_last, label %given_up, label %attempt
@@ -83,7 +90,8 @@ given_up:
   %trace_before = load ptr, ptr %trace
   call void @PyErr_Restore(ptr %kind_before, ptr %value_before, ptr %trace_before)
   %asked = load i32, ptr inttoptr (i64 {interrupts} to ptr), align 4
-  %is_asked = icmp ne i32 %asked, 0
+  %is_anybodys = icmp ne i32 %asked, 0
+  %is_asked = and i1 %is_anybodys, %is_main
   br i1 %is_asked, label %interrupt, label %end
 interrupt:
   store i32 0, ptr inttoptr (i64 {interrupts} to ptr), align 4
@@ -127,8 +135,8 @@ class Stubs:
         self.addresses = {name: int(self._engine.get_function_address(f"pjrt_{name}")) for name in ENTRIES}
 
     def _text(self) -> str:
-        interrupts = ctypes.addressof(SWITCH) + offset(Switch, "interrupts")
-        enter = _ENTER.format(interrupts=interrupts, attempts=_ATTEMPTS, success=SUCCESS)
+        main, interrupts = (ctypes.addressof(SWITCH) + offset(Switch, name) for name in ("main", "interrupts"))
+        enter = _ENTER.format(main=main, interrupts=interrupts, attempts=_ATTEMPTS, success=SUCCESS)
         return enter + "\n".join(self._function(name) for name in ENTRIES)
 
     def _function(self, name: str) -> str:

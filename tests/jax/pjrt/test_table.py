@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 from llvmlite import binding
 
 pytest.importorskip("jax")
 
-from distxla.errors import ArgumentError, OutOfMemoryError, ReplicaLostError, UnsupportedOpError
+from distxla.errors import ArgumentError, ClusterError, OutOfMemoryError, ReplicaLostError, UnsupportedOpError
 from distxla.jax.pjrt import errors, handles, plugin
+from distxla.jax.pjrt.events import Event
 from distxla.jax.pjrt.handles import CBytes
 from distxla.jax.pjrt.protobuf import device_assignment, device_ids
+from distxla.jax.pjrt.switch import SWITCH
 from distxla.jax.pjrt.table import ENTRIES, RECORDS, STRUCTURES, natives, offset
 
 FUNCTION = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
@@ -155,6 +160,49 @@ def test_a_stub_keeps_a_pending_exception() -> None:
     with pytest.raises(ValueError, match="kept"):
         FUNCTION(engine.get_function_address("raising"))(ctypes.addressof(args))
     assert handles.find(args.executable) is None  # the stub has run
+
+
+def test_an_interrupt_is_delivered_by_the_main_threads_stub(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SWITCH, "interrupts", 1)
+    name = "Client_CreateAliasBuffer"  # calls Python
+    with ThreadPoolExecutor(1) as pool:
+        message_of(pool.submit(call, name, ENTRIES[name]()).result())
+        assert pool.submit(SWITCH.is_interrupting).result() is False
+    assert SWITCH.is_interrupting()
+    with pytest.raises(KeyboardInterrupt):
+        call(name, ENTRIES[name]())
+    assert not SWITCH.interrupts
+
+
+class Late:
+    """A call that an interrupt has ended, and whose queue has not told anybody yet."""
+
+    error = ClusterError("interrupted")
+    is_over = True
+
+    def interrupt(self) -> None: ...
+
+    def wait(self) -> None:
+        raise self.error
+
+    def then(self, told: Callable[[Any], object]) -> None:
+        self.told = told
+
+
+def test_what_the_main_thread_waits_for_has_no_error_amid_an_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[int | None] = []
+    callback = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(lambda error, user: found.append(error))
+    address = ctypes.cast(callback, ctypes.c_void_p).value
+    assert address is not None
+    late = Late()
+    event = Event(late, waits=True)
+    monkeypatch.setattr(SWITCH, "interrupts", 1)
+    event.on_ready(address, 0)
+    monkeypatch.setattr(SWITCH, "interrupts", 0)  # as the stub has it at its end
+    late.told(late)
+    assert found == [None]
+    event.on_ready(address, 0)
+    assert "interrupted" in message_of(found[1])[1]
 
 
 def test_layouts_have_their_fields_where_c_has_them() -> None:
