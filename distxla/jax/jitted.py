@@ -62,6 +62,9 @@ class Jitted:
             self._compiled[key] = compiled
         return jax.tree.unflatten(compiled.out_tree, compiled.call_leaves(leaves))
 
+    def __repr__(self) -> str:
+        return f"<distxla.jax.jit of {self._function.__wrapped__}>"
+
     def compile(self, *args: Any, **kwargs: Any) -> Compiled:
         """The program for arguments like these, which are arrays or `jax.ShapeDtypeStruct`; not run. Blocks."""
         _, tree, signatures, _ = self._described(args, kwargs)

@@ -103,9 +103,8 @@ class ClusterPool:
     """Open clusters, each used by one test or fixture at a time, and a Ray that stays while there are none.
 
     idle: that many stay open while nobody uses them; of those that were used least recently the others are closed.
-    limit: seconds of a call, None for no limit.  is_traced: record all calls.  uses: of clusters
-    that are not idle.  lines: what became of clusters that
-    could not be kept, since they were last taken.
+    limit: seconds of a call, None for no limit.  is_traced: record all calls.  uses: of clusters that are not idle.
+    lines: what became of clusters that could not be kept, since they were last taken.
     """
 
     def __init__(self, idle: int = 2, limit: float | None = None, *, is_traced: bool = False) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,8 +15,8 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 import distxla as dx
 import distxla.jax as dxj
-from distxla.runtime.call_queue import PendingCall
 from distxla.scheduler.verdict import Outcome
+from tests.runtime.busy_queue import busy_queue
 
 pytestmark = pytest.mark.cluster
 P = PartitionSpec
@@ -37,14 +36,6 @@ def cluster() -> Iterator[dx.Cluster]:
 
 def numbers(*shape: int) -> Any:
     return ((np.arange(int(np.prod(shape))) * 7 % 13 - 6) / 13).astype(np.float32).reshape(shape)
-
-
-def occupy(cluster: dx.Cluster) -> threading.Event:
-    """Keep the queue busy until the event is set."""
-    cluster.wait_started()
-    gate = threading.Event()
-    cluster.queue.submit(PendingCall("gate", gate.wait))
-    return gate
 
 
 def loss(params: Any, batch: Any) -> Any:
@@ -107,18 +98,21 @@ def test_a_training_step_gives_the_losses_of_jax_and_uses_memory_again(cluster: 
         assert params["first"].shards[1].index == (slice(0, 8), slice(8, 16))
 
 
+def test_a_function_is_named_in_its_text(cluster: dx.Cluster) -> None:
+    assert repr(dxj.jit(train, cluster=cluster)).startswith("<distxla.jax.jit of <function train at 0x")
+
+
 def test_calls_under_way_take_results_and_donate_them(cluster: dx.Cluster) -> None:
     step = dxj.jit(lambda x, n: (x * 2, n + 1), cluster=cluster, in_shardings=over("dp"), donate_argnums=0)
     step(numbers(4), np.zeros(4, np.int32))  # compiled before the queue is kept busy
-    gate = occupy(cluster)
-    x, n = step(numbers(4), np.zeros(4, np.int32))
-    first = x
-    for _ in range(5):
-        x, n = step(x, n)
-    assert not x.is_ready()
-    assert "pending" in repr(x)
-    assert first.is_deleted()
-    gate.set()
+    with busy_queue(cluster):
+        x, n = step(numbers(4), np.zeros(4, np.int32))
+        first = x
+        for _ in range(5):
+            x, n = step(x, n)
+        assert not x.is_ready()
+        assert "pending" in repr(x)
+        assert first.is_deleted()
     np.testing.assert_array_equal(x, numbers(4) * 64)
     np.testing.assert_array_equal(n, [6, 6, 6, 6])
     with pytest.raises(dx.ArgumentError, match="deleted, or donated"):

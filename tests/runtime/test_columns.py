@@ -12,6 +12,7 @@ import distxla as dx
 from distxla.runtime import call_queue
 from distxla.runtime.call_queue import PendingCall
 from distxla.runtime.columns import Column, ColumnCalls, put_column
+from tests.runtime.busy_queue import busy_queue
 
 pytestmark = pytest.mark.cluster
 
@@ -61,21 +62,13 @@ def arguments(cluster: dx.Cluster, step: ColumnCalls) -> list[Column]:
     return [put_column(cluster, (0, 1), x, rows), put_column(cluster, (0, 1), n, [np.int32(5)])]
 
 
-def occupy(cluster: dx.Cluster) -> threading.Event:
-    """Keep the queue busy until the event is set."""
-    gate = threading.Event()
-    cluster.queue.submit(PendingCall("gate", gate.wait))
-    return gate
-
-
 def test_calls_take_results_that_are_pending(cluster: dx.Cluster, step: ColumnCalls) -> None:
     columns = arguments(cluster, step)
-    gate = occupy(cluster)
-    for _ in range(10):
-        columns = step.submit(columns)
-    assert columns[0].call is not None
-    assert not columns[0].call.is_over
-    gate.set()
+    with busy_queue(cluster):
+        for _ in range(10):
+            columns = step.submit(columns)
+        assert columns[0].call is not None
+        assert not columns[0].call.is_over
     x, n = columns
     for array, number in zip(x.arrays, n.arrays):
         np.testing.assert_array_equal(array, (np.arange(2048) + 1) / 2)
@@ -85,10 +78,10 @@ def test_calls_take_results_that_are_pending(cluster: dx.Cluster, step: ColumnCa
 
 
 def test_a_call_of_the_other_kind_comes_behind_and_takes_the_arrays(cluster: dx.Cluster, step: ColumnCalls) -> None:
-    gate = occupy(cluster)
-    x, n = step.submit(arguments(cluster, step))
-    threading.Timer(0.05, gate.set).start()
-    outs = step.executable([[x.arrays[d], n.arrays[d]] for d in range(2)])
+    with busy_queue(cluster) as gate:
+        x, n = step.submit(arguments(cluster, step))
+        threading.Timer(0.05, gate.set).start()
+        outs = step.executable([[x.arrays[d], n.arrays[d]] for d in range(2)])
     assert int(outs[0][1]) == 7
 
 
@@ -119,14 +112,13 @@ def test_a_step_needs_room_for_what_it_takes_and_what_it_gives(
 
 def test_a_donated_column_is_gone(cluster: dx.Cluster, step: ColumnCalls) -> None:
     columns = arguments(cluster, step)
-    gate = occupy(cluster)
-    view = columns[0].arrays[1]
-    results = step.submit(columns, donated=(0,))
-    assert columns[0].is_deleted
-    for use in (lambda: columns[0].arrays, lambda: step.submit(columns)):
-        with pytest.raises(dx.ArgumentError, match="deleted, or donated"):
-            use()
-    gate.set()
+    with busy_queue(cluster):
+        view = columns[0].arrays[1]
+        results = step.submit(columns, donated=(0,))
+        assert columns[0].is_deleted
+        for use in (lambda: columns[0].arrays, lambda: step.submit(columns)):
+            with pytest.raises(dx.ArgumentError, match="deleted, or donated"):
+                use()
     np.testing.assert_array_equal(results[0].arrays[0][:2], [0.5, 1.0])
     np.testing.assert_array_equal(view, np.ones(2048)), "a view that the caller holds keeps its values"
 

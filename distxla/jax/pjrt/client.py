@@ -18,6 +18,7 @@ from distxla.runtime.cluster import Cluster
 
 DEFAULT_DEVICES: Final = 8
 _DEVICES: Final = "DISTXLA_DEVICES"
+_JAX_DEVICES: Final = "JAX_NUM_CPU_DEVICES"
 _MEMORY: Final = "DISTXLA_DEVICE_MEMORY"
 _ADDRESS: Final = "DISTXLA_ADDRESS"
 _FLAG: Final = "--xla_force_host_platform_device_count="
@@ -40,9 +41,10 @@ def settings_of_environment() -> Settings:
     """DISTXLA_DEVICES, else JAX_NUM_CPU_DEVICES, else the count in XLA_FLAGS, else 8; DISTXLA_ADDRESS and
     DISTXLA_DEVICE_MEMORY. ArgumentError for a count that is none."""
     flags = [flag for flag in os.environ.get("XLA_FLAGS", "").split() if flag.startswith(_FLAG)]
+    jaxs = os.environ.get(_JAX_DEVICES, "")
     given = {
         _DEVICES: os.environ.get(_DEVICES, ""),
-        "JAX_NUM_CPU_DEVICES": os.environ.get("JAX_NUM_CPU_DEVICES", "").replace("-1", ""),
+        _JAX_DEVICES: "" if jaxs == "-1" else jaxs,  # JAX's word for none
         "XLA_FLAGS": flags[-1].removeprefix(_FLAG) if flags else "",
     }
     devices = DEFAULT_DEVICES

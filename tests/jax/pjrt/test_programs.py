@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
-from tests.jax.pjrt.scripts import ROOT, printed, run
-
 pytest.importorskip("jax")
+
+import distxla as dx
+from distxla.jax.pjrt.client import settings_of_environment
+from tests.jax.pjrt.scripts import ROOT, printed, run
 
 pytestmark = pytest.mark.cluster
 
@@ -150,8 +152,25 @@ def test_bad_installs(body: str, message: str) -> None:
     assert message in done.stderr
 
 
-def test_a_bad_count_in_the_environment() -> None:
-    done = run(
-        "from distxla.jax.pjrt import client; client.settings_of_environment()", devices=None, DISTXLA_DEVICES="some"
-    )
-    assert "DISTXLA_DEVICES: expected a number of devices, found 'some'" in done.stderr
+@pytest.mark.parametrize(
+    ("given", "devices"),
+    [
+        ({}, 8),
+        ({"JAX_NUM_CPU_DEVICES": "-1"}, 8),
+        ({"JAX_NUM_CPU_DEVICES": "3"}, 3),
+        ({"XLA_FLAGS": "--xla_force_host_platform_device_count=5"}, 5),
+        ({"DISTXLA_DEVICES": "2", "JAX_NUM_CPU_DEVICES": "3"}, 2),
+    ],
+)
+def test_counts_in_the_environment(monkeypatch: pytest.MonkeyPatch, given: dict[str, str], devices: int) -> None:
+    for name in ("DISTXLA_DEVICES", "JAX_NUM_CPU_DEVICES", "XLA_FLAGS"):
+        monkeypatch.setenv(name, given.get(name, ""))
+    assert settings_of_environment().devices == devices
+
+
+@pytest.mark.parametrize(("name", "value"), [("DISTXLA_DEVICES", "some"), ("JAX_NUM_CPU_DEVICES", "-12")])
+def test_bad_counts_in_the_environment(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+    monkeypatch.setenv("DISTXLA_DEVICES", "")
+    monkeypatch.setenv(name, value)
+    with pytest.raises(dx.ArgumentError, match=f"{name}: expected a number of devices, found '{value}'"):
+        settings_of_environment()
