@@ -73,8 +73,8 @@ class Loader(Protocol):
 
         resolve: the address of an imported function (default: `resolve_import`).  file: descriptor and bytes of a file
         that holds the image, to be mapped in place of `program.image`.  report: takes a kernel's error, from targets
-        whose kernels can.  Raises CompileError where an import is unknown,
-        OSError where memory or permission is missing.
+        whose kernels can.  Raises CompileError where an import is unknown, OSError where memory or permission is
+        missing.
         """
 
     def resolve_import(self, name: str) -> int:

@@ -19,8 +19,7 @@ def emit_map(
     """Run `body` for every index over `dimension_sizes`, in any order.
 
     Where a comparison in the body is decided by one loop index (the borders of concatenate and pad), the range is cut
-    there
-    and each piece gets a body without the branch.
+    there and each piece gets a body without the branch.
     """
     budget = [MAX_PIECES]
     _pieces(emit, tuple(dimension_sizes), tuple((0, e) for e in dimension_sizes), body, budget)

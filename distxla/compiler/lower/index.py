@@ -1,9 +1,9 @@
 """Index arithmetic that simplifies while it is written down.
 
 An index of the generated code is an affine sum of atoms with bounds that are known at compile time. Because reshapes
-and
-broadcasts only add, multiply and divide by constants, a linear index that is taken apart and put together again becomes
-itself, and comparisons that always hold become constants. LLVM instructions appear only when an address is needed.
+and broadcasts only add, multiply and divide by constants, a linear index that is taken apart and put together again
+becomes itself, and comparisons that always hold become constants. LLVM instructions appear only when an address is
+needed.
 """
 
 from __future__ import annotations

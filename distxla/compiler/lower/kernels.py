@@ -1,8 +1,7 @@
 """One LLVM function for one instruction of a schedule: a fusion, a bare element op or reduction, or a kernel op.
 
-The contract: `void name(ptr context, ptr operand leaves …, ptr result leaves …, ptr scratch)`. All arrays are
-row-major and
-64-byte aligned; results overlap nothing else, but where the op declares an in-place operand.
+The contract: `void name(ptr context, ptr operand leaves …, ptr result leaves …, ptr scratch)`. All arrays are row-major
+and 64-byte aligned; results overlap nothing else, but where the op declares an in-place operand.
 """
 
 from __future__ import annotations
@@ -123,8 +122,7 @@ def emit_kernel_function(
     """Add the function that computes `instruction` of `computation` to `llvm_module`.
 
     Tokens have no pointer: only leaves with data count as leaves here.  Raises CompileError naming the instruction
-    where
-    its op can't be emitted; errors of the user's module pass through.
+    where its op can't be emitted; errors of the user's module pass through.
     """
     operands = [computation[o].shape for o in instruction.operands]
     operand_leaves = [leaf for shape in operands for leaf in shape.leaves() if leaf.is_array]

@@ -175,8 +175,7 @@ class Nest:
     def _hint(self, loops: list[tuple[int, int]], tiled: bool) -> tuple[str, int | None] | None:
         """Hints for LLVM on the innermost loop beyond vectorising it.
 
-        It must not unroll by itself, which doubles the time to compile for loops of no importance; only short
-        ones are
+        It must not unroll by itself, which doubles the time to compile for loops of no importance; only short ones are
         written out. Bodies with elementary functions are long chains that wait for themselves: several iterations run
         side by side. A few iterations that are all there is to do aren't worth the time to vectorise them.
         """

@@ -1,8 +1,7 @@
 """Loops that reduce: along the fastest dimension, across it, and variadic ones by any computation.
 
 Always the same order, so always the same bits. Where the computation is one operation (a sum, a product, a maximum),
-its
-order is the vectoriser's to choose, at compile time; narrow floats are then accumulated in f32 and rounded once.
+its order is the vectoriser's to choose, at compile time; narrow floats are then accumulated in f32 and rounded once.
 """
 
 from __future__ import annotations

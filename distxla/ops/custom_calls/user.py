@@ -68,8 +68,8 @@ class NativeTarget(UserTarget):
     states. An operand that `output_to_operand_aliasing` names is at the same address as its part of the result.
 
     A call of API_VERSION_TYPED_FFI takes `symbol` for a handler of XLA's FFI (ffi/) instead, and a status-returning one
-    for a function that gets a status, too (status_returning.py). stages: (name, symbol) of
-    handlers for other stages than the execution.
+    for a function that gets a status, too (status_returning.py). stages: (name, symbol) of handlers for other stages
+    than the execution.
     """
 
     library: str | None = None
@@ -202,8 +202,7 @@ def register_custom_call(
     library, symbol: a C function `void symbol(void* out, void** in)` (symbol: `name` by default); a library without a
     slash that is no file here is looked for where the system's loader looks. It is loaded in this process, too. For
     calls of API_VERSION_TYPED_FFI the symbol is a handler of XLA's FFI, for status-returning ones a function with a
-    status.  stages: symbols of such handlers for the other
-    stages, "instantiate", "prepare" and "initialize".
+    status.  stages: symbols of such handlers for the other stages, "instantiate", "prepare" and "initialize".
 
     A name that was registered before now means the new routine; programs compiled before keep the old one.  Raises
     ArgumentError for names that come with distxla, a library that cannot be loaded, a symbol that it doesn't have.

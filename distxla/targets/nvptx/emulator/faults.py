@@ -13,8 +13,8 @@ from distxla.targets.nvptx.emulator import layout
 class Fault:
     """kind: of layout.py.  block, thread: blockIdx and threadIdx.  function, instruction: where.
 
-    address, bytes, access: of memory.  other: another thread
-    that is part of it, if one is known.  other_state: what that one does, as a sentence.
+    address, bytes, access: of memory.  other: another thread that is part of it, if one is known.  other_state: what
+    that one does, as a sentence.
     """
 
     kind: int
