@@ -34,7 +34,7 @@ from distxla.ir.module import Module
 from distxla.ops.dot import Dot
 from distxla.targets.nvptx import load
 from distxla.targets.nvptx.driver.choice import open_driver
-from distxla.targets.nvptx.staging import StagedKernels
+from distxla.targets.nvptx.program_memory import ProgramOnGpu
 from distxla.text.parser import parse_module
 from tests.compiler.runner import Devices, run_single
 
@@ -43,24 +43,24 @@ COPY_BYTES = 1 << 30
 MOST_DIFFERENCE = 0.01  # from JAX's results, which multiply in tf32 and bf16, relative to the largest one
 
 
-class TimedKernels(StagedKernels):
+class TimedKernels(ProgramOnGpu):
     """Repeats each kernel's launches; those that write their operands do so again. times: seconds by instruction."""
 
     times: dict[str, float]
 
-    def _launch(self, kernel: ImportedKernel, arguments: Sequence[int]) -> None:
+    def _launch(self, kernel: ImportedKernel, addresses: Sequence[int], stream: int) -> None:
         TimedKernels.times.setdefault(kernel.instruction.name, 0.0)
-        self._timed(kernel, arguments, 1)
-        once = self._timed(kernel, arguments, 1)
+        self._timed(kernel, addresses, stream, 1)
+        once = self._timed(kernel, addresses, stream, 1)
         count = max(3, min(MOST_REPEATS, int(REPEAT_S / once)))
-        TimedKernels.times[kernel.instruction.name] += self._timed(kernel, arguments, count) / count
+        TimedKernels.times[kernel.instruction.name] += self._timed(kernel, addresses, stream, count) / count
 
-    def _timed(self, kernel: ImportedKernel, arguments: Sequence[int], count: int) -> float:
-        self._context.synchronise(self._stream)
+    def _timed(self, kernel: ImportedKernel, addresses: Sequence[int], stream: int, count: int) -> float:
+        self._context.synchronise(stream)
         begin = time.perf_counter()
         for _ in range(count):
-            super()._launch(kernel, arguments)
-        self._context.synchronise(self._stream)
+            super()._launch(kernel, addresses, stream)
+        self._context.synchronise(stream)
         return time.perf_counter() - begin
 
 
@@ -89,7 +89,7 @@ def measure(kernel: KernelProgram, jax: bool) -> dict[str, Any]:
         arguments = arguments_for(kernel.text, kernel.integers, kernel.floats)
         program = compile_module(module, replicas=1, partitions=1, target="nvptx")
         TimedKernels.times = {}
-        with mock.patch.object(load, "StagedKernels", TimedKernels), closing(Devices(program)) as devices:
+        with mock.patch.object(load, "ProgramOnGpu", TimedKernels), closing(Devices(program)) as devices:
             devices.store([arguments])
             devices.run()
         leaves = [*program.parameter_leaves, *program.result_leaves]

@@ -75,10 +75,10 @@ def command(
     """Compile MODULE and print what one stage makes of it.
 
     hlo: the module after all passes; schedule: the order of execution, with the memory of each step; buffers: the plan
-    of a device's memory; llvm-unoptimised; llvm; asm; object: bytes; ptx: the kernels for a GPU, and which of them
-    compute each instruction; sass-ready: the same, once NVIDIA's assembler has taken it, with what each kernel needs;
-    cubin: bytes. Nothing runs. --list-passes names the steps before llvm; a step that rewrites the module
-    is verified if --passes is given.
+    of a device's memory, with --backend gpu also the copies to the GPU and back; llvm-unoptimised; llvm; asm; object:
+    bytes; ptx: the kernels for a GPU, and which of them compute each instruction; sass-ready: the same, once NVIDIA's
+    assembler has taken it, with what each kernel needs; cubin: bytes. Nothing runs. --list-passes names the steps
+    before llvm; a step that rewrites the module is verified if --passes is given.
     """
     if stage is not None and print_after is not None:
         raise UsageError("--emit and --print-after exclude each other")

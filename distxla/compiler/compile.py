@@ -13,13 +13,16 @@ from distxla.collectives.transports.shared_memory.emitter import SharedMemoryEmi
 from distxla.compiler.artifact import CompiledProgram, InPlace, StepOrigin
 from distxla.compiler.lower.entry import Entry, emit_entry
 from distxla.compiler.lower.grid.program import GridProgram, emit_grid_program
+from distxla.compiler.lower.kernels import kernel_key
 from distxla.compiler.pipeline import Pipeline
 from distxla.compiler.plan.buffers import Communicate, Kernel, Plan
+from distxla.compiler.plan.transfers import place_transfers
 from distxla.compiler.plan_memory import PlanMemory
 from distxla.compiler.step import Compilation, Step
 from distxla.errors import ArgumentError, CompileError, DistxlaError, InternalError
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
+from distxla.ir.structure import Structure
 from distxla.targets.code import CodeTarget
 from distxla.targets.registry import native_target, target_named
 
@@ -176,7 +179,7 @@ def lower(
     that run on a grid."""
     return emit_entry(
         compilation.module,
-        plan_of(compilation),
+        plan_of(compilation) if grid is None else with_transfers(compilation, grid),
         SharedMemoryEmitter(timed=traced),
         code,
         replicas=compilation.replicas,
@@ -194,6 +197,16 @@ def grid_program(compilation: Compilation, code: CodeTarget, progress: Progress 
     if code.grid is None:
         return None
     return emit_grid_program(compilation.module, plan_of(compilation), code.grid, progress)
+
+
+def with_transfers(compilation: Compilation, grid: GridProgram) -> Plan:
+    """The plan where those kernels have a memory of their own."""
+    structure = Structure(compilation.module)
+
+    def on_device(step: Kernel) -> bool:
+        return kernel_key(structure, step.computation, step.instruction) in grid.kernels
+
+    return place_transfers(plan_of(compilation), on_device)
 
 
 def parse_llvm(entry: Entry, code: CodeTarget, progress: Progress = silent) -> Any:

@@ -3,8 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 
-from distxla.compiler.compile import Progress, code_target, lower, parse_llvm, planned, require_counts, silent
+from distxla.compiler.compile import (
+    Progress,
+    code_target,
+    grid_program,
+    lower,
+    parse_llvm,
+    plan_of,
+    planned,
+    require_counts,
+    silent,
+    with_transfers,
+)
+from distxla.compiler.lower.entry import Entry
 from distxla.compiler.lower.grid.program import emit_grid_program
 from distxla.compiler.passes.schedule import Schedule
 from distxla.compiler.passes.start_done_as_written import as_written
@@ -34,7 +47,9 @@ def emit(
 ) -> str | bytes:
     """The compiler's output after a stage: one of STAGES, as text (object, cubin: bytes).
 
-    hlo: after the passes; schedule: in execution order, with the memory of each step; llvm: optimised.
+    hlo: after the passes; schedule: in execution order, with the memory of each step; buffers: of a target whose
+    kernels have a memory of their own also the copies to it and back, and where instructions are computed; llvm:
+    optimised.
     passes: the text of a pipeline instead of the standard one.  target: as for compile_module.  gpu_architecture: of
     the kernels of GPU_STAGES, such as `sm_80`; sass-ready and cubin need NVIDIA's assembler.  Raises the errors of
     compile_module, ArgumentError for an unknown stage or architecture, without an assembler, or for a stage that the
@@ -51,11 +66,15 @@ def emit(
         compilation = pipeline.through(Schedule.name).run(module, replicas, partitions)
         return print_schedule(compilation.module, as_written(compilation.module))
     compilation = planned(pipeline, module, replicas, partitions)
-    if stage == "buffers":
-        return _shown(PlanMemory(), compilation)
     if stage in GPU_STAGES:
         return _gpu_code(compilation, stage, gpu_architecture or GPU_ARCHITECTURE, progress)
-    return _code(module, compilation, stage, code_target(target), progress)
+    code = code_target(target)
+    grid = grid_program(compilation, code, progress)
+    if stage == "buffers":
+        plan = plan_of(compilation) if grid is None else with_transfers(compilation, grid)
+        return ("" if grid is None else _listed(grid.steps)) + plan.dump()
+    entry = lower(module, compilation, code, progress, grid=grid)
+    return _code(entry, stage, code, progress)
 
 
 def emit_after(
@@ -99,8 +118,7 @@ def _shown(step: Step, compilation: Compilation) -> str:
     return print_schedule(compilation.module, written) if isinstance(step, Schedule) else print_module(written)
 
 
-def _code(module: Module, compilation: Compilation, stage: str, code: CodeTarget, progress: Progress) -> str | bytes:
-    entry = lower(module, compilation, code, progress)
+def _code(entry: Entry, stage: str, code: CodeTarget, progress: Progress) -> str | bytes:
     if stage == "llvm-unoptimised":
         return str(entry.llvm_module)
     parsed = parse_llvm(entry, code, progress)
@@ -121,12 +139,16 @@ def _gpu_code(compilation: Compilation, stage: str, architecture: str, progress:
     parsed = code.parse(program.llvm_module)
     code.optimise(parsed)
     progress("emitting PTX")
-    ptx, steps = code.emit_assembly(parsed), "".join(f"// {step}\n" for step in program.steps)
+    ptx, steps = code.emit_assembly(parsed), _listed(program.steps)
     if stage == "ptx":
         return steps + ptx
     progress("assembling PTX")
     cubin, kernels = assemble(ptx, architecture)
     return cubin if stage == "cubin" else steps + "".join(f"// {kernel}\n" for kernel in kernels) + ptx
+
+
+def _listed(steps: Iterable[object]) -> str:
+    return "".join(f"// {step}\n" for step in steps)
 
 
 __all__ = ["STAGES", "emit", "emit_after"]

@@ -8,6 +8,7 @@ from llvmlite import ir
 
 from distxla.errors import InternalError
 from distxla.ir.instruction import Instruction
+from distxla.targets.device_memory import DeviceMemoryImports
 from distxla.targets.grid import GridTarget
 from distxla.targets.image import Image
 from distxla.targets.processor import Processor
@@ -59,6 +60,10 @@ class CodeTarget(Protocol):
     @property
     def grid(self) -> GridTarget | None:
         """What kernels are made for that run on a grid; None where they run on this processor."""
+
+    @property
+    def device_memory(self) -> DeviceMemoryImports | None:
+        """How programs reach the memory of those kernels; None where it is the host's."""
 
     def finish_grid(self, module: ir.Module) -> object:
         """Those kernels as the target's loader wants them (CompiledProgram.device_code)."""

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 TESTS = (
     "tests/targets/nvptx/driver",
     "tests/targets/nvptx/test_programs.py",
-    "tests/targets/nvptx/test_staging.py",
+    "tests/targets/nvptx/test_program_memory.py",
     "tests/compiler/lower/grid",
     "tests/ops/test_rng.py",
 )

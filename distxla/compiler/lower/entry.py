@@ -29,6 +29,7 @@ from distxla.compiler.artifact import (
 )
 from distxla.compiler.lower.communication import CommunicationEmitter, LoadedRoutine
 from distxla.compiler.lower.constant_tables import planned_constant
+from distxla.compiler.lower.device_memory import DeviceMemory
 from distxla.compiler.lower.fill_unwritten import emit_fill, written_anew
 from distxla.compiler.lower.function_body import FunctionBody, has_runtime_offset
 from distxla.compiler.lower.grid.launches import GridKernel
@@ -48,6 +49,7 @@ from distxla.compiler.plan.buffers import (
     Routine,
     Step,
     Swap,
+    Transfer,
     shares,
 )
 from distxla.errors import CompileError, DistxlaError
@@ -133,6 +135,8 @@ class _EntryEmitter:
         self.communication, self.replicas, self.partitions = communication, replicas, partitions
         self.progress, self.traced = progress, traced
         self.points = InjectionPoints(llvm_module, module, plan, points, text)
+        imports = llvm_module.target.device_memory if grid else None
+        self.device_memory = None if imports is None else DeviceMemory(llvm_module, imports)
         self.fills = is_filled()
         self.structure = Structure(module)
         self.kernels: dict[Hashable, KernelFunction] = {}
@@ -151,7 +155,11 @@ class _EntryEmitter:
     def run(self) -> Entry:
         for routine in self.plan.routines:  # called ones precede their callers
             self.routines.append(self.routine(routine))
+        if self.device_memory is not None:
+            self.device_memory.emit_begin(self.body)
         self.steps(self.plan.steps)
+        if self.device_memory is not None:
+            self.device_memory.emit_end(self.body)
         if self.fills:
             self.fill_all()
         self.body.finish()
@@ -265,6 +273,9 @@ class _EntryEmitter:
             self.fill(written_anew(step.operands, step.results))
         if isinstance(step, Kernel):
             self.kernel(step)
+        elif isinstance(step, Transfer) or (isinstance(step, Copy) and step.on_device):
+            assert self.device_memory is not None
+            self.device_memory.emit(self.body, step)
         elif isinstance(step, Copy):
             self.copy(step)
         elif isinstance(step, Swap):
@@ -345,7 +356,7 @@ class _EntryEmitter:
 
     def communicate(self, step: Communicate) -> None:
         site = self.site(step)
-        operands, results = self.offset_table(step.operands), self.result_table(step.results)
+        operands, results = self.body.offset_table(step.operands), self.body.result_table(step.results)
         table = self.body.field("communicate", POINTER)
         slot = self.body.builder.gep(table, [I64(site)], source_etype=POINTER)
         routine = LoadedRoutine(self.body.builder.block, slot, "routine", typ=POINTER)
@@ -359,33 +370,6 @@ class _EntryEmitter:
         """The event that the flight recorder has begun for a site is over."""
         place = self.body.begin.gep(self.body.field("record", POINTER), [I64(R_EVENTS)], source_etype=I8)
         self.body.builder.store(self.body.builder.add(self.body.builder.load(place, typ=I64), I64(1)), place)
-
-    def offset_table(self, buffers: tuple[Buffer, ...]) -> ir.Value:
-        """A u64 array of offsets on the stack; constant ones are filled in once a call."""
-        table = self.body.begin.alloca(I64, size=max(1, len(buffers)))
-        for k, buffer in enumerate(buffers):
-            place = self.body.begin.gep(table, [I64(k)], source_etype=I64)
-            builder = self.body.builder if has_runtime_offset(buffer) else self.body.begin
-            builder.store(self.body.offset(buffer), place)
-        return table
-
-    def result_table(self, buffers: tuple[Buffer, ...]) -> ir.Value:
-        """The offset table of a site's results; it has a second half where one of them may be shared."""
-        if not shares(buffers):
-            return self.offset_table(buffers)
-        table = self.body.begin.alloca(I64, size=2 * len(buffers))
-        for k, buffer in enumerate(buffers):
-            place = self.body.begin.gep(table, [I64(k)], source_etype=I64)
-            elsewhere = self.body.begin.gep(table, [I64(len(buffers) + k)], source_etype=I64)
-            if buffer.region is MemoryRegion.SHARED:
-                self.body.chosen[id(buffer)] = place
-                self.body.builder.store(self.body.in_arena(buffer), place)  # every time: the routine writes there, too
-                self.body.begin.store(self.body.in_shared_arena(buffer), elsewhere)
-            else:
-                builder = self.body.builder if has_runtime_offset(buffer) else self.body.begin
-                builder.store(self.body.offset(buffer), place)
-                self.body.begin.store(I64(0), elsewhere)
-        return table
 
     def site(self, step: Communicate) -> int:
         """Number the site and add its routine."""

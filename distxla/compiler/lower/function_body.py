@@ -13,7 +13,7 @@ from llvmlite import ir
 
 from distxla.collectives.protocols.control_block import H_ABORT, R_BUSY, R_STEP
 from distxla.compiler.abi import Context, Status
-from distxla.compiler.plan.buffers import Buffer, MemoryRegion
+from distxla.compiler.plan.buffers import Buffer, MemoryRegion, shares
 from distxla.errors import CompileError
 
 I8, I32, I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
@@ -127,6 +127,33 @@ class FunctionBody:
                 found = self.begin.gep(self.own_memory, [self.offset(buffer)], source_etype=I8)
             self._pointers[key] = found
         return found
+
+    def offset_table(self, buffers: tuple[Buffer, ...]) -> ir.Value:
+        """A u64 array of offsets on the stack; constant ones are filled in once a call."""
+        table = self.begin.alloca(I64, size=max(1, len(buffers)))
+        for k, buffer in enumerate(buffers):
+            place = self.begin.gep(table, [I64(k)], source_etype=I64)
+            builder = self.builder if has_runtime_offset(buffer) else self.begin
+            builder.store(self.offset(buffer), place)
+        return table
+
+    def result_table(self, buffers: tuple[Buffer, ...]) -> ir.Value:
+        """The offset table of a site's results; it has a second half where one of them may be shared."""
+        if not shares(buffers):
+            return self.offset_table(buffers)
+        table = self.begin.alloca(I64, size=2 * len(buffers))
+        for k, buffer in enumerate(buffers):
+            place = self.begin.gep(table, [I64(k)], source_etype=I64)
+            elsewhere = self.begin.gep(table, [I64(len(buffers) + k)], source_etype=I64)
+            if buffer.region is MemoryRegion.SHARED:
+                self.chosen[id(buffer)] = place
+                self.builder.store(self.in_arena(buffer), place)  # every time: the routine writes there, too
+                self.begin.store(self.in_shared_arena(buffer), elsewhere)
+            else:
+                builder = self.builder if has_runtime_offset(buffer) else self.begin
+                builder.store(self.offset(buffer), place)
+                self.begin.store(I64(0), elsewhere)
+        return table
 
     def fail_unless_zero(self, status: ir.Value) -> None:
         go_on = self.function.append_basic_block("go_on")

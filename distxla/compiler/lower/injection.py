@@ -14,7 +14,7 @@ from llvmlite import ir
 
 from distxla.compiler.abi import AFTER_STEP, BEFORE_STEP, INSIDE_WAIT, Context
 from distxla.compiler.artifact import ANY_POINT, InjectionPoint
-from distxla.compiler.plan.buffers import Communicate, Copy, Kernel, Plan, Step, Swap
+from distxla.compiler.plan.buffers import Communicate, Copy, Kernel, Plan, Step, Swap, Transfer
 from distxla.ir.instruction import Instruction, Span
 from distxla.ir.module import Module
 
@@ -53,7 +53,7 @@ class InjectionPoints:
         for name in wanted:
             names[name] = name
             names.update({i.span: name for i in text.get(name, ()) if i.span is not None})
-        steps = [step for step in plan.walk() if not isinstance(step, Swap)]
+        steps = [step for step in plan.walk() if not isinstance(step, Swap | Transfer)]
         found = {id(step): self._names_of(step, names) for step in steps}
         computed = {name for step in steps if not isinstance(step, Copy) for name in found[id(step)]}
         for step in steps:

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from distxla.compiler.plan.buffers import Branch, Communicate, Copy, Invoke, Kernel, Loop, Step, Swap
+from distxla.compiler.plan.buffers import Branch, Communicate, Copy, Invoke, Kernel, Loop, Step, Swap, Transfer
 from distxla.ir.op import Lowering
 
 SHORT_BYTES = 8192  # arrays up to here are handled in less than about a microsecond
 UNNOTED_BYTES = 1024  # arrays up to here take so little time that a store would be a noticeable part of it
 
-_KINDS = {Kernel: "kernel", Copy: "copy", Loop: "loop", Branch: "branch", Communicate: "call", Invoke: "routine"}
+_KINDS = {
+    Kernel: "kernel",
+    Copy: "copy",
+    Transfer: "copy",
+    Loop: "loop",
+    Branch: "branch",
+    Communicate: "call",
+    Invoke: "routine",
+}
 
 
 def has_breadcrumb(step: Step) -> bool:

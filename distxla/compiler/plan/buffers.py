@@ -91,11 +91,24 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """Copy `source` to `target`, of equal sizes, which don't overlap; for the sake of `instruction`."""
+    """Copy `source` to `target`, of equal sizes, which don't overlap; for the sake of `instruction`.
+
+    on_device: within the memory of kernels that have one of their own (plan/transfers.py).
+    """
 
     instruction: Instruction
     source: Buffer
     target: Buffer
+    on_device: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """Copy a buffer from the host's memory to the same place in the kernels' own, or back (plan/transfers.py)."""
+
+    instruction: Instruction
+    buffer: Buffer
+    to_device: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +160,7 @@ class Invoke:
     communicates: bool
 
 
-Step = Kernel | Copy | Swap | Communicate | Loop | Branch | Invoke
+Step = Kernel | Copy | Transfer | Swap | Communicate | Loop | Branch | Invoke
 
 
 @dataclass(eq=False, slots=True)
@@ -236,7 +249,10 @@ def _dump_steps(steps: tuple[Step, ...], indent: str) -> Iterator[str]:
         elif isinstance(step, Invoke):
             yield f"{indent}routine {step.routine} for {name}"
         elif isinstance(step, Copy):
-            yield f"{indent}copy {step.target} <- {step.source}  for {name}"
+            place = "device copy" if step.on_device else "copy"
+            yield f"{indent}{place} {step.target} <- {step.source}  for {name}"
+        elif isinstance(step, Transfer):
+            yield f"{indent}copy {step.buffer} to the {'device' if step.to_device else 'host'}  for {name}"
         elif isinstance(step, Swap):
             yield f"{indent}swap {step.first}, {step.second}  for {name}"
         else:

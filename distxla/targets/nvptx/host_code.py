@@ -13,6 +13,7 @@ from llvmlite import ir
 
 from distxla.ir.instruction import Instruction
 from distxla.targets.code import CodeTarget
+from distxla.targets.device_memory import DeviceMemoryImports
 from distxla.targets.grid import GridTarget
 from distxla.targets.nvptx.architectures import chosen_architecture
 from distxla.targets.nvptx.assembler import assemble, assembler
@@ -21,6 +22,7 @@ from distxla.targets.nvptx.device_code import DeviceCode
 from distxla.targets.nvptx.driver.choice import EMULATED, chosen
 from distxla.targets.nvptx.driver.emulated.kernels import packed
 from distxla.targets.nvptx.emulator.prepare import prepare
+from distxla.targets.nvptx.memory_imports import DEVICE_MEMORY
 from distxla.targets.registry import native_target
 
 
@@ -36,6 +38,10 @@ class _Launching:
     @property
     def grid(self) -> GridTarget:
         return code_for(chosen_architecture())
+
+    @property
+    def device_memory(self) -> DeviceMemoryImports:
+        return DEVICE_MEMORY
 
     def finish_grid(self, module: ir.Module) -> DeviceCode:
         """The kernels for the driver that the environment asks for, assembled where there is an assembler."""

@@ -13,7 +13,9 @@ from distxla.compiler.artifact import CompiledProgram, ImportedKernel
 from distxla.errors import InternalError
 from distxla.targets.nvptx.device_code import DeviceCode
 from distxla.targets.nvptx.driver.choice import driver_named
-from distxla.targets.nvptx.staging import ProcessGpu, StagedKernels
+from distxla.targets.nvptx.memory_imports import DEVICE_MEMORY
+from distxla.targets.nvptx.process_gpu import ProcessGpu
+from distxla.targets.nvptx.program_memory import ProgramOnGpu
 from distxla.targets.registry import native_target
 from distxla.targets.target import KernelErrorHandler, LoadedImage
 
@@ -21,11 +23,11 @@ GPU = 0  # its number
 
 
 class LaunchingImage:
-    """An image, the kernels that it launches, and the functions that it calls for that."""
+    """An image, its part on the GPU, and the functions that it calls for that."""
 
-    def __init__(self, image: LoadedImage, kernels: StagedKernels, functions: dict[str, Any]) -> None:
+    def __init__(self, image: LoadedImage, on_gpu: ProgramOnGpu, functions: dict[str, Any]) -> None:
         self.program = image.program
-        self._image, self._kernels, self._functions = image, kernels, functions
+        self._image, self._on_gpu, self._functions = image, on_gpu, functions
 
     def address_of(self, symbol: str) -> int:
         return self._image.address_of(symbol)
@@ -33,7 +35,7 @@ class LaunchingImage:
     def close(self) -> None:
         """Twice is fine."""
         self._image.close()
-        self._kernels.close()
+        self._on_gpu.close()
 
 
 def load_image(
@@ -46,8 +48,9 @@ def load_image(
     code = program.device_code
     if not isinstance(code, DeviceCode):
         raise InternalError(f"{program.name} has no kernels for a GPU")
-    kernels = StagedKernels(_gpu(code.driver), code)
-    functions = {kernel.symbol: _launcher(kernels, kernel, report) for kernel in program.kernels}
+    on_gpu = ProgramOnGpu(_gpu(code.driver), program, code)
+    functions = {kernel.symbol: _launcher(on_gpu, kernel, report) for kernel in program.kernels}
+    functions |= _memory_functions(on_gpu, report)
     others = resolve or resolve_import
 
     def address(name: str) -> int:
@@ -58,9 +61,9 @@ def load_image(
     try:
         image = native_target().loader.load_image(program, address, file)
     except BaseException:
-        kernels.close()
+        on_gpu.close()
         raise
-    return LaunchingImage(image, kernels, functions)
+    return LaunchingImage(image, on_gpu, functions)
 
 
 def resolve_import(name: str) -> int:
@@ -74,7 +77,7 @@ def _gpu(driver: str) -> ProcessGpu:
     return ProcessGpu(driver_named(driver).context(GPU))
 
 
-def _launcher(kernels: StagedKernels, kernel: ImportedKernel, report: KernelErrorHandler | None) -> Any:
+def _launcher(on_gpu: ProgramOnGpu, kernel: ImportedKernel, report: KernelErrorHandler | None) -> Any:
     """i32 (Context*, operand leaves …, result leaves …, scratch): makes the kernel's launches; a Status."""
     operands, results = (
         [leaf.byte_size for shape in shapes for leaf in shape.leaves() if leaf.is_array]
@@ -82,18 +85,42 @@ def _launcher(kernels: StagedKernels, kernel: ImportedKernel, report: KernelErro
     )
     sizes = operands + results
 
-    def call(*pointers: int) -> int:
+    def launch(*pointers: int) -> None:
+        on_gpu.launch(kernel, sizes, len(results), [pointer or 0 for pointer in pointers])
+
+    doing = f"running {kernel.instruction.name} ({kernel.instruction.opcode})"
+    return _native(launch, [ctypes.c_void_p] * (len(sizes) + 2), doing, report)
+
+
+def _memory_functions(on_gpu: ProgramOnGpu, report: KernelErrorHandler | None) -> dict[str, Any]:
+    """Those of DEVICE_MEMORY, by name."""
+    context, place, size = ctypes.c_size_t, ctypes.c_size_t, ctypes.c_uint64
+    methods = (
+        (DEVICE_MEMORY.begin, on_gpu.begin, [context], "beginning to use the GPU"),
+        (DEVICE_MEMORY.end, on_gpu.end, [context], "running kernels"),
+        (DEVICE_MEMORY.to_device, on_gpu.to_device, [context, place, size], "copying to the GPU"),
+        (DEVICE_MEMORY.to_host, on_gpu.to_host, [context, place, size], "running kernels, or copying from the GPU"),
+        (DEVICE_MEMORY.copy, on_gpu.copy, [context, place, place, size], "copying in the GPU's memory"),
+    )
+    return {name: _native(method, arguments, doing, report) for name, method, arguments, doing in methods}
+
+
+def _native(
+    function: Callable[..., None], arguments: list[type[Any]], doing: str, report: KernelErrorHandler | None
+) -> Any:
+    """A function of C that returns a Status, and reports an error."""
+
+    def call(*values: int) -> int:
         try:
-            kernels.call(kernel, sizes, len(results), [pointer or 0 for pointer in pointers])
+            function(*values)
         except BaseException as error:  # nothing may pass through native frames
             if report is not None:
                 why = traceback.format_exception_only(error)[-1].strip()
-                frames = "".join(traceback.format_exception(error)).rstrip()
-                report(f"running {kernel.instruction.name} ({kernel.instruction.opcode}): {why}", frames)
+                report(f"{doing}: {why}", "".join(traceback.format_exception(error)).rstrip())
             return Status.ROUTINE_FAILED
         return Status.OK
 
-    return ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * (len(sizes) + 2))(call)
+    return ctypes.CFUNCTYPE(ctypes.c_int32, *arguments)(call)
 
 
 __all__ = ["LaunchingImage", "load_image", "resolve_import"]

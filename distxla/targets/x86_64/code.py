@@ -52,6 +52,10 @@ class Code(Instructions, Fibers):
     def grid(self) -> None:
         return None
 
+    @property
+    def device_memory(self) -> None:
+        return None
+
     def finish_grid(self, module: ir.Module) -> object:
         raise InternalError("this processor has no grid")
 

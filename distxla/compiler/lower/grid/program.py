@@ -64,6 +64,8 @@ def emit_grid_program(
         if key not in made:
             name = f"kernel_{len(made)}_{re.sub(r'[^A-Za-z0-9_]', '_', instruction.name)}"
             try:
+                if _counts(step):
+                    raise NoGridFormError("single integers count, and the host looks at the counts")
                 made[key] = emit_grid_kernel(grid_module, module, step.computation, instruction, name)
             except NoGridFormError as reason:
                 made[key] = str(reason)
@@ -74,6 +76,15 @@ def emit_grid_program(
             steps.append(GridStep(instruction, found))
     kernels = {key: found for key, found in made.items() if isinstance(found, GridKernel)}
     return GridProgram(grid_module, tuple(steps), kernels)
+
+
+def _counts(step: Kernel) -> bool:
+    """Whether the kernel makes single integers and predicates of others, as conditions of loops and indices do."""
+    operands = (operand.shape for operand in step.computation.operands(step.instruction))
+    leaves = [leaf for shape in (*operands, step.instruction.shape) for leaf in shape.leaves() if leaf.is_array]
+    return step.instruction.op.effects.is_free and all(
+        not leaf.dims and not leaf.dtype.is_float and not leaf.dtype.is_complex for leaf in leaves
+    )
 
 
 __all__ = ["GridProgram", "GridStep", "emit_grid_program"]
