@@ -18,7 +18,7 @@ from distxla.errors import ClusterError, DamagedMessageError, DistxlaError, Repl
 from distxla.machine.heap import Pages
 from distxla.machine.memory_limits import Limit, free_memory, keep_arenas_few
 from distxla.runtime import stragglers
-from distxla.runtime.host import DeviceMemory, Host
+from distxla.runtime.host import DeviceMemory, Host, Lost, ended_text
 from distxla.runtime.hosts import commands
 from distxla.runtime.hosts.budget import Budget, HostHeadroom
 from distxla.runtime.hosts.local import LocalHost, is_stopped
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from distxla.runtime.hosts.agent import Made
 
 ATTACH_LIMIT_S = 120.0
+ENDED_S = 0.3  # for the end of a replica, of which Ray has told, to be seen here
 DAMAGE_S = 0.3  # for an agent to say that it ends because of a damaged message
 
 
@@ -283,8 +284,10 @@ class Hosts:
         while True:
             try:
                 done, values = self.session.answers(pending, names)
-            except ReplicaLostError:
+            except ReplicaLostError as error:
                 self._require_undamaged()
+                if not names and (lost := self._lost_here()):
+                    raise ReplicaLostError(f"{ended_text(lost)}; the cluster cannot be used any more") from error
                 raise
             if values is not None:
                 return values
@@ -309,6 +312,15 @@ class Hosts:
         """The devices of this host whose processes are stopped."""
         mine = [one for one in self.identities if one.device in self.devices[0] and is_stopped(one.pid)]
         return {one.device: DeviceState(one.device, Doing.STOPPED) for one in mine}
+
+    def _lost_here(self) -> dict[int, Lost]:
+        """The replicas of this host that have ended: of these more is known than Ray says. Blocks for ENDED_S."""
+        if self._local is None:
+            return {}
+        local = self._local
+        with self.news:
+            self.news.wait_for(lambda: bool(local.lost), ENDED_S)
+        return {device: Lost(pid, how=local.hows.get(device, "")) for device, pid in local.lost.items()}
 
     def _require_undamaged(self) -> None:
         """DamagedMessageError if an agent has ended because of one, which it reports first. Blocks for DAMAGE_S."""

@@ -29,7 +29,7 @@ from distxla.runtime.cluster_hosts import Hosts
 from distxla.runtime.communicators import Communicators
 from distxla.runtime.deadlocks import Deadlocks
 from distxla.runtime.fault_injection import Aftermath
-from distxla.runtime.host import Lost, Records
+from distxla.runtime.host import Lost, Records, ended_text
 from distxla.runtime.hosts.local import Ticket
 from distxla.runtime.hosts.recorder_rings import read_rings
 from distxla.runtime.hosts.remote import RemoteHost, proxy_waits
@@ -264,14 +264,6 @@ class Dispatcher:
         messages = {number: text for agent in self._agents for number, text in agent.injected.items()}
         return Aftermath(self._records(), frozenset(lost), frozenset(hosts), messages)
 
-    def _ended_text(self) -> str:
-        """Says which replicas have ended, and how."""
-        lost = self._lost()
-        wholes = dict.fromkeys(one.whole for one in lost.values() if one.whole)
-        names = [*wholes, *(one.of(device) for device, one in sorted(lost.items()) if not one.whole)]
-        hows = "; ".join(dict.fromkeys(one.how for one in lost.values() if one.how))
-        return f"{', '.join(names)} has ended{f' ({hows})' if hows else ''}"
-
     def _lost(self) -> dict[int, Lost]:
         name = self._local.name if self._agents else ""
         hows = self._local.hows
@@ -298,8 +290,8 @@ class Dispatcher:
         """The error of every further call, if a replica has ended or a host has failed; else None."""
         if damage := self._damage():
             return DamagedMessageError(f"{'; '.join(damage)}; the cluster cannot be used any more")
-        if self._lost():
-            return ReplicaLostError(f"{self._ended_text()}; the cluster cannot be used any more")
+        if lost := self._lost():
+            return ReplicaLostError(f"{ended_text(lost)}; the cluster cannot be used any more")
         if failures := self._failures():
             return ReplicaLostError(f"{'; '.join(failures)}; the cluster cannot be used any more")
         return None
@@ -395,7 +387,7 @@ class Dispatcher:
         if self._lost():
             first = next((end for end in died if end.signal), died[0] if died else None)
             if first is None:
-                return ReplicaLostError(f"{self._ended_text()}, during a call")
+                return ReplicaLostError(f"{ended_text(self._lost())}, during a call")
             others = [end.text for end in died if end is not first]
             also = f"; also {', '.join(others)}" if others else ""
             return ReplicaLostError(f"{first.text}{also}", first.location)

@@ -66,6 +66,14 @@ class Lost:
         return f"the replica of device {device} (process {self.pid}{where})"
 
 
+def ended_text(lost: Mapping[int, Lost]) -> str:
+    """Says which replicas have ended, and how. lost: by device."""
+    wholes = dict.fromkeys(one.whole for one in lost.values() if one.whole)
+    names = [*wholes, *(one.of(device) for device, one in sorted(lost.items()) if not one.whole)]
+    hows = "; ".join(dict.fromkeys(one.how for one in lost.values() if one.how))
+    return f"{', '.join(names)} has ended{f' ({hows})' if hows else ''}"
+
+
 class Records:
     """Device records, and flight recorders, as they were at one moment, for reports."""
 

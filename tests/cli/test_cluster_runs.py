@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 
 from tests.conftest import require_ended, started_processes
@@ -135,7 +136,6 @@ def test_a_killed_replica_is_named(tmp_path: Path) -> None:
     (tmp_path / "endless.hlo").write_text(ENDLESS)
     before = started_processes()
     with running_forever(tmp_path / "endless.hlo", before) as (process, replicas):
-        time.sleep(1)  # into the run
         os.kill(replicas[0], signal.SIGKILL)
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 4, errors
@@ -159,7 +159,10 @@ def running_forever(module: Path, before: set[str]) -> Iterator[tuple[subprocess
             time.sleep(0.1)
             replicas = [int(p.split()[0]) for p in started_processes() - before if "ray::Replica" in p]
         assert len(replicas) == 2
-        time.sleep(1)
+        times = [psutil.Process(pid).cpu_times for pid in replicas]
+        enough = [time_of().user + 1 for time_of in times]  # far more than the rest of their start takes
+        while any(time_of().user < s for time_of, s in zip(times, enough)) and time.monotonic() < deadline:
+            time.sleep(0.1)
         yield process, replicas
     finally:
         process.kill()

@@ -115,6 +115,17 @@ def test_a_killed_replica_is_named_within_a_second() -> None:
             step()
 
 
+def test_a_replica_that_is_killed_while_it_loads_is_named() -> None:
+    with Cluster(2) as cluster:
+        cluster.adopt(hand_made.add_one(2))([X])
+        pid = cluster.replicas_info[1][2]
+        os.kill(pid, signal.SIGSTOP)  # so that it doesn't answer before
+        later(0.5, os.kill, pid, signal.SIGKILL)
+        said = rf"^lost: the replica of device 1 \(process {pid}\) has ended.*; the cluster cannot be used any more$"
+        with pytest.raises(dx.ReplicaLostError, match=said):
+            cluster.adopt(hand_made.add_one(2))([X])
+
+
 def test_a_killed_member_of_a_collective_releases_the_others() -> None:
     with Cluster(DEVICES) as cluster:
         cluster.compile(dx.parse(ALL_REDUCE, "sum.hlo"))  # the compiler starts now, not while the kill is awaited
