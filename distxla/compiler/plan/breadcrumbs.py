@@ -45,6 +45,8 @@ def may_be_long(step: Step) -> bool:
         return largest > SHORT_BYTES or not step.instruction.op.effects.is_free
     if isinstance(step, Communicate):
         return is_traced(step)
+    if isinstance(step, Transfer):  # waits for kernels
+        return True
     return isinstance(step, Loop | Invoke) and not has_rounds(step)
 
 

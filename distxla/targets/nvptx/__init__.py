@@ -1,9 +1,9 @@
 """NVIDIA's GPUs.
 
-The entry computation stays code of this machine's processor, and so does communication: arrays are in the host's
-memory. Kernels are PTX, which is assembled for one architecture, and run on copies of their operands in the memory of
-the GPU (staging.py). With DISTXLA_GPU_DRIVER=emulated this processor runs them, thread by thread, in memory that stands
-for a GPU's.
+The entry computation stays code of this machine's processor, and so does communication, between arrays in the host's
+memory. Kernels are PTX, which is assembled for one architecture. Their arrays are in the GPU's memory
+(program_memory.py), and are copied where the plan says (compiler/plan/transfers.py). With DISTXLA_GPU_DRIVER=emulated
+this processor runs kernels, thread by thread, in memory that stands for a GPU's.
 """
 
 from __future__ import annotations

@@ -150,15 +150,10 @@ class ProgramOnGpu:
         place = b"".join([ctypes.c_uint64(context.arena), *map(bytes, tables)])
         if memory.block and memory.place == place:
             return
-        sizes = [*self._parameters, *self._results, *self._shared]
-        offsets = [offset for table in tables for offset in table]
-        shared_from = len(sizes) - len(self._shared)
-        present = [
-            (own + offset, size)
-            for k, (offset, size) in enumerate(zip(offsets, sizes, strict=True))
-            if k < shared_from or offset  # 0: a shared arena that this device has no part of
-        ]
-        memory.ranges = DeviceRanges([(own + context.arena, self._arena_bytes), *present])
+        parameters, results, shared = tables
+        arrays = [(context.arena, self._arena_bytes), *zip(parameters, self._parameters), *zip(results, self._results)]
+        arrays += [(offset, size) for offset, size in zip(shared, self._shared) if offset]  # 0: no part of it
+        memory.ranges = DeviceRanges([(own + offset, size) for offset, size in arrays])
         needed = BEFORE_RANGES + memory.ranges.bytes + self._scratch_bytes
         if needed != memory.size:
             if memory.block:

@@ -65,7 +65,7 @@ def emit_grid_program(
             name = f"kernel_{len(made)}_{re.sub(r'[^A-Za-z0-9_]', '_', instruction.name)}"
             try:
                 if _counts(step):
-                    raise NoGridFormError("single integers count, and the host looks at the counts")
+                    raise NoGridFormError("single integers, such as a loop's count, are read there")
                 made[key] = emit_grid_kernel(grid_module, module, step.computation, instruction, name)
             except NoGridFormError as reason:
                 made[key] = str(reason)
