@@ -200,7 +200,9 @@ def grid_program(compilation: Compilation, code: CodeTarget, progress: Progress 
 
 
 def with_transfers(compilation: Compilation, grid: GridProgram) -> Plan:
-    """The plan where those kernels have a memory of their own."""
+    """The plan where those kernels have a memory of their own; without kernels nothing has to be copied."""
+    if not grid.kernels:
+        return plan_of(compilation)
     structure = Structure(compilation.module)
 
     def on_device(step: Kernel) -> bool:

@@ -78,6 +78,18 @@ def test_kernels_that_write_their_operands() -> None:
     assert run_single(program, [x, y, np.int32(7)])[0].tolist() == wanted.tolist()
 
 
+def test_a_program_without_kernels() -> None:
+    """Only constants and copies: the host makes its results in its own memory."""
+    module = parse_module(
+        "HloModule m  ENTRY e { x = f32[3] parameter(0)  c = f32[4,2] constant({{1,2},{3,4},{5,6},{7,8}})"
+        "  ROOT r = (f32[3], f32[4,2], f32[4,2]) tuple(x, c, c) }"
+    )
+    program = compile_module(module, replicas=1, partitions=1, target="nvptx")
+    x = np.arange(3, dtype=np.float32)
+    wanted = [x.tolist(), *2 * [[[1, 2], [3, 4], [5, 6], [7, 8]]]]
+    assert [found.tolist() for found in run_single(program, [x])] == wanted
+
+
 def test_a_program_runs_again_and_again() -> None:
     program = compile_module(parse_module(IN_PLACE), replicas=1, partitions=1, target="nvptx")
     devices = Devices(program)
