@@ -85,4 +85,5 @@ class Context(ctypes.Structure):
         ("assignment", ctypes.c_void_p),  # const u32*: by the program's own flattened id, the device of the run
         ("logical", ctypes.c_uint32),  # this device's flattened id in the program
         ("peers", ctypes.c_void_p),  # u8*[]: by the program's own flattened id, that device's memory in this process
+        ("grid", ctypes.c_void_p),  # the target's own, of a program whose kernels run on a grid
     )

@@ -157,15 +157,21 @@ class Launch:
 
 @dataclass(frozen=True)
 class ImportedKernel:
-    """A kernel that the target runs itself. symbol: of the import.  operands: their shapes, tuples unflattened.
-    launches: of which it consists, one after the other, where the target runs kernels on a grid.  scratch_bytes: of
-    working memory that they need together, which the target allocates."""
+    """A kernel that the target runs itself. symbol: of the import.  operands: their shapes, tuples unflattened."""
 
     symbol: str
     instruction: Instruction
     operands: tuple[Shape, ...]
-    launches: tuple[Launch, ...] = ()
-    scratch_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class LaunchedKernel:
+    """A kernel on a grid. launches: of which it consists, one after the other.  scratch_bytes: of working memory that
+    they need together, which the target allocates."""
+
+    instruction: Instruction
+    launches: tuple[Launch, ...]
+    scratch_bytes: int
 
 
 @dataclass(frozen=True)
@@ -181,8 +187,9 @@ class CompiledProgram:
     points: where faults can be injected, by number; none in a program that wasn't compiled for that.
     target: by name, of the image.
     in_place: (result leaf, parameter leaf) that may have the same memory in a call, the argument's, which is lost then.
-    kernels: those that the target runs itself.  module: with the computations that these call.  device_code: what runs
-    on a grid, as the target's loader wants it.
+    kernels: those that the target runs itself.  module: with the computations that these call.
+    launched: the kernels on a grid, by number; their launches are numbered, too, in this order.  device_code: as the
+    target's loader wants them.
     assignment: of a program that is bound to devices of a larger run, those by its own flattened ids; else both are the
     same.
     timings: seconds by stage, for reports.  steps: the meanings of the numbers in a device's record, for reports.
@@ -209,6 +216,7 @@ class CompiledProgram:
     points: tuple[InjectionPoint, ...] = ()
     kernels: tuple[ImportedKernel, ...] = field(default=(), repr=False)
     module: Module | None = field(default=None, repr=False)
+    launched: tuple[LaunchedKernel, ...] = field(default=(), repr=False)
     device_code: object = field(default=None, repr=False)
     assignment: tuple[int, ...] | None = None
     in_place: InPlace = ()

@@ -116,6 +116,7 @@ def compile_module(
         target=code.name,
         in_place=plan_of(compilation).in_place,
         kernels=entry.kernels,
+        launched=entry.launched,
         module=compilation.module if code.imports_kernels else None,
         device_code=device_code,
     )

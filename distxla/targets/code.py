@@ -8,8 +8,8 @@ from llvmlite import ir
 
 from distxla.errors import InternalError
 from distxla.ir.instruction import Instruction
-from distxla.targets.device_memory import DeviceMemoryImports
 from distxla.targets.grid import GridTarget
+from distxla.targets.grid_calls import GridCalls
 from distxla.targets.image import Image
 from distxla.targets.processor import Processor
 
@@ -62,8 +62,8 @@ class CodeTarget(Protocol):
         """What kernels are made for that run on a grid; None where they run on this processor."""
 
     @property
-    def device_memory(self) -> DeviceMemoryImports | None:
-        """How programs reach the memory of those kernels; None where it is the host's."""
+    def grid_calls(self) -> GridCalls | None:
+        """How programs launch those kernels, and copy to and from their memory; None without a grid."""
 
     def finish_grid(self, module: ir.Module) -> object:
         """Those kernels as the target's loader wants them (CompiledProgram.device_code)."""

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -18,6 +19,9 @@ TESTS = (
     "tests/compiler/lower/grid",
     "tests/ops/test_rng.py",
 )
+CLUSTERS = "tests/targets/nvptx/test_clusters.py"
+# pytest-benchmark, where it is installed, warns of other processes, and warnings are errors
+PYTEST = (sys.executable, "-m", "pytest", "-q", "-rfs", "-p", "no:benchmark")
 SANITIZER = shutil.which("compute-sanitizer")
 SANITIZERS = ("memcheck", "racecheck")  # tools of it
 
@@ -39,9 +43,8 @@ def main() -> int:
             status = subprocess.run(command, cwd=ROOT, env=environment).returncode
             print(f"== {name}: status {status} after {time.monotonic() - begin:.0f} s", flush=True)
             failed += [name] * bool(status)
-    passed = (
-        "all parts passed" if SANITIZER is not None else "all parts passed but for compute-sanitizer, which is missing"
-    )
+    missing = [name for name, found in (("compute-sanitizer", SANITIZER), ("Ray", find_spec("ray"))) if found is None]
+    passed = "all parts passed" + "".join(f", but not those with {name}, which is missing" for name in missing)
     print(f"failed: {', '.join(dict.fromkeys(failed))}" if failed else passed)
     return 1 if failed else 0
 
@@ -52,12 +55,19 @@ def _probe(options: argparse.Namespace) -> list[list[str]]:
 
 def _tests(options: argparse.Namespace) -> list[list[str]]:
     """Skipped tests are told, too: without a GPU nothing was checked."""
-    pytest = [sys.executable, "-m", "pytest", "-q", "-n", str(options.jobs), "--dist", "worksteal", "-rfs"]
+    pytest = [*PYTEST, "-n", str(options.jobs), "--dist", "worksteal"]
     commands = [[*pytest, "-m", "not exhaustive", *TESTS]]
     if options.conformance is not None:
         cases = ["tests/test_conformance.py", "-k", "grid", "--conformance", str(options.conformance.resolve())]
         commands.append([*pytest, *cases])
     return commands
+
+
+def _clusters(options: argparse.Namespace) -> list[list[str]]:
+    """A process a device."""
+    if find_spec("ray") is None:
+        return []
+    return [[*PYTEST, CLUSTERS]]
 
 
 def _sanitizers(options: argparse.Namespace) -> list[list[str]]:
@@ -74,7 +84,7 @@ def _bench(options: argparse.Namespace) -> list[list[str]]:
     return [[sys.executable, "-m", "bench.gpu", *written]]
 
 
-PARTS = {"probe": _probe, "tests": _tests, "sanitizers": _sanitizers, "bench": _bench}
+PARTS = {"probe": _probe, "tests": _tests, "clusters": _clusters, "sanitizers": _sanitizers, "bench": _bench}
 
 
 if __name__ == "__main__":

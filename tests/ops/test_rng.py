@@ -52,7 +52,7 @@ def _runs(
         )
     ]
     program = compile_module(module, replicas=1, partitions=1, target=target)
-    assert bool(program.kernels) == (target is not None)
+    assert bool(program.launched) == (target is not None)
     devices = Devices(program)
     try:
         return wanted, [devices([arguments])[0] for _ in range(count)]

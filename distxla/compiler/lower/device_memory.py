@@ -1,41 +1,128 @@
-"""Calls of the target's functions for a memory of the kernels' own (targets/device_memory.py)."""
+"""Kernels on a grid, and their memory: the launches and copies of a plan (targets/grid_calls.py)."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from llvmlite import ir
 
+from distxla.compiler.abi import Status
+from distxla.compiler.artifact import LaunchedKernel
 from distxla.compiler.lower.function_body import FunctionBody
-from distxla.compiler.lower.scalar_expression import intrinsic
-from distxla.compiler.plan.buffers import Copy, Transfer
-from distxla.targets.device_memory import DeviceMemoryImports
+from distxla.compiler.plan.buffers import Buffer, Copy, Kernel, MemoryRegion, Transfer
+from distxla.targets.grid_calls import ArrayKind, GridCalls
 
-I32, I64, POINTER = ir.IntType(32), ir.IntType(64), ir.PointerType()
+I32, I64 = ir.IntType(32), ir.IntType(64)
+UNWRITTEN = 0xFF  # in bytes that no kernel has written: a NaN in most float types
+KINDS = {
+    MemoryRegion.PARAMETER: ArrayKind.PARAMETER,
+    MemoryRegion.RESULT: ArrayKind.RESULT,
+    MemoryRegion.CONSTANT: ArrayKind.CONSTANT,
+}
 
 
 class DeviceMemory:
-    """Emits the calls; each ends the program's call unless it returns OK."""
+    """Emits them into functions that execute steps. launched: the kernels so far."""
 
-    def __init__(self, llvm_module: ir.Module, imports: DeviceMemoryImports) -> None:
-        self._llvm_module, self._imports = llvm_module, imports
+    def __init__(self, llvm_module: ir.Module, calls: GridCalls) -> None:
+        self._llvm_module, self._calls = llvm_module, calls
+        self.launched: list[LaunchedKernel] = []
+        self._launches = 0
+        self._constants: dict[int, tuple[int, int]] = {}  # by the plan's number: the program's own, and bytes
 
-    def emit_begin(self, body: FunctionBody) -> None:
-        self._call(body, self._imports.begin)
+    def number_of(self, kernel: LaunchedKernel) -> tuple[int, int]:
+        """Add a kernel: its number, and that of its first launch."""
+        self.launched.append(kernel)
+        first, self._launches = self._launches, self._launches + len(kernel.launches)
+        return len(self.launched) - 1, first
 
-    def emit_end(self, body: FunctionBody) -> None:
-        self._call(body, self._imports.end)
+    def emit_entry(self, name: str, body: FunctionBody) -> None:
+        """The function that a call begins with, which calls the finished `body`."""
+        function = ir.Function(self._llvm_module, body.function.function_type, name)
+        builder, (context,) = ir.IRBuilder(function.append_basic_block("entry")), function.args
+        _return_unless_ok(builder, self._calls.emit_begin(builder, context, len(self._constants)))
+        for number, (own, size) in self._constants.items():
+            place = body.constant(number)
+            _return_unless_ok(builder, self._calls.emit_constant(builder, context, own, place, size))
+        _return_unless_ok(builder, builder.call(body.function, [context]))
+        builder.ret(self._calls.emit_wait(builder, context))
 
     def emit(self, body: FunctionBody, step: Transfer | Copy) -> None:
         """A copy between the memories, or within the kernels' own."""
+        builder, context = body.builder, body.context
         if isinstance(step, Copy):
-            places = (body.pointer(step.target), body.pointer(step.source))
-            self._call(body, self._imports.copy, *places, I64(step.source.size))
+            target, source = self._address(body, step.target), self._address(body, step.source)
+            status = self._calls.emit_copy(builder, context, target, source, step.source.size)
         else:
-            name = self._imports.to_device if step.to_device else self._imports.to_host
-            self._call(body, name, body.pointer(step.buffer), I64(step.buffer.size))
+            emit = self._calls.emit_upload if step.to_device else self._calls.emit_download
+            address, place = self._address(body, step.buffer), body.pointer(step.buffer)
+            places = (address, place) if step.to_device else (place, address)
+            status = emit(builder, context, *places, step.buffer.size)
+        body.fail_unless_zero(status)
 
-    def _call(self, body: FunctionBody, name: str, *arguments: ir.Value) -> None:
-        function = intrinsic(self._llvm_module, name, I32, [POINTER, *(a.type for a in arguments)])
-        body.fail_unless_zero(body.builder.call(function, [body.context, *arguments]))
+    def emit_launches(
+        self, body: FunctionBody, step: Kernel, kernel: LaunchedKernel, numbers: tuple[int, int], *, waits: bool
+    ) -> None:
+        """numbers: of the kernel and its first launch.  waits: until they are done."""
+        builder, context = body.builder, body.context
+        buffers = [buffer for buffer in (*step.operands, *step.results) if buffer.region is not MemoryRegion.NONE]
+        addresses = [self._address(body, buffer) for buffer in buffers]
+        number, first = numbers
+        for position, launch in enumerate(kernel.launches):
+            shape = launch.blocks, launch.threads
+            body.fail_unless_zero(self._calls.emit_launch(builder, context, number, first + position, shape, addresses))
+        if waits:
+            body.fail_unless_zero(self._calls.emit_wait(builder, context))
+
+    def emit_fill(self, body: FunctionBody, buffers: Iterable[Buffer], scratch_bytes: int) -> None:
+        """Fill buffers and the scratch memory, so that a read of bytes that the next kernel doesn't write shows."""
+        places = [(self._address(body, buffer), buffer.size) for buffer in buffers if buffer.size]
+        if scratch_bytes:
+            places.append((self._calls.emit_scratch(body.builder, body.context), scratch_bytes))
+        for address, size in places:
+            body.fail_unless_zero(self._calls.emit_fill(body.builder, body.context, address, UNWRITTEN, size))
+
+    # --- addresses
+
+    def _address(self, body: FunctionBody, buffer: Buffer) -> ir.Value:
+        """Where the kernels have a buffer; 0 of an empty one."""
+        if not buffer.size or buffer.region is MemoryRegion.NONE:
+            return I64(0)
+        if buffer.region is MemoryRegion.SHARED:
+            return self._shared(body, buffer)
+        if buffer.swaps:  # between places in the arena
+            distance = body.builder.sub(body.offset(buffer), body.field("arena", I64))
+            return body.builder.add(self._arena(body), distance)
+        if buffer.region is MemoryRegion.ARENA:
+            return body.once(
+                ("device", buffer.region, buffer.number),
+                lambda builder: builder.add(self._arena(body), I64(buffer.number)),
+            )
+        number = buffer.number
+        if buffer.region is MemoryRegion.CONSTANT:
+            number, _ = self._constants.setdefault(number, (len(self._constants), buffer.size))
+        return self._array(body, KINDS[buffer.region], number)
+
+    def _shared(self, body: FunctionBody, buffer: Buffer) -> ir.Value:
+        """In the arena of the group, or the device's own, as the round that wrote the buffer left it."""
+        own = body.builder.add(self._arena(body), I64(buffer.number))
+        begin = self._array(body, ArrayKind.SHARED, buffer.shared_arena)
+        groups = body.builder.add(begin, I64(buffer.shared_number))
+        is_own = body.builder.icmp_unsigned("==", body.offset(buffer), body.in_arena(buffer))
+        return body.builder.select(is_own, own, groups)
+
+    def _arena(self, body: FunctionBody) -> ir.Value:
+        return body.once(("device",), lambda builder: self._calls.emit_arena(builder, body.context))
+
+    def _array(self, body: FunctionBody, kind: ArrayKind, number: int) -> ir.Value:
+        return body.once(
+            ("device", kind, number), lambda builder: self._calls.emit_address(builder, body.context, kind, number)
+        )
+
+
+def _return_unless_ok(builder: ir.IRBuilder, status: ir.Value) -> None:
+    with builder.if_then(builder.icmp_unsigned("!=", status, I32(Status.OK)), likely=False):
+        builder.ret(status)
 
 
 __all__ = ["DeviceMemory"]

@@ -24,6 +24,7 @@ from distxla.compiler.artifact import (
     HostRoutine,
     ImportedKernel,
     InjectionPoint,
+    LaunchedKernel,
     SharedArena,
     Site,
 )
@@ -68,6 +69,7 @@ I1, I8, I32, I64 = ir.IntType(1), ir.IntType(8), ir.IntType(32), ir.IntType(64)
 POINTER = ir.PointerType()
 
 Progress = Callable[[str], None]
+STEPS_SYMBOL = "distxla_steps"  # of the function of the plan's steps, where the entry does more than execute them
 PART_STEPS = 1000  # of a function that executes steps
 
 
@@ -75,7 +77,8 @@ PART_STEPS = 1000  # of a function that executes steps
 class Entry:
     """The program in LLVM's terms. arena_bytes: the plan's and the kernels' scratch memory.  steps: instructions, and
     the kinds of their steps (StepOrigin.kind), by the number that the device's record holds while they run.
-    shared: the plan's.  points: where faults can be injected.  kernels: those that the target runs itself."""
+    shared: the plan's.  points: where faults can be injected.  kernels: those that the target runs itself.  launched:
+    those that run on its grid."""
 
     llvm_module: ir.Module
     sites: tuple[Site, ...]
@@ -85,6 +88,7 @@ class Entry:
     shared: tuple[SharedArena, ...] = ()
     points: tuple[InjectionPoint, ...] = ()
     kernels: tuple[ImportedKernel, ...] = ()
+    launched: tuple[LaunchedKernel, ...] = ()
 
 
 def emit_entry(
@@ -135,18 +139,19 @@ class _EntryEmitter:
         self.communication, self.replicas, self.partitions = communication, replicas, partitions
         self.progress, self.traced = progress, traced
         self.points = InjectionPoints(llvm_module, module, plan, points, text)
-        imports = llvm_module.target.device_memory if grid else None
-        self.device_memory = None if imports is None else DeviceMemory(llvm_module, imports)
+        calls = llvm_module.target.grid_calls if grid else None
+        self.device_memory = None if calls is None else DeviceMemory(llvm_module, calls)
         self.fills = is_filled()
         self.structure = Structure(module)
         self.kernels: dict[Hashable, KernelFunction] = {}
         self.imported: list[ImportedKernel] = []
+        self.launched: dict[Hashable, tuple[LaunchedKernel, tuple[int, int]]] = {}
         self.scratch_bytes = 0
         self.sites: list[Site] = []
         self.numbered: list[tuple[Instruction, str]] = []
         self.communicators: dict[str, tuple[int, CommunicatorSpec]] = {}
         self.constants: dict[int, ir.GlobalVariable] = {}
-        self.body = FunctionBody(llvm_module, ENTRY_SYMBOL, self.constant)
+        self.body = FunctionBody(llvm_module, ENTRY_SYMBOL if calls is None else STEPS_SYMBOL, self.constant)
         self.routines: list[ir.Function] = []
         self.in_routine = False
         self.parts = 0
@@ -155,19 +160,21 @@ class _EntryEmitter:
     def run(self) -> Entry:
         for routine in self.plan.routines:  # called ones precede their callers
             self.routines.append(self.routine(routine))
-        if self.device_memory is not None:
-            self.device_memory.emit_begin(self.body)
         self.steps(self.plan.steps)
-        if self.device_memory is not None:
-            self.device_memory.emit_end(self.body)
         if self.fills:
             self.fill_all()
         self.body.finish()
+        launched: tuple[LaunchedKernel, ...] = ()
+        if self.device_memory is not None:
+            self.body.function.linkage = "internal"
+            self.device_memory.emit_entry(ENTRY_SYMBOL, self.body)
+            launched = tuple(self.device_memory.launched)
         scratch = (self.scratch_bytes + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
         specs = tuple(spec for _, spec in sorted(self.communicators.values(), key=lambda found: found[0]))
         arena = self.plan.arena_bytes + scratch
         steps, points, kernels = tuple(self.numbered), tuple(self.points.points), tuple(self.imported)
-        return Entry(self.llvm_module, tuple(self.sites), specs, arena, steps, self.plan.shared, points, kernels)
+        shared, sites = self.plan.shared, tuple(self.sites)
+        return Entry(self.llvm_module, sites, specs, arena, steps, shared, points, kernels, launched)
 
     # --- functions --------------------------------------------------------------------------------------------------
 
@@ -290,6 +297,8 @@ class _EntryEmitter:
             self.branch(step)
 
     def kernel(self, step: Kernel) -> None:
+        if self.device_memory is not None and self.launch(step, self.device_memory):
+            return
         kernel = self.kernel_function(step.computation, step.instruction)
         self.scratch_bytes = max(self.scratch_bytes, kernel.scratch_bytes)
         arguments = [
@@ -304,12 +313,30 @@ class _EntryEmitter:
         if kernel.fails:
             self.body.fail_unless_zero(status)
 
+    def launch(self, step: Kernel, device_memory: DeviceMemory) -> bool:
+        """Run a kernel on the grid; whether it has a form for that."""
+        key = kernel_key(self.structure, step.computation, step.instruction)
+        form = self.grid.get(key)
+        if form is None:
+            return False
+        if key not in self.launched:
+            kernel = LaunchedKernel(step.instruction, form.launches, form.scratch_bytes)
+            self.launched[key] = kernel, device_memory.number_of(kernel)
+        kernel, numbers = self.launched[key]
+        if self.fills:
+            device_memory.emit_fill(self.body, written_anew(step.operands, step.results), form.scratch_bytes)
+        device_memory.emit_launches(self.body, step, kernel, numbers, waits=self.traced)  # for the kernel's own time
+        return True
+
     def kernel_function(self, computation: Computation, instruction: Instruction) -> KernelFunction:
         """The function of the instruction; instructions that differ in names only share it."""
         key = kernel_key(self.structure, computation, instruction)
-        if key not in self.kernels and (imported := self.imported_kernel(computation, instruction, key)) is not None:
-            self.imported.append(imported)
-            self.kernels[key] = declare_kernel(self.llvm_module, imported)
+        if key not in self.kernels:
+            symbol = self.llvm_module.target.kernel_import(instruction, len(self.imported))
+            if symbol is not None:
+                operands = tuple(o.shape for o in computation.operands(instruction))
+                self.imported.append(ImportedKernel(symbol, instruction, operands))
+                self.kernels[key] = declare_kernel(self.llvm_module, self.imported[-1])
         if key not in self.kernels:
             name = re.sub(r"[^A-Za-z0-9_.]", "_", instruction.name)
             kernel = emit_kernel_function(
@@ -321,19 +348,6 @@ class _EntryEmitter:
                 kernel.function.attributes.add("noinline")
             self.kernels[key] = kernel
         return self.kernels[key]
-
-    def imported_kernel(
-        self, computation: Computation, instruction: Instruction, key: Hashable
-    ) -> ImportedKernel | None:
-        """The kernel as the target runs it itself; None if code is wanted."""
-        target = self.llvm_module.target
-        symbol = target.kernel_import(instruction, len(self.imported))
-        if symbol is None or (target.grid is not None and key not in self.grid):
-            return None
-        operands = tuple(o.shape for o in computation.operands(instruction))
-        if key not in self.grid:
-            return ImportedKernel(symbol, instruction, operands)
-        return ImportedKernel(symbol, instruction, operands, self.grid[key].launches, self.grid[key].scratch_bytes)
 
     def copy(self, step: Copy) -> None:
         memcpy = self.llvm_module.globals.get("llvm.memcpy.p0.p0.i64")

@@ -7,7 +7,7 @@ Addresses are computed once a call, in the block `begin`; a status other than OK
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 
 from llvmlite import ir
 
@@ -46,6 +46,7 @@ class FunctionBody:
         self._pointers: dict[tuple[MemoryRegion, int], ir.Value] = {}
         self.chosen: dict[int, ir.Value] = {}
         self._fields: dict[str, ir.Value] = {}
+        self._once: dict[Hashable, ir.Value] = {}
         self.own_memory = self.begin.load(
             self.begin.gep(
                 self.field("memory", POINTER),
@@ -72,6 +73,12 @@ class FunctionBody:
             address = self.begin.gep(self.context, [I64(offset)], source_etype=I8)
             self._fields[name] = self.begin.load(address, typ=llvm_type, name=name)
         return self._fields[name]
+
+    def once(self, key: Hashable, emit: Callable[[ir.IRBuilder], ir.Value]) -> ir.Value:
+        """A value that is computed once a call."""
+        if key not in self._once:
+            self._once[key] = emit(self.begin)
+        return self._once[key]
 
     def offset(self, buffer: Buffer) -> ir.Value:
         """The buffer's offset in the device's own memory, i64."""

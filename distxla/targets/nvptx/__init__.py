@@ -2,7 +2,8 @@
 
 The entry computation stays code of this machine's processor, and so does communication, between arrays in the host's
 memory. Kernels are PTX, which is assembled for one architecture. Their arrays are in the GPU's memory
-(program_memory.py), and are copied where the plan says (compiler/plan/transfers.py). With DISTXLA_GPU_DRIVER=emulated
+(program_memory.py), and are copied where the plan says (compiler/plan/transfers.py). The entry itself calls the driver
+(host_calls.py). With DISTXLA_GPU_DRIVER=emulated
 this processor runs kernels, thread by thread, in memory that stands for a GPU's.
 """
 

@@ -1,7 +1,7 @@
 """The compiler's side of programs whose kernels run on a GPU: this processor's code, which launches them.
 
-Entry, loops, branches and communication are code of this processor. A kernel that has a form for a grid is an import,
-whose function makes its launches.
+Entry, loops, branches and communication are code of this processor. Where a kernel has a form for a grid, it calls the
+driver.
 """
 
 from __future__ import annotations
@@ -11,9 +11,7 @@ from typing import cast
 
 from llvmlite import ir
 
-from distxla.ir.instruction import Instruction
 from distxla.targets.code import CodeTarget
-from distxla.targets.device_memory import DeviceMemoryImports
 from distxla.targets.grid import GridTarget
 from distxla.targets.nvptx.architectures import chosen_architecture
 from distxla.targets.nvptx.assembler import assemble, assembler
@@ -22,7 +20,7 @@ from distxla.targets.nvptx.device_code import DeviceCode
 from distxla.targets.nvptx.driver.choice import EMULATED, chosen
 from distxla.targets.nvptx.driver.emulated.kernels import packed
 from distxla.targets.nvptx.emulator.prepare import prepare
-from distxla.targets.nvptx.memory_imports import DEVICE_MEMORY
+from distxla.targets.nvptx.host_calls import HostCalls
 from distxla.targets.registry import native_target
 
 
@@ -32,16 +30,13 @@ class _Launching:
     name = "nvptx"
     imports_kernels = False
 
-    def kernel_import(self, instruction: Instruction, number: int) -> str | None:
-        return f"distxla.launch.{number}"
-
     @property
     def grid(self) -> GridTarget:
         return code_for(chosen_architecture())
 
     @property
-    def device_memory(self) -> DeviceMemoryImports:
-        return DEVICE_MEMORY
+    def grid_calls(self) -> HostCalls:
+        return HostCalls()
 
     def finish_grid(self, module: ir.Module) -> DeviceCode:
         """The kernels for the driver that the environment asks for, assembled where there is an assembler."""

@@ -9,11 +9,11 @@ from functools import cache
 from typing import Any
 
 from distxla.compiler.abi import Status
-from distxla.compiler.artifact import CompiledProgram, ImportedKernel
+from distxla.compiler.artifact import CompiledProgram
 from distxla.errors import InternalError
+from distxla.targets.nvptx.call_state import BEGIN, CONSTANT, DRIVER, FAILED
 from distxla.targets.nvptx.device_code import DeviceCode
 from distxla.targets.nvptx.driver.choice import driver_named
-from distxla.targets.nvptx.memory_imports import DEVICE_MEMORY
 from distxla.targets.nvptx.process_gpu import ProcessGpu
 from distxla.targets.nvptx.program_memory import ProgramOnGpu
 from distxla.targets.registry import native_target
@@ -49,13 +49,14 @@ def load_image(
     if not isinstance(code, DeviceCode):
         raise InternalError(f"{program.name} has no kernels for a GPU")
     on_gpu = ProgramOnGpu(_gpu(code.driver), program, code)
-    functions = {kernel.symbol: _launcher(on_gpu, kernel, report) for kernel in program.kernels}
-    functions |= _memory_functions(on_gpu, report)
+    functions = _functions(on_gpu, report)
     others = resolve or resolve_import
 
     def address(name: str) -> int:
         if name in functions:
             return ctypes.cast(functions[name], ctypes.c_void_p).value or 0
+        if name.startswith(DRIVER):
+            return on_gpu.driver_function(name.removeprefix(DRIVER))
         return others(name)
 
     try:
@@ -77,30 +78,13 @@ def _gpu(driver: str) -> ProcessGpu:
     return ProcessGpu(driver_named(driver).context(GPU))
 
 
-def _launcher(on_gpu: ProgramOnGpu, kernel: ImportedKernel, report: KernelErrorHandler | None) -> Any:
-    """i32 (Context*, operand leaves …, result leaves …, scratch): makes the kernel's launches; a Status."""
-    operands, results = (
-        [leaf.byte_size for shape in shapes for leaf in shape.leaves() if leaf.is_array]
-        for shapes in (kernel.operands, (kernel.instruction.shape,))
-    )
-    sizes = operands + results
-
-    def launch(*pointers: int) -> None:
-        on_gpu.launch(kernel, sizes, len(results), [pointer or 0 for pointer in pointers])
-
-    doing = f"running {kernel.instruction.name} ({kernel.instruction.opcode})"
-    return _native(launch, [ctypes.c_void_p] * (len(sizes) + 2), doing, report)
-
-
-def _memory_functions(on_gpu: ProgramOnGpu, report: KernelErrorHandler | None) -> dict[str, Any]:
-    """Those of DEVICE_MEMORY, by name."""
-    context, place, size = ctypes.c_size_t, ctypes.c_size_t, ctypes.c_uint64
+def _functions(on_gpu: ProgramOnGpu, report: KernelErrorHandler | None) -> dict[str, Any]:
+    """What programs call in this process, by name (call_state.py)."""
+    context, number, size = ctypes.c_size_t, ctypes.c_uint32, ctypes.c_uint64
     methods = (
-        (DEVICE_MEMORY.begin, on_gpu.begin, [context], "beginning to use the GPU"),
-        (DEVICE_MEMORY.end, on_gpu.end, [context], "running kernels"),
-        (DEVICE_MEMORY.to_device, on_gpu.to_device, [context, place, size], "copying to the GPU"),
-        (DEVICE_MEMORY.to_host, on_gpu.to_host, [context, place, size], "running kernels, or copying from the GPU"),
-        (DEVICE_MEMORY.copy, on_gpu.copy, [context, place, place, size], "copying in the GPU's memory"),
+        (BEGIN, on_gpu.begin, [context, number], "beginning to use the GPU"),
+        (CONSTANT, on_gpu.constant, [context, number, ctypes.c_size_t, size], "copying a constant to the GPU"),
+        (FAILED, on_gpu.failed, [context, number, ctypes.c_int32], "running kernels"),
     )
     return {name: _native(method, arguments, doing, report) for name, method, arguments, doing in methods}
 

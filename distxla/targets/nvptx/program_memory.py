@@ -1,22 +1,22 @@
 """A program's arrays in the GPU's memory while a call runs, and its kernels.
 
-All arrays of the program have a place there: its arena, arguments, results, and what groups share. The plan says what
-is copied, and when (compiler/plan/transfers.py); launches and copies are queued, and the host waits where it wants a
-value.
+All arrays of the program have a place there: its arena, arguments, results, constants, and what groups share. The plan
+says what is copied, and when (compiler/plan/transfers.py). The program itself queues launches and copies, and waits
+where it wants a value (host_calls.py); it comes here when a call begins, at the first use of a constant, and when the
+driver refuses something.
 """
 
 from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from distxla.compiler.abi import Context as ProgramContext
-from distxla.compiler.artifact import CompiledProgram, ImportedKernel
-from distxla.errors import InternalError
+from distxla.compiler.artifact import CompiledProgram
+from distxla.targets.nvptx.call_state import CALLED, STAGING_BYTES, CallState
 from distxla.targets.nvptx.device_code import DeviceCode
 from distxla.targets.nvptx.device_ranges import DeviceRanges
 from distxla.targets.nvptx.driver.driver import Context, Module
@@ -25,26 +25,23 @@ from distxla.targets.nvptx.process_gpu import ProcessGpu
 
 CONTEXT_BYTES = ctypes.sizeof(ProgramContext)
 BEFORE_RANGES = DeviceRanges([(0, CONTEXT_BYTES)]).bytes  # the context, at the begin of the block
-UNWRITTEN = 0xFF  # fills uninitialised memory: a NaN in most float types
-KEPT_BYTES = 1 << 12  # uploads up to here are taken at once, and larger ones waited for
+UNWRITTEN = 0xFF  # fills uninitialised memory, as that of compiler/lower/device_memory.py
 
 
 @dataclass
 class CallMemory:
     """The GPU's memory of one device's calls of a program.
 
-    place: the tables of the last call: while they stay the same, so do `ranges`.  block: `size` bytes of the GPU's
-    memory, which begin with the program's context.  kept: host memory that queued copies read.  last: the kernel
-    launched last.
+    place: the tables of the last call: while they stay the same, so do addresses.  size: of the block of the GPU's
+    memory that begins with the program's context.  tables: that the state points to.
     """
 
-    stream: int
+    state: CallState
+    constants: Any
     place: bytes = b""
-    ranges: DeviceRanges = field(default_factory=lambda: DeviceRanges(()))
-    block: int = 0
     size: int = 0
-    kept: list[Any] = field(default_factory=list)
-    last: str = ""
+    tables: dict[str, Any] = field(default_factory=dict)
+    staging: Any = field(default_factory=lambda: ctypes.create_string_buffer(STAGING_BYTES))
 
 
 class ProgramOnGpu:
@@ -60,166 +57,121 @@ class ProgramOnGpu:
         gpu.require()
         self._fills = is_filled()
         self._gpu, self._context = gpu, gpu.context
+        self._kernels = program.launched
         self._parameters = [leaf.byte_size for leaf in program.parameter_leaves] + [4] * len(program.parameter_sizes)
         self._results = [leaf.byte_size for leaf in program.result_leaves] + [4] * len(program.result_sizes)
         self._shared = [arena.bytes for arena in program.shared]
         self._arena_bytes = program.arena_bytes
-        self._scratch_bytes = max((kernel.scratch_bytes for kernel in program.kernels), default=0)
-        self._waits = program.traced  # so that its events are the kernels' times
-        self._functions: dict[str, int] = {}
+        self._scratch_bytes = max((kernel.scratch_bytes for kernel in self._kernels), default=0)
         self._memories: dict[int, CallMemory] = {}
         self._constants: dict[int, int] = {}
         self._lock = threading.Lock()
         self._module: Module | None = _load(self._context, code)
+        launches = [launch for kernel in self._kernels for launch in kernel.launches]
+        self._functions = (ctypes.c_void_p * len(launches))(*(self._module.function(each.symbol) for each in launches))
 
-    # --- a call
+    def driver_function(self, name: str) -> int:
+        """The address of a function of the driver."""
+        return self._context.address_of(name)
 
-    def begin(self, context: int) -> None:
-        """Give all arrays of the call that has this context a place on the GPU."""
-        with self._guarded(context) as memory:
-            self._context.synchronise(memory.stream)  # an earlier call may have failed amid kernels
-            memory.kept.clear()
-            memory.last = ""
-            self._place(memory, ProgramContext.from_address(context))
+    # --- called by the program
+
+    def begin(self, context: int, constants: int) -> None:
+        """Give all arrays of the call that has this context a place on the GPU. constants: how many the kernels use."""
+        self._gpu.require()
+        call = ProgramContext.from_address(context)
+        if context not in self._memories:
+            self._memories[context] = self._new_memory(constants)
+        memory = self._memories[context]
+        call.grid = ctypes.addressof(memory.state)
+        memory.state.last = 0
+        try:
+            self._context.synchronise(memory.state.stream)  # an earlier call may have failed amid kernels
+            self._place(memory, call)
             if self._fills:
-                self._context.fill(memory.block, UNWRITTEN, memory.size, memory.stream)
-            self._upload(memory, memory.block, context, CONTEXT_BYTES)
+                self._context.fill(memory.state.context, UNWRITTEN, memory.size, memory.state.stream)
+            ctypes.memmove(memory.staging, context, CONTEXT_BYTES)
+            memory.state.staged = CONTEXT_BYTES
+            source = ctypes.addressof(memory.staging)
+            self._context.copy_to_device(memory.state.context, source, CONTEXT_BYTES, memory.state.stream)
+        except DriverCallError as error:
+            self._gpu.note(error, "before any kernel")
+            raise
 
-    def end(self, context: int) -> None:
-        """Wait for all kernels of the call."""
-        with self._guarded(context) as memory:
-            self._wait(memory)
+    def constant(self, context: int, number: int, place: int, size: int) -> None:
+        """Copy a constant for all devices of this process."""
+        memory = self._memories[context]
+        with self._lock:
+            if number not in self._constants:
+                address = self._context.allocate(size)
+                self._context.copy_to_device(address, place, size, memory.state.stream)
+                self._context.synchronise(memory.state.stream)
+                self._constants[number] = address
+        memory.constants[number] = self._constants[number]
 
-    def to_device(self, context: int, place: int, size: int) -> None:
-        with self._guarded(context) as memory:
-            self._upload(memory, self._at(memory, place), place, size)
-
-    def to_host(self, context: int, place: int, size: int) -> None:
-        """Wait for the kernels before, and for the copy."""
-        with self._guarded(context) as memory:
-            self._context.copy_to_host(place, self._at(memory, place), size, memory.stream)
-            self._wait(memory)
-
-    def copy(self, context: int, target: int, source: int, size: int) -> None:
-        """Within the GPU's memory."""
-        with self._guarded(context) as memory:
-            if target != source:
-                address = self._address(memory, source, size)
-                self._context.copy(self._at(memory, target), address, size, memory.stream)
-
-    def launch(self, kernel: ImportedKernel, sizes: Sequence[int], result_count: int, pointers: Sequence[int]) -> None:
-        """Queue the kernel's launches.
-
-        sizes: bytes of the operands' leaves and then of the results'.  pointers: of the context, the leaves and the
-        scratch memory, on the host.
-        """
-        context, *leaves, _ = pointers
-        with self._guarded(context) as memory:
-            memory.last = f"{kernel.instruction.name} ({kernel.instruction.opcode})"
-            addresses = [self._address(memory, leaf, size) for leaf, size in zip(leaves, sizes, strict=True)]
-            scratch = memory.block + memory.size - self._scratch_bytes
-            if self._fills:
-                self._fill(memory, addresses, sizes, len(leaves) - result_count)
-            self._launch(kernel, [memory.block, *addresses, scratch], memory.stream)
-            if self._waits:
-                self._wait(memory)
-
-    def _launch(self, kernel: ImportedKernel, addresses: Sequence[int], stream: int) -> None:
-        for launch in kernel.launches:
-            function = self._function(launch.symbol)
-            self._context.launch(function, (launch.blocks, 1, 1), (launch.threads, 1, 1), addresses, stream)
-
-    def _function(self, symbol: str) -> int:
-        if symbol not in self._functions:
-            assert self._module is not None
-            self._functions[symbol] = self._module.function(symbol)
-        return self._functions[symbol]
+    def failed(self, context: int, function: int, result: int) -> None:
+        """Raise the error of a function of the driver that the program called."""
+        last = self._memories[context].state.last
+        error = self._context.error(CALLED[function], result)
+        if not last:
+            self._gpu.note(error, "before any kernel")
+            raise error
+        kernel = self._kernels[last - 1].instruction
+        where = f"at {kernel.name} ({kernel.opcode}) or before it"
+        self._gpu.note(error, where)
+        raise DriverError(f"{where}: {error.message}") from error
 
     # --- memory
 
+    def _new_memory(self, constants: int) -> CallMemory:
+        memory = CallMemory(CallState(), (ctypes.c_uint64 * constants)())
+        memory.state.stream = self._context.create_stream()
+        memory.state.functions = ctypes.addressof(self._functions)
+        memory.state.constants = ctypes.addressof(memory.constants)
+        memory.state.staging = ctypes.addressof(memory.staging)
+        return memory
+
     def _place(self, memory: CallMemory, context: ProgramContext) -> None:
         own = ctypes.c_void_p.from_address(context.memory + 8 * context.device).value or 0
-        tables = [
-            (ctypes.c_uint64 * len(sizes)).from_address(table or 0) if sizes else ()
-            for table, sizes in (
-                (context.parameters, self._parameters),
-                (context.results, self._results),
-                (context.shared, self._shared),
+        tables = {
+            name: (ctypes.c_uint64 * len(sizes)).from_address(table or 0) if sizes else ()
+            for name, table, sizes in (
+                ("parameters", context.parameters, self._parameters),
+                ("results", context.results, self._results),
+                ("shared", context.shared, self._shared),
             )
-        ]
-        place = b"".join([ctypes.c_uint64(context.arena), *map(bytes, tables)])
-        if memory.block and memory.place == place:
+        }
+        place = b"".join([ctypes.c_uint64(context.arena), *map(bytes, tables.values())])
+        if memory.size and memory.place == place:
             return
-        parameters, results, shared = tables
-        arrays = [(context.arena, self._arena_bytes), *zip(parameters, self._parameters), *zip(results, self._results)]
-        arrays += [(offset, size) for offset, size in zip(shared, self._shared) if offset]  # 0: no part of it
-        memory.ranges = DeviceRanges([(own + offset, size) for offset, size in arrays])
-        needed = BEFORE_RANGES + memory.ranges.bytes + self._scratch_bytes
+        sizes = {"parameters": self._parameters, "results": self._results, "shared": self._shared}
+        arrays = [(context.arena, self._arena_bytes)]
+        for name, offsets in tables.items():
+            pairs = zip(offsets, sizes[name], strict=True)
+            arrays += [pair for pair in pairs if name != "shared" or pair[0]]  # offset 0: no part of the arena
+        ranges = DeviceRanges([(own + offset, size) for offset, size in arrays])
+        needed = BEFORE_RANGES + ranges.bytes + self._scratch_bytes
         if needed != memory.size:
-            if memory.block:
-                self._context.free(memory.block)
-                memory.block = memory.size = 0
-            memory.block, memory.size = self._context.allocate(needed), needed
+            self._free(memory)
+            memory.state.context, memory.size = self._context.allocate(needed), needed
+        first = memory.state.context + BEFORE_RANGES
+
+        def address(offset: int) -> int:
+            """0 of an empty array, and of none."""
+            found = ranges.offset_of(own + offset)
+            return 0 if found is None else first + found
+
+        memory.state.arena = address(context.arena)
+        memory.state.scratch = first + ranges.bytes
+        for name, offsets in tables.items():
+            memory.tables[name] = (ctypes.c_uint64 * len(offsets))(*map(address, offsets))
+            setattr(memory.state, name, ctypes.addressof(memory.tables[name]))
         memory.place = place
 
-    def _at(self, memory: CallMemory, place: int) -> int:
-        """Where the GPU has one of the call's arrays."""
-        offset = memory.ranges.offset_of(place)
-        if offset is None:
-            raise InternalError(f"no array of the program is at {place:#x}")
-        return memory.block + BEFORE_RANGES + offset
-
-    def _address(self, memory: CallMemory, place: int, size: int) -> int:
-        """Where the GPU has one of the call's arrays or a constant of the program; 0 of an empty array."""
-        if not size:
-            return 0
-        if memory.ranges.offset_of(place) is not None:
-            return self._at(memory, place)
-        with self._lock:
-            if place not in self._constants:
-                self._constants[place] = self._context.allocate(size)
-                self._upload(memory, self._constants[place], place, size)
-                self._context.synchronise(memory.stream)  # other devices of this process use it, too
-            return self._constants[place]
-
-    def _upload(self, memory: CallMemory, address: int, source: int, size: int) -> None:
-        """The host's memory may be written as soon as this returns."""
-        if size <= KEPT_BYTES:
-            memory.kept.append(ctypes.create_string_buffer(ctypes.string_at(source, size), size))
-            self._context.copy_to_device(address, ctypes.addressof(memory.kept[-1]), size, memory.stream)
-        else:
-            self._context.copy_to_device(address, source, size, memory.stream)
-            self._wait(memory)
-
-    def _fill(self, memory: CallMemory, addresses: Sequence[int], sizes: Sequence[int], first_result: int) -> None:
-        """Results that are no operand, too: a read of bytes that the kernel doesn't write shows."""
-        operands = set(addresses[:first_result])
-        for address, size in zip(addresses[first_result:], sizes[first_result:], strict=True):
-            if size and address not in operands:
-                self._context.fill(address, UNWRITTEN, size, memory.stream)
-        if self._scratch_bytes:
-            end = memory.block + memory.size
-            self._context.fill(end - self._scratch_bytes, UNWRITTEN, self._scratch_bytes, memory.stream)
-
-    def _wait(self, memory: CallMemory) -> None:
-        self._context.synchronise(memory.stream)
-        memory.kept.clear()
-
-    @contextmanager
-    def _guarded(self, context: int) -> Iterator[CallMemory]:
-        """The memory of the calls with this context, while the GPU is used for one of them."""
-        self._gpu.require()
-        memory = self._memories.get(context)
-        try:
-            if memory is None:
-                memory = self._memories[context] = CallMemory(self._context.create_stream())
-            yield memory
-        except DriverCallError as error:
-            if memory is None or not memory.last:
-                self._gpu.note(error, "before any kernel")
-                raise
-            self._gpu.note(error, f"at {memory.last} or before it")
-            raise DriverError(f"at {memory.last} or before it: {error.message}") from error
+    def _free(self, memory: CallMemory) -> None:
+        if memory.size:
+            memory.size = 0
+            self._context.free(memory.state.context)
 
     def close(self) -> None:
         """Twice is fine; no call may be under way. After a fault the process's end frees what is left."""
@@ -229,9 +181,8 @@ class ProgramOnGpu:
         with suppress(DriverError):
             module.unload()
             for memory in self._memories.values():
-                if memory.block:
-                    self._context.free(memory.block)
-                self._context.destroy_stream(memory.stream)
+                self._free(memory)
+                self._context.destroy_stream(memory.state.stream)
             for address in self._constants.values():
                 self._context.free(address)
 

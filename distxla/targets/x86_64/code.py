@@ -53,7 +53,7 @@ class Code(Instructions, Fibers):
         return None
 
     @property
-    def device_memory(self) -> None:
+    def grid_calls(self) -> None:
         return None
 
     def finish_grid(self, module: ir.Module) -> object:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
-from distxla.compiler.artifact import ImportedKernel
 from distxla.compiler.compile import compile_module
 from distxla.targets.nvptx import load
+from distxla.targets.nvptx.call_state import STAGED_ALIGNMENT, STAGING_BYTES
 from distxla.targets.nvptx.device_code import DeviceCode
 from distxla.targets.nvptx.device_ranges import ALIGNMENT, DeviceRanges
 from distxla.targets.nvptx.driver.binding import Binding
@@ -20,6 +21,7 @@ from distxla.targets.nvptx.process_gpu import ProcessGpu
 from distxla.targets.nvptx.program_memory import ProgramOnGpu
 from distxla.text.parser import parse_module
 from tests.compiler.runner import Devices, run_single
+from tests.targets.nvptx.driver_calls import replace_driver_function
 
 IN_PLACE = """
 HloModule in_place
@@ -103,12 +105,19 @@ def test_a_program_runs_again_and_again() -> None:
         devices.close()
 
 
+@pytest.fixture
+def emulator(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests that look into it, on a machine with a GPU, too."""
+    monkeypatch.setenv("DISTXLA_GPU_DRIVER", "emulated")
+
+
+@pytest.mark.usefixtures("emulator")
 def test_a_fault_loses_the_gpu_for_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first error says what failed, later ones that it has; closing is no further error."""
     gpu = ProcessGpu(Binding(EmulatedLibrary()).context(0))
     monkeypatch.setattr(load, "_gpu", lambda driver: gpu)
     program = compile_module(parse_module(IN_PLACE), replicas=1, partitions=1, target="nvptx")
-    monkeypatch.setattr(ProgramOnGpu, "_launch", launch_beyond)
+    replace_driver_function(monkeypatch, "cuLaunchKernel", launch_beyond)
     said: list[str] = []
     image = load.load_image(program, report=lambda why, frames: said.append(why))
     monkeypatch.setattr(load, "load_image", lambda *_: image)
@@ -125,13 +134,16 @@ def test_a_fault_loses_the_gpu_for_the_process(monkeypatch: pytest.MonkeyPatch) 
     image.close()
 
 
-def launch_beyond(on_gpu: ProgramOnGpu, kernel: ImportedKernel, addresses: Sequence[int], stream: int) -> None:
-    launch = kernel.launches[0]
-    beyond = [1 << 40] * len(addresses)
-    function = on_gpu._function(launch.symbol)
-    on_gpu._context.launch(function, (launch.blocks, 1, 1), (launch.threads, 1, 1), beyond, stream)
+def launch_beyond(launch: Any, function: int, *rest: Any) -> int:
+    """Where no allocation is: all leaves of the kernel."""
+    places = rest[-2]
+    for number in range(1, 6):
+        value = ctypes.c_void_p.from_address(places + 8 * number).value or 0
+        ctypes.c_uint64.from_address(value).value = 1 << 40
+    return int(launch(function, *rest))
 
 
+@pytest.mark.usefixtures("emulator")
 def test_unloaded_programs_leave_nothing_with_the_emulated_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     library = EmulatedLibrary()
     gpu = ProcessGpu(Binding(library).context(0))
@@ -144,6 +156,18 @@ def test_unloaded_programs_leave_nothing_with_the_emulated_driver(monkeypatch: p
     assert len(context.held) == before
 
 
+# each round writes its number
+COUNTING = """
+HloModule counting
+condition { s = (s32[], s32[4]) parameter(0)  i = s32[] get-tuple-element(s), index=0  n = s32[] constant(ROUNDS)
+  ROOT less = pred[] compare(i, n), direction=LT }
+body { s = (s32[], s32[4]) parameter(0)  i = s32[] get-tuple-element(s), index=0  one = s32[] constant(1)
+  x = s32[4] get-tuple-element(s), index=1  four = s32[] constant(4)  k = s32[] remainder(i, four)
+  y = s32[1] reshape(i)  z = s32[4] dynamic-update-slice(x, y, k)  j = s32[] add(i, one)
+  ROOT r = (s32[], s32[4]) tuple(j, z) }
+ENTRY main { x = s32[4] parameter(0)  zero = s32[] constant(0)  s = (s32[], s32[4]) tuple(zero, x)
+  l = (s32[], s32[4]) while(s), condition=condition, body=body  ROOT r = s32[4] get-tuple-element(l), index=1 }
+"""
 # a loop whose body reads w, and takes one step after another over x; its count is the host's
 LOOP = """
 HloModule loop
@@ -179,15 +203,14 @@ ENTRY main {
 
 def test_arrays_stay_on_the_gpu_in_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     """Arguments go there once, the result comes back once, and nobody waits in between."""
-    moved: list[str] = []
-    for name in ("to_device", "to_host", "copy", "end"):
-        method = getattr(ProgramOnGpu, name)
+    called: list[str] = []
+    for name in ("cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2", "cuStreamSynchronize"):
 
-        def noted(self: ProgramOnGpu, *places: int, method: Any = method, name: str = name) -> None:
-            moved.append(f"{name} {places[-1]}" if len(places) > 1 else name)
-            method(self, *places)
+        def noted(function: Any, *arguments: Any, name: str = name) -> int:
+            called.append(f"{name} {arguments[2]}" if "Memcpy" in name else name)
+            return int(function(*arguments))
 
-        monkeypatch.setattr(ProgramOnGpu, name, noted)
+        replace_driver_function(monkeypatch, name, noted)
     x, w = np.linspace(0, 3, 300, dtype=np.float32), np.full(300, 1.25, np.float32)
     module = parse_module(LOOP)
     ours, wanted = (
@@ -195,13 +218,33 @@ def test_arrays_stay_on_the_gpu_in_a_loop(monkeypatch: pytest.MonkeyPatch) -> No
         for target in ("nvptx", None)
     )
     assert ours.tolist() == wanted.tolist()
-    assert [line for line in moved if "copy" not in line] == ["to_device 1200"] * 2 + ["to_host 1200", "end"]
+    there, back, wait = "cuMemcpyHtoDAsync_v2 1200", "cuMemcpyDtoHAsync_v2 1200", "cuStreamSynchronize"
+    assert called == [there, there, back, wait, wait]
 
 
+@pytest.mark.usefixtures("emulator")
+def test_more_uploads_than_there_is_memory_to_stage_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two integers go to the GPU in each round: the program waits when all memory for that is in use."""
+    waits: list[int] = []
+
+    def noted(function: Any, stream: int) -> int:
+        waits.append(stream)
+        return int(function(stream))
+
+    replace_driver_function(monkeypatch, "cuStreamSynchronize", noted)
+    rounds = STAGING_BYTES // (2 * STAGED_ALIGNMENT) + 100
+    module = parse_module(COUNTING.replace("ROUNDS", str(rounds)))
+    program = compile_module(module, replicas=1, partitions=1, target="nvptx")
+    (found,) = run_single(program, [np.zeros(4, np.int32)])
+    assert found.tolist() == [(rounds - 1 - k) // 4 * 4 + k for k in range(4)]
+    assert len(waits) == 3  # in the midst, for the result, and at the end
+
+
+@pytest.mark.usefixtures("emulator")
 def test_results_are_wrong_where_nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """The emulated driver does nothing before it has to, so a forgotten wait shows."""
     x, w = np.linspace(0, 3, 300, dtype=np.float32), np.full(300, 1.25, np.float32)
     program = compile_module(parse_module(LOOP), replicas=1, partitions=1, target="nvptx")
     wanted = run_single(program, [x, w])[0]
-    monkeypatch.setattr(ProgramOnGpu, "_wait", lambda self, memory: None)
+    replace_driver_function(monkeypatch, "cuStreamSynchronize", lambda driver, stream: 0)
     assert run_single(program, [x, w])[0].tolist() != wanted.tolist()

@@ -42,7 +42,7 @@ class Binding:
         """Call a function of the library; DriverCallError if it fails."""
         number = getattr(self._library, function)(*arguments)
         if number != interface.SUCCESS:
-            raise DriverCallError(function, number, *self._described(number))
+            raise self.error(function, number)
 
     def value(self, kind: type[Any], function: str, *arguments: Any) -> Any:
         """The value that a function stores at its first argument."""
@@ -55,7 +55,11 @@ class Binding:
         number = getattr(self._library, function)(*arguments)
         if number in (interface.SUCCESS, interface.NOT_READY):
             return bool(number == interface.SUCCESS)
-        raise DriverCallError(function, number, *self._described(number))
+        raise self.error(function, number)
+
+    def error(self, function: str, number: int) -> DriverCallError:
+        """Of a call that returned this CUresult."""
+        return DriverCallError(function, number, *self._described(number))
 
     def address_of(self, function: str) -> int:
         return ctypes.cast(getattr(self._library, function), ctypes.c_void_p).value or 0
@@ -139,6 +143,9 @@ class BoundContext:
 
     def address_of(self, function: str) -> int:
         return self._driver.address_of(function)
+
+    def error(self, function: str, number: int) -> DriverCallError:
+        return self._driver.error(function, number)
 
     def _call(self, function: str, *arguments: Any) -> None:
         self._enter()

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol
 
+from distxla.targets.nvptx.driver.errors import DriverCallError
+
 Dimensions = tuple[int, int, int]
 
 
@@ -54,6 +56,9 @@ class Context(Protocol):
 
     def address_of(self, function: str) -> int:
         """The host address of a function of the driver's C interface (interface.py)."""
+
+    def error(self, function: str, number: int) -> DriverCallError:
+        """Of a call of this function that returned this number, a CUresult."""
 
     # --- memory
 

@@ -58,7 +58,7 @@ def test_exact_operations(shape: str, opcode: str, kind: str) -> None:
     dims, reduced, launches = SHAPES[shape]
     module = parse_module(text(opcode, kind, SINGLE[opcode, kind], dims, reduced))
     program, wanted, got = both(module, [sample(shape_of(kind, *dims), 1)])
-    assert [len(kernel.launches) for kernel in program.kernels] == [launches]
+    assert [len(kernel.launches) for kernel in program.launched] == [launches]
     assert not differing(wanted[0], got[0]).any()
 
 

@@ -71,11 +71,16 @@ def test_bytes_go_there_and_back(context: BoundContext) -> None:
 
 
 def test_allocated_memory_is_missing_until_it_is_freed(context: BoundContext) -> None:
-    before = context.free_bytes()
-    address = context.allocate(64 << 20)
-    assert context.free_bytes() <= before - (64 << 20)
-    context.free(address)
-    assert context.free_bytes() >= before - (2 << 20)
+    """Other processes may take and free memory of a real GPU meanwhile, so that takes several tries there."""
+    for tries in reversed(range(20)):
+        before = context.free_bytes()
+        address = context.allocate(64 << 20)
+        taken = before - context.free_bytes()
+        context.free(address)
+        left = before - context.free_bytes()
+        if taken >= 64 << 20 and left <= 2 << 20:
+            break
+        assert tries, f"{taken} bytes taken, {left} not given back"
 
 
 def test_more_than_there_is(context: BoundContext) -> None:

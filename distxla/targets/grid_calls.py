@@ -1,0 +1,86 @@
+"""The code generator's interface of a target whose kernels run on a grid: what the host's code does about them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+from typing import Protocol
+
+from llvmlite import ir
+
+
+class ArrayKind(Enum):
+    """Arrays of a program, each kind with numbers of its own."""
+
+    PARAMETER = "parameters"
+    RESULT = "results"
+    SHARED = "shared"  # arenas, of Context.shared
+    CONSTANT = "constants"  # in the order in which the program gives them
+
+
+class GridCalls(Protocol):
+    """Kernels' launches, and their memory. `context` is the program's; an `address` (i64) is one of that memory.
+
+    `builder` ends behind the emitted code. Methods that return a value that they don't describe return a Status, i32:
+    unless it is OK, the program's call must return it.
+    """
+
+    def emit_begin(self, builder: ir.IRBuilder, context: ir.Value, constants: int) -> ir.Value:
+        """Give all arrays of the call an address: before everything else of it. constants: how many there are."""
+
+    def emit_constant(
+        self, builder: ir.IRBuilder, context: ir.Value, number: int, place: ir.Value, size: int
+    ) -> ir.Value:
+        """Copy a constant from its place on the host, unless an earlier call did."""
+
+    def emit_wait(self, builder: ir.IRBuilder, context: ir.Value) -> ir.Value:
+        """Wait until all launches and copies of the call are done."""
+
+    # --- addresses, valid in the call
+
+    def emit_arena(self, builder: ir.IRBuilder, context: ir.Value) -> ir.Value: ...
+
+    def emit_address(self, builder: ir.IRBuilder, context: ir.Value, kind: ArrayKind, number: int) -> ir.Value: ...
+
+    def emit_scratch(self, builder: ir.IRBuilder, context: ir.Value) -> ir.Value:
+        """Of the working memory that one kernel after the other uses."""
+
+    # --- queued, in their order
+
+    def emit_launch(
+        self,
+        builder: ir.IRBuilder,
+        context: ir.Value,
+        kernel: int,
+        launch: int,
+        shape: tuple[int, int],
+        addresses: Sequence[ir.Value],
+    ) -> ir.Value:
+        """Run a function of the grid's with the context's address, these, and that of the scratch memory.
+
+        kernel: its number in CompiledProgram.launched.  launch: the function's, among all launches of these.  shape:
+        blocks and threads.
+        """
+
+    def emit_upload(
+        self, builder: ir.IRBuilder, context: ir.Value, address: ir.Value, place: ir.Value, size: int
+    ) -> ir.Value:
+        """Copy from a place on the host, which may be written behind this."""
+
+    def emit_copy(
+        self, builder: ir.IRBuilder, context: ir.Value, target: ir.Value, source: ir.Value, size: int
+    ) -> ir.Value:
+        """Copy within the memory; nothing if both addresses are the same. They must not overlap otherwise."""
+
+    def emit_fill(self, builder: ir.IRBuilder, context: ir.Value, address: ir.Value, value: int, size: int) -> ir.Value:
+        """Set bytes."""
+
+    # --- at once
+
+    def emit_download(
+        self, builder: ir.IRBuilder, context: ir.Value, place: ir.Value, address: ir.Value, size: int
+    ) -> ir.Value:
+        """Copy to a place on the host, once all before it is done."""
+
+
+__all__ = ["ArrayKind", "GridCalls"]

@@ -1,0 +1,46 @@
+"""What a program that runs knows about the GPU. One description for ctypes and for LLVM; light.
+
+Emitted code calls the functions of the driver by import, as `cuda.cuLaunchKernel`, and three of program_memory.py.
+"""
+
+from __future__ import annotations
+
+import ctypes
+
+BEGIN = "distxla.gpu.begin"  # (Context*, u32 constants)
+CONSTANT = "distxla.gpu.constant"  # (Context*, u32 number, place, u64 bytes)
+FAILED = "distxla.gpu.failed"  # (Context*, u32 function, i32 CUresult): the number of a function in CALLED
+DRIVER = "cuda."  # begins the name of an import from the driver
+CALLED = (
+    "cuLaunchKernel",
+    "cuMemcpyHtoDAsync_v2",
+    "cuMemcpyDtoHAsync_v2",
+    "cuMemcpyDtoDAsync_v2",
+    "cuMemsetD8Async",
+    "cuStreamSynchronize",
+)
+STAGING_BYTES = 1 << 16
+STAGED_BYTES = 1 << 12  # what is smaller is uploaded from a copy, for which nobody waits
+STAGED_ALIGNMENT = 16
+
+
+class CallState(ctypes.Structure):
+    """Of one device's calls of a program. Addresses are the GPU's; emitted code writes `staged` and `last`."""
+
+    _fields_ = (
+        ("stream", ctypes.c_void_p),
+        ("functions", ctypes.c_void_p),  # void*[]: by number of a launch
+        ("context", ctypes.c_uint64),  # address of a copy of the program's Context
+        ("scratch", ctypes.c_uint64),
+        ("arena", ctypes.c_uint64),
+        ("parameters", ctypes.c_void_p),  # u64[]: addresses
+        ("results", ctypes.c_void_p),
+        ("shared", ctypes.c_void_p),
+        ("constants", ctypes.c_void_p),  # 0 before the first use
+        ("staging", ctypes.c_void_p),  # STAGING_BYTES of the host's memory, from which queued copies read
+        ("staged", ctypes.c_uint64),  # bytes of it that are in use
+        ("last", ctypes.c_uint32),  # 1 + the number of the kernel that was launched last; 0 before the first
+    )
+
+
+__all__ = ["BEGIN", "CALLED", "CONSTANT", "DRIVER", "FAILED", "STAGED_BYTES", "STAGING_BYTES", "CallState"]

@@ -1,0 +1,230 @@
+"""`targets.grid_calls.GridCalls`: the host's code calls the driver, without Python between two kernels."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+
+from llvmlite import ir
+
+from distxla.compiler.abi import Context, Status
+from distxla.targets.grid_calls import ArrayKind
+from distxla.targets.nvptx.call_state import (
+    BEGIN,
+    CALLED,
+    CONSTANT,
+    DRIVER,
+    FAILED,
+    STAGED_ALIGNMENT,
+    STAGED_BYTES,
+    STAGING_BYTES,
+    CallState,
+)
+from distxla.targets.nvptx.driver import interface
+
+I1, I8, I32, I64, POINTER = ir.IntType(1), ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.PointerType()
+FIELD_TYPES = {ctypes.c_void_p: POINTER, ctypes.c_uint64: I64, ctypes.c_uint32: I32}
+
+
+class HostCalls:
+    """Each kind of call is a small function of the module, made at its first use."""
+
+    def emit_begin(self, builder: ir.IRBuilder, context: ir.Value, constants: int) -> ir.Value:
+        return builder.call(_declared(builder.module, BEGIN, [POINTER, I32]), [context, I32(constants)])
+
+    def emit_constant(
+        self, builder: ir.IRBuilder, context: ir.Value, number: int, place: ir.Value, size: int
+    ) -> ir.Value:
+        function = _made(builder.module, "gpu_constant", [POINTER, I32, POINTER, I64], _emit_constant)
+        return builder.call(function, [context, I32(number), place, I64(size)])
+
+    def emit_wait(self, builder: ir.IRBuilder, context: ir.Value) -> ir.Value:
+        return builder.call(_made(builder.module, "gpu_wait", [POINTER], _emit_wait), [context])
+
+    def emit_arena(self, builder: ir.IRBuilder, context: ir.Value) -> ir.Value:
+        return _field(builder, _state(builder, context), "arena")
+
+    def emit_address(self, builder: ir.IRBuilder, context: ir.Value, kind: ArrayKind, number: int) -> ir.Value:
+        table = _field(builder, _state(builder, context), kind.value)
+        return builder.load(builder.gep(table, [I64(number)], source_etype=I64), typ=I64)
+
+    def emit_scratch(self, builder: ir.IRBuilder, context: ir.Value) -> ir.Value:
+        return _field(builder, _state(builder, context), "scratch")
+
+    def emit_launch(
+        self,
+        builder: ir.IRBuilder,
+        context: ir.Value,
+        kernel: int,
+        launch: int,
+        shape: tuple[int, int],
+        addresses: Sequence[ir.Value],
+    ) -> ir.Value:
+        kinds = [POINTER, I32, I32, I32, I32, *[I64] * len(addresses)]
+        function = _made(builder.module, f"gpu_launch_{len(addresses)}", kinds, _emit_launch)
+        return builder.call(function, [context, I32(kernel), I32(launch), *map(I32, shape), *addresses])
+
+    def emit_upload(
+        self, builder: ir.IRBuilder, context: ir.Value, address: ir.Value, place: ir.Value, size: int
+    ) -> ir.Value:
+        name, emit = ("gpu_upload", _emit_upload) if size <= STAGED_BYTES else ("gpu_upload_large", _emit_large_upload)
+        function = _made(builder.module, name, [POINTER, I64, POINTER, I64], emit)
+        return builder.call(function, [context, address, place, I64(size)])
+
+    def emit_copy(
+        self, builder: ir.IRBuilder, context: ir.Value, target: ir.Value, source: ir.Value, size: int
+    ) -> ir.Value:
+        function = _made(builder.module, "gpu_copy", [POINTER, I64, I64, I64], _emit_copy)
+        return builder.call(function, [context, target, source, I64(size)])
+
+    def emit_fill(self, builder: ir.IRBuilder, context: ir.Value, address: ir.Value, value: int, size: int) -> ir.Value:
+        function = _made(builder.module, "gpu_fill", [POINTER, I64, I32, I64], _emit_fill)
+        return builder.call(function, [context, address, I32(value), I64(size)])
+
+    def emit_download(
+        self, builder: ir.IRBuilder, context: ir.Value, place: ir.Value, address: ir.Value, size: int
+    ) -> ir.Value:
+        function = _made(builder.module, "gpu_download", [POINTER, POINTER, I64, I64], _emit_download)
+        return builder.call(function, [context, place, address, I64(size)])
+
+
+# --- functions: each returns a Status
+
+
+def _emit_constant(builder: ir.IRBuilder, context: ir.Value, number: ir.Value, place: ir.Value, size: ir.Value) -> None:
+    table = _field(builder, _state(builder, context), "constants")
+    address = builder.load(builder.gep(table, [builder.zext(number, I64)], source_etype=I64), typ=I64)
+    with builder.if_then(builder.icmp_unsigned("!=", address, I64(0))):
+        builder.ret(I32(Status.OK))
+    function = _declared(builder.module, CONSTANT, [POINTER, I32, POINTER, I64])
+    builder.ret(builder.call(function, [context, number, place, size]))
+
+
+def _emit_launch(
+    builder: ir.IRBuilder,
+    context: ir.Value,
+    kernel: ir.Value,
+    launch: ir.Value,
+    blocks: ir.Value,
+    threads: ir.Value,
+    *addresses: ir.Value,
+) -> None:
+    state = _state(builder, context)
+    arguments = [_field(builder, state, "context"), *addresses, _field(builder, state, "scratch")]
+    values = builder.alloca(I64, size=len(arguments))
+    places = builder.alloca(POINTER, size=len(arguments))
+    for number, argument in enumerate(arguments):
+        value = builder.gep(values, [I64(number)], source_etype=I64)
+        builder.store(argument, value)
+        builder.store(value, builder.gep(places, [I64(number)], source_etype=POINTER))
+    builder.store(builder.add(kernel, I32(1)), _place(builder, state, "last"))
+    table = _field(builder, state, "functions")
+    function = builder.load(builder.gep(table, [builder.zext(launch, I64)], source_etype=POINTER), typ=POINTER)
+    one, stream = I32(1), _field(builder, state, "stream")
+    grid = [blocks, one, one, threads, one, one, I32(0)]
+    _call(builder, context, "cuLaunchKernel", function, *grid, stream, places, POINTER(None))
+    builder.ret(I32(Status.OK))
+
+
+def _emit_upload(builder: ir.IRBuilder, context: ir.Value, address: ir.Value, place: ir.Value, size: ir.Value) -> None:
+    """From a copy, since the place may be written before the queue comes to this."""
+    state = _state(builder, context)
+    used = _field(builder, state, "staged")
+    needed = builder.and_(builder.add(size, I64(STAGED_ALIGNMENT - 1)), I64(-STAGED_ALIGNMENT))
+    with builder.if_then(builder.icmp_unsigned(">", builder.add(used, needed), I64(STAGING_BYTES))):
+        _wait(builder, context, state)
+    used = _field(builder, state, "staged")
+    copied = builder.gep(_field(builder, state, "staging"), [used], source_etype=I8)
+    name, signature = "llvm.memcpy.p0.p0.i64", ir.FunctionType(ir.VoidType(), (POINTER, POINTER, I64, I1))
+    memcpy = builder.module.globals.get(name) or ir.Function(builder.module, signature, name)
+    builder.call(memcpy, [copied, place, size, I1(0)])
+    builder.store(builder.add(used, needed), _place(builder, state, "staged"))
+    _call(builder, context, "cuMemcpyHtoDAsync_v2", address, copied, size, _field(builder, state, "stream"))
+    builder.ret(I32(Status.OK))
+
+
+def _emit_large_upload(
+    builder: ir.IRBuilder, context: ir.Value, address: ir.Value, place: ir.Value, size: ir.Value
+) -> None:
+    state = _state(builder, context)
+    _call(builder, context, "cuMemcpyHtoDAsync_v2", address, place, size, _field(builder, state, "stream"))
+    _wait(builder, context, state)
+    builder.ret(I32(Status.OK))
+
+
+def _emit_download(
+    builder: ir.IRBuilder, context: ir.Value, place: ir.Value, address: ir.Value, size: ir.Value
+) -> None:
+    state = _state(builder, context)
+    _call(builder, context, "cuMemcpyDtoHAsync_v2", place, address, size, _field(builder, state, "stream"))
+    _wait(builder, context, state)
+    builder.ret(I32(Status.OK))
+
+
+def _emit_copy(builder: ir.IRBuilder, context: ir.Value, target: ir.Value, source: ir.Value, size: ir.Value) -> None:
+    with builder.if_then(builder.icmp_unsigned("!=", target, source)):
+        stream = _field(builder, _state(builder, context), "stream")
+        _call(builder, context, "cuMemcpyDtoDAsync_v2", target, source, size, stream)
+    builder.ret(I32(Status.OK))
+
+
+def _emit_fill(builder: ir.IRBuilder, context: ir.Value, address: ir.Value, value: ir.Value, size: ir.Value) -> None:
+    _call(
+        builder, context, "cuMemsetD8Async", address, value, size, _field(builder, _state(builder, context), "stream")
+    )
+    builder.ret(I32(Status.OK))
+
+
+def _emit_wait(builder: ir.IRBuilder, context: ir.Value) -> None:
+    _wait(builder, context, _state(builder, context))
+    builder.ret(I32(Status.OK))
+
+
+# --- parts of them
+
+
+def _wait(builder: ir.IRBuilder, context: ir.Value, state: ir.Value) -> None:
+    _call(builder, context, "cuStreamSynchronize", _field(builder, state, "stream"))
+    builder.store(I64(0), _place(builder, state, "staged"))
+
+
+def _call(builder: ir.IRBuilder, context: ir.Value, name: str, *arguments: ir.Value) -> None:
+    """Call the driver; its error ends the function."""
+    function = _declared(builder.module, DRIVER + name, [argument.type for argument in arguments])
+    result = builder.call(function, arguments)
+    with builder.if_then(builder.icmp_unsigned("!=", result, I32(interface.SUCCESS)), likely=False):
+        failed = _declared(builder.module, FAILED, [POINTER, I32, I32])
+        builder.ret(builder.call(failed, [context, I32(CALLED.index(name)), result]))
+
+
+def _state(builder: ir.IRBuilder, context: ir.Value) -> ir.Value:
+    place = builder.gep(context, [I64(Context.grid.offset)], source_etype=I8)
+    return builder.load(place, typ=POINTER)
+
+
+def _place(builder: ir.IRBuilder, state: ir.Value, field: str) -> ir.Value:
+    return builder.gep(state, [I64(getattr(CallState, field).offset)], source_etype=I8)
+
+
+def _field(builder: ir.IRBuilder, state: ir.Value, field: str) -> ir.Value:
+    kind = dict(CallState._fields_)[field]
+    return builder.load(_place(builder, state, field), typ=FIELD_TYPES[kind])
+
+
+def _declared(module: ir.Module, name: str, arguments: Sequence[ir.Type]) -> ir.Function:
+    found = module.globals.get(name)
+    return ir.Function(module, ir.FunctionType(I32, arguments), name) if found is None else found
+
+
+def _made(module: ir.Module, name: str, arguments: Sequence[ir.Type], emit: Callable[..., None]) -> ir.Function:
+    """A function of this module; `emit` gets a builder and the arguments, and ends it."""
+    function = module.globals.get(name)
+    if function is None:
+        function = ir.Function(module, ir.FunctionType(I32, arguments), name)
+        function.linkage = "internal"
+        function.attributes.add("noinline")
+        emit(ir.IRBuilder(function.append_basic_block("entry")), *function.args)
+    return function
+
+
+__all__ = ["HostCalls"]
