@@ -2,7 +2,8 @@
 
 Each program is run once in this process, and each launch of it repeated on the operands in the GPU's memory. `moved` is
 what the program must move, its arguments and its results once, over the time of all its kernels together. With
-JAX that finds the GPU the same text is compiled by XLA, and its executions are timed one behind the other.
+JAX that finds the GPU the same text is compiled by XLA, and its executions are timed one behind the other. Then whole
+calls of the sample programs.
 """
 
 from __future__ import annotations
@@ -38,9 +39,29 @@ from distxla.targets.nvptx.driver.interface import FUNCTIONS
 from distxla.targets.nvptx.program_memory import ProgramOnGpu
 from distxla.text.parser import parse_module
 from tests.compiler.runner import Devices, run_single
+from tests.programs import PROGRAMS
 
 REPEAT_S, MOST_REPEATS = 0.02, 200
 COPY_BYTES = 1 << 30
+CALLS = 5
+LOOP = """
+HloModule loop
+condition { s = (s32[], f32[64,256]) parameter(0)  i = s32[] get-tuple-element(s), index=0  n = s32[] constant(1000)
+  ROOT less = pred[] compare(i, n), direction=LT }
+body { s = (s32[], f32[64,256]) parameter(0)  i = s32[] get-tuple-element(s), index=0  one = s32[] constant(1)
+  x = f32[64,256] get-tuple-element(s), index=1  zero = s32[] constant(0)
+  row = f32[1,256] dynamic-slice(x, i, zero), dynamic_slice_sizes={1,256}
+  y = f32[1,256] sine(row)
+  z = f32[64,256] dynamic-update-slice(x, y, i, zero)
+  t = f32[256,64] transpose(z), dimensions={1,0}
+  u = f32[256,64] cosine(t)
+  v = f32[64,256] transpose(u), dimensions={1,0}
+  j = s32[] add(i, one)
+  ROOT r = (s32[], f32[64,256]) tuple(j, v) }
+ENTRY main { x = f32[64,256] parameter(0)  zero = s32[] constant(0)  s = (s32[], f32[64,256]) tuple(zero, x)
+  l = (s32[], f32[64,256]) while(s), condition=condition, body=body
+  ROOT r = f32[64,256] get-tuple-element(l), index=1 }
+"""
 MOST_DIFFERENCE = 0.01  # from JAX's results, which multiply in tf32 and bf16, relative to the largest one
 
 
@@ -184,6 +205,25 @@ def table_of(rows: list[dict[str, Any]], bandwidth: float) -> Table:
     return table
 
 
+def whole_calls() -> Table:
+    """Of a loop on one device, and of the sample programs on 8 devices of this process."""
+    table = Table("program", "a call", title="whole calls, arguments and results on the host", title_justify="left")
+    loop = parse_module(LOOP)
+    programs = [("1000 iterations of 4 kernels", loop, 1, [[np.linspace(0, 1, 64 * 256, dtype=np.float32)]])]
+    programs += [(p.name, parse_module(p.text("partitioned")), p.devices, p.arguments) for p in PROGRAMS]
+    for name, module, devices, arguments in programs:
+        program = compile_module(module, replicas=1, partitions=devices, target="nvptx")
+        times = []
+        with closing(Devices(program)) as loaded:
+            loaded.store([[np.asarray(value) for value in values] for values in arguments])
+            for _ in range(1 + CALLS):
+                begin = time.perf_counter()
+                loaded.run()
+                times.append(time.perf_counter() - begin)
+        table.add_row(name, seconds(float(np.median(times[1:]))))
+    return table
+
+
 def jax_finds_the_gpu() -> bool:
     os.environ.setdefault("JAX_PLATFORMS", "cuda")
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
@@ -211,7 +251,10 @@ def main() -> int:
             print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
             if options.json is not None:
                 options.json.write_text(json.dumps({"copy_bytes_per_s": bandwidth, "rows": rows}))
-    Console(file=sys.stdout, width=None if sys.stdout.isatty() else 140).print(table_of(rows, bandwidth))
+    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 140)
+    console.print(table_of(rows, bandwidth))
+    if not options.match:
+        console.print(whole_calls())
     wrong = [row["name"] for row in rows if "kernels" not in row or row.get("differs", 0.0) > MOST_DIFFERENCE]
     print("\n".join(f"wrong, or not run: {name}" for name in wrong), end="\n" * bool(wrong))
     return 1 if wrong else 0
