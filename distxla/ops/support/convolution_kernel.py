@@ -56,6 +56,8 @@ def emit_convolution(
     narrow = kernel.groups > 1 and kernel.columns * kernel.inputs < NARROW
     if kernel.is_matrix_product():
         kernel.emit_matrix_product()
+    elif emit.tuning.on_grid and kernel.groups == 1:
+        kernel.emit_products_in_place()
     elif emit.tuning.on_grid:
         kernel.emit_gathered()
     elif kernel.wide.is_complex or narrow or kernel.copy_is_too_long():
@@ -264,6 +266,42 @@ class _Convolution:
                     target=lambda row: row * features + group * self.columns,
                 )
             )
+        store_result(emit, self.result, target, order)
+
+    def emit_products_in_place(self) -> None:
+        """Products of single input elements, or of runs of features, with no copy of the input; there is one group."""
+        emit, labels, out = self.emit, self.labels, self.result.shape.dims
+        feature, features = labels.kernel_input_feature, self.inputs
+        has_runs = row_major_strides(self.lhs.shape.dims)[labels.input_feature] == 1
+        inner = [d for d in self.inner_dims if not (has_runs and d == feature)]
+        inner_sizes = [self.rhs.shape.dims[d] for d in inner]
+        target, order = self._target()
+        rows = [out[d] for d in self.row_dims]
+
+        def element(place: IndexLike, step: IndexLike) -> dict[int, IndexLike]:
+            return dict(zip(inner, _taken_apart(place, inner_sizes))) | ({feature: step} if has_runs else {})
+
+        def source(row: IndexLike, place: IndexLike) -> tuple[IndexLike, Value | None]:
+            position, inside = self.source(0, dict(zip(self.row_dims, _taken_apart(row, rows))), element(place, 0))
+            return _linear(self.lhs.shape.dims, position), inside
+
+        def weight(place: IndexLike, step: IndexLike, column: IndexLike) -> Value:
+            return convert_to(emit, self.rhs.load(self.kernel_position(element(place, step), column)), self.wide)
+
+        emit.run_products(
+            RunProducts(
+                rows=prod(rows),
+                columns=self.columns,
+                places=prod(inner_sizes),
+                run=features if has_runs else 1,
+                lhs=self.lhs,
+                source=source,
+                weight=weight,
+                weights_in_place=None,
+                result=target,
+                target=lambda row: row * self.columns,
+            )
+        )
         store_result(emit, self.result, target, order)
 
     def _split_window(self, array: Buffer, copied: bool, tested: bool) -> tuple[list[int], list[int]]:

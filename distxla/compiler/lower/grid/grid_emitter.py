@@ -41,7 +41,7 @@ class GridEmitter(GridLoops):
         products.emit_grid_gemm(self, shape, a, b, c)
 
     def run_products(self, run_products: RunProducts) -> None:
-        raise NoGridFormError("it multiplies runs of an array")
+        products.emit_grid_run_products(self, run_products)
 
     def elements(self, roots: Sequence[ArrayRef], results: Sequence[MemoryArray]) -> None:
         transposes.emit_grid_elements(self, roots, results)

@@ -1,11 +1,12 @@
-"""Matrix products on a grid: a block a tile of the result, or one thread an element.
+"""Sums of products on a grid: a block a tile of the result, or one thread an element.
 
-Either way an element is one sum in the order of k, so its bits do not depend on which way was taken.
+Either way an element is one sum in the order of its terms, so its bits do not depend on which way was taken.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from distxla.compiler.lower.buffer_emitter import MatrixOperand
@@ -14,7 +15,8 @@ from distxla.compiler.lower.grid.shared_array import SharedArray
 from distxla.compiler.lower.index import IndexExpression
 from distxla.compiler.lower.reduction import Slots
 from distxla.compiler.lower.scalar_value import ScalarValue
-from distxla.ir.element_type import F32, F64, PRED
+from distxla.ir.element_type import F32, F64, PRED, ElementType
+from distxla.ops.support.emit import RunProducts
 from distxla.targets.grid_module import grid_of
 
 TILE = 64  # rows and columns of the result that a block computes
@@ -25,42 +27,98 @@ THREADS = SIDE * SIDE
 LEAST = 32  # rows, columns and terms from which on tiles have work for most threads
 
 
+@dataclass(frozen=True)
+class Factor:
+    """One side of the products. load: an element, by batch, row and term, or batch, term and column.
+    by_terms: whether neighbouring terms are neighbours in memory, not neighbouring rows or columns."""
+
+    load: Callable[[Any, Any, Any], ScalarValue]
+    by_terms: bool
+
+
 def emit_grid_gemm(
     emit: GridLoops, shape: tuple[int, int, int, int], a: MatrixOperand, b: MatrixOperand, c: MatrixOperand
 ) -> None:
     """c[i,m,n] = sum over k of a[i,m,k] * b[i,k,n]; operands are (array, batch, row and column strides)."""
-    _, m, n, k = shape
-    products = _Products(emit, shape, a, b, c)
-    if min(m, n, k) >= LEAST and not products.kind.is_complex and not emit.nests:
-        products.emit_tiles()
-    else:
-        products.emit_elements()
+    kind = c[0].shape.dtype
+
+    def position(operand: MatrixOperand, index: Sequence[Any]) -> Any:
+        array, *strides = operand
+        found: Any = array.offset
+        for i, stride in zip(index, strides, strict=True):
+            found = found + i * stride
+        return found
+
+    def factor(operand: MatrixOperand, *, by_terms: bool) -> Factor:
+        return Factor(lambda *index: emit.load(operand[0].pointer, position(operand, index), kind), by_terms)
+
+    def store(value: ScalarValue, *index: Any) -> None:
+        emit.store(c[0].pointer, position(c, index), value)
+
+    left, right = factor(a, by_terms=a[3] == 1), factor(b, by_terms=b[2] == 1)
+    _Products(emit, shape, kind, left, right, store).emit()
+
+
+def emit_grid_run_products(emit: GridLoops, products: RunProducts) -> None:
+    """See ops/support/emit.py."""
+    kind, run = products.result.shape.dtype, products.run
+    zero = emit.constant(0, kind)
+
+    def left(_: Any, row: Any, term: Any) -> ScalarValue:
+        position, inside = products.source(row, term // run)
+        array: Any = products.lhs
+        value = emit.load(array.pointer, array.offset + position + term % run, array.shape.dtype)
+        value = emit.convert(value, kind) if array.shape.dtype is not kind else value
+        return value if inside is None else emit.select(inside, value, zero)  # type: ignore[arg-type]
+
+    def right(_: Any, term: Any, column: Any) -> ScalarValue:
+        return products.weight(term // run, term % run, column)  # type: ignore[return-value]
+
+    def store(value: ScalarValue, _: Any, row: Any, column: Any) -> None:
+        target: Any = products.result
+        emit.store(target.pointer, target.offset + products.target(row) + column, value)
+
+    shape = 1, products.rows, products.columns, products.places * run
+    _Products(emit, shape, kind, Factor(left, run > 1), Factor(right, False), store).emit()
 
 
 class _Products:
+    """shape: batch, rows, columns, terms.  store: a value at (batch, row, column)."""
+
     def __init__(
-        self, emit: GridLoops, shape: tuple[int, int, int, int], a: MatrixOperand, b: MatrixOperand, c: MatrixOperand
+        self,
+        emit: GridLoops,
+        shape: tuple[int, int, int, int],
+        kind: ElementType,
+        left: Factor,
+        right: Factor,
+        store: Callable[..., None],
     ) -> None:
-        self.emit = emit
-        self.shape = shape
-        self.a, self.b, self.c = a, b, c
-        self.kind = c[0].shape.dtype
+        self.emit_code, self.shape, self.kind = emit, shape, kind
+        self.left, self.right, self.store = left, right, store
+
+    def emit(self) -> None:
+        _, m, n, k = self.shape
+        if min(m, n, k) >= LEAST and not self.kind.is_complex and not self.emit_code.nests:
+            self.emit_tiles()
+        else:
+            self.emit_elements()
 
     def emit_elements(self) -> None:
         """One thread an element."""
-        emit, (batch, m, n, k) = self.emit, self.shape
+        emit, (batch, m, n, k) = self.emit_code, self.shape
         with emit.loops((batch, m, n), independent=True) as (i, row, column):
 
             def step(index: Any, carried: tuple[ScalarValue, ...]) -> tuple[ScalarValue, ...]:
-                factors = self._load(self.a, i, row, index[0]), self._load(self.b, i, index[0], column)
+                factors = self.left.load(i, row, index[0]), self.right.load(i, index[0], column)
                 return (self._add(carried[0], *factors),)
 
             (total,) = emit.fold((k,), (emit.constant(0, self.kind),), step)
-            self._store(total, i, row, column)
+            self.store(total, i, row, column)
 
     def emit_tiles(self) -> None:
         """One block a tile. Runs of DEPTH terms go through shared memory; elements beyond the edges count as zeros."""
-        emit, (batch, m, n, k) = self.emit, self.shape
+        emit, (batch, m, n, k) = self.emit_code, self.shape
         builder, zero = emit.builder, emit.constant(0, self.kind)
         grid = grid_of(builder)
         across, down = -(-n // TILE), -(-m // TILE)
@@ -78,10 +136,10 @@ class _Products:
                 for part in range(TILE * DEPTH // THREADS):
                     place = thread + part * THREADS
                     # neighbouring threads load neighbours, whichever way the factor lies in memory
-                    row, term = self._apart(place, by_rows=self.a[3] == 1)
-                    left.store(term * TILE + row, self._inside(self.a, i, (first_row + row, m), (start + term, k)))
-                    column, term = self._apart(place, by_rows=self.b[2] == 1)
-                    found = self._inside(self.b, i, (start + term, k), (first_column + column, n))
+                    row, term = self._apart(place, by_terms=self.left.by_terms)
+                    left.store(term * TILE + row, self._inside(self.left, i, (first_row + row, m), (start + term, k)))
+                    column, term = self._apart(place, by_terms=self.right.by_terms)
+                    found = self._inside(self.right, i, (start + term, k), (first_column + column, n))
                     right.store(term * TILE + column, found)
                 grid.emit_barrier(builder)
                 for step in range(DEPTH):
@@ -93,47 +151,34 @@ class _Products:
                 grid.emit_barrier(builder)  # the next run goes to the same places
             self._store_patch(i, (first_row + patch_row, first_column + patch_column), totals)
 
-    def _apart(self, place: IndexExpression, *, by_rows: bool) -> tuple[IndexExpression, IndexExpression]:
+    def _apart(self, place: IndexExpression, *, by_terms: bool) -> tuple[IndexExpression, IndexExpression]:
         """The row or column, and the term, of an element of a factor's tile by its number."""
-        return (place // DEPTH, place % DEPTH) if by_rows else (place % TILE, place // TILE)
+        return (place // DEPTH, place % DEPTH) if by_terms else (place % TILE, place // TILE)
 
-    def _inside(self, operand: MatrixOperand, i: Any, *bounded: tuple[IndexExpression, int]) -> ScalarValue:
+    def _inside(self, factor: Factor, i: Any, *bounded: tuple[IndexExpression, int]) -> ScalarValue:
         """An element by (index, size) of both dimensions, 0 where it is beyond."""
-        emit = self.emit
+        emit = self.emit_code
         index = [emit.index_clamp(0, position, size - 1) for position, size in bounded]
-        value = self._load(operand, i, *index)
+        value = factor.load(i, *index)
         for position, size in bounded:
             inside = emit.index_compare("LT", position, size)
             value = emit.select(inside, value, emit.constant(0, self.kind))
         return value
 
     def _store_patch(self, i: Any, first: tuple[Any, Any], totals: Sequence[Sequence[Slots]]) -> None:
-        emit, (_, m, n, _) = self.emit, self.shape
+        emit, (_, m, n, _) = self.emit_code, self.shape
         for r, own in enumerate(totals):
             for column, slots in enumerate(own):
                 at = first[0] + r, first[1] + column
                 is_row, is_column = (emit.index_compare("LT", p, size) for p, size in zip(at, (m, n)))
                 with emit.when(ScalarValue(PRED, emit.builder.and_(is_row.llvm, is_column.llvm))):
-                    self._store(slots.load()[0], i, *at)
+                    self.store(slots.load()[0], i, *at)
 
     def _add(self, total: ScalarValue, x: ScalarValue, y: ScalarValue) -> ScalarValue:
-        emit = self.emit
+        emit = self.emit_code
         if self.kind in (F32, F64):
             return emit.multiply_add(x, y, total)
         return emit.binary("add", total, emit.binary("multiply", x, y))
 
-    def _load(self, operand: MatrixOperand, *index: Any) -> ScalarValue:
-        return self.emit.load(operand[0].pointer, self._position(operand, index), self.kind)
 
-    def _store(self, value: ScalarValue, *index: Any) -> None:
-        self.emit.store(self.c[0].pointer, self._position(self.c, index), value)
-
-    def _position(self, operand: MatrixOperand, index: Sequence[Any]) -> Any:
-        array, *strides = operand
-        position: Any = array.offset
-        for i, stride in zip(index, strides, strict=True):
-            position = position + i * stride
-        return position
-
-
-__all__ = ["emit_grid_gemm"]
+__all__ = ["emit_grid_gemm", "emit_grid_run_products"]

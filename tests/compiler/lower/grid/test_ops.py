@@ -52,6 +52,19 @@ OPS = {
         "3,3,3,8",
         1,
     ),
+    "convolution in tiles": (
+        "convolution(p0, p1), window={size=3x3 stride=2x1 pad=1_0x0_2}, dim_labels=b01f_01io->b01f",
+        "2,9,8,5 3,3,5,33",
+        "2,4,8,33",
+        1,
+    ),
+    "convolution in tiles, features first": (
+        "convolution(p0, p1), window={size=3x2 pad=2_2x1_1 lhs_dilate=2x1 rhs_dilate=1x2 rhs_reversal=1x0}, "
+        "dim_labels=bf01_oi01->bf01",
+        "2,6,5,6 35,6,3,2",
+        "2,35,11,6",
+        2,
+    ),
     "convolution in groups": (
         "convolution(p0, p1), window={size=3 rhs_dilate=2}, dim_labels=bf0_oi0->bf0, feature_group_count=2",
         "2,6,11 4,3,3",
