@@ -158,8 +158,8 @@ class RunProducts:
         of lhs[source(row, place) + step] * weight(place, step, column)
 
     lhs, result: arrays of one real element type, positions are linear; on a grid of any two types, of which the sum has
-    the result's.  source: gives the position of a run, and a predicate; where it doesn't hold, the run is zeros (None: it
-    always holds).  weight: an element of the matrix.
+    the result's.  source: gives the position of a run, and a predicate; where it doesn't hold, the run is zeros (None:
+    it always holds).  weight: an element of the matrix.
     weights_in_place: (buffer, position, stride) where that matrix is in memory already, with element
     (place, step, column) at position + (place * run + step) * stride + column.
     """

@@ -1,23 +1,21 @@
-"""Reductions on a grid: a thread or a block a line, or several blocks a line and then one.
+"""Reductions on a grid: a thread or a block a line, a block several neighbouring lines, or several blocks and then one.
 
-The order depends on the sizes alone, so the bits are always the same. Where the computation is one operation, the
-threads of a block take turns along the line, which reads memory side by side; any other need only be associative, so
-each thread combines a run of neighbours, and runs are combined with their neighbours: those of a warp from register to
-register, then those of the block's warps, through shared memory.
+The order depends on the sizes alone, so the bits are always the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
 from llvmlite import ir
 
+from distxla.compiler.lower.grid.block_of_threads import BlockOfThreads
 from distxla.compiler.lower.grid.grid_loops import GridLoops
 from distxla.compiler.lower.grid.launches import BLOCK
 from distxla.compiler.lower.grid.shared_array import SharedArray
-from distxla.compiler.lower.grid.warps import WARP, from_lane_behind
+from distxla.compiler.lower.grid.warps import WARP
 from distxla.compiler.lower.index import I64, IndexExpression
 from distxla.compiler.lower.reduction import (
     Accumulation,
@@ -36,6 +34,8 @@ from distxla.targets.grid_module import grid_of
 SHORT_LINE = 64  # elements at most that one thread reduces
 MANY_LINES = 1 << 13  # that keep all threads busy
 FEW_LINES = 128  # too few for one block each to fill the device
+MANY_BLOCKS = 512  # that fill the device
+WARPS = BLOCK // WARP
 PIECE = 1 << 13  # elements of a line that are worth a block
 
 
@@ -53,9 +53,12 @@ def emit_grid_reductions(emit: GridLoops, dimensions: Sequence[int], reductions:
     if count <= SHORT_LINE or (is_across and lines >= MANY_LINES):
         emit_written_out(emit, dims, reduced, kept, reductions)
         return
-    pieces = min(BLOCK, count // PIECE) if lines < FEW_LINES else 1
     for reduction in reductions:
-        _Lines(emit, reduction, dims, reduced, kept).emit(lines, count, pieces)
+        found = _Lines(emit, reduction, dims, reduced, kept)
+        if is_across and lines >= WARP:
+            found.emit_across(lines, count)
+        else:
+            found.emit(lines, count, min(BLOCK, count // PIECE) if lines < FEW_LINES else 1)
 
 
 class _Lines:
@@ -66,7 +69,9 @@ class _Lines:
     ) -> None:
         self.emit_code = emit
         self.accumulation: Accumulation = accumulation_of(emit, reduction)
+        self._block = BlockOfThreads(emit, self.accumulation.types, self.accumulation.combine, self.accumulation.free)
         self.dims, self.reduced, self.kept = dims, reduced, kept
+        self.count = prod(dims[d] for d in reduced)
 
     def emit(self, lines: int, count: int, pieces: int) -> None:
         """pieces: blocks a line; if there are several, another launch combines what they found."""
@@ -74,7 +79,7 @@ class _Lines:
         if pieces <= 1:
             with emit.blocks(lines) as line:
                 outer = self._apart(line, self.kept)
-                self._block(count, lambda i: self._elements(outer, i), lambda total: self._finish(outer, total))
+                self._block.combine(count, lambda i: self._elements(outer, i), lambda total: self._finish(outer, total))
             return
         parts = [emit.scratch(Shape(t, (lines, pieces))) for t in types]
         length = -(-count // pieces)
@@ -89,12 +94,88 @@ class _Lines:
                 for part, value in zip(parts, total):
                     part.store((line, piece), value)
 
-            self._block(length, lambda i: self._elements(outer, start + i), store, end - start)
+            self._block.combine(length, lambda i: self._elements(outer, start + i), store, end - start)
         with emit.blocks(lines) as line:
             outer = self._apart(line, self.kept)
-            self._block(
+            self._block.combine(
                 full, lambda i: [part.load((line, i)) for part in parts], lambda total: self._finish(outer, total)
             )
+
+    def emit_across(self, lines: int, count: int) -> None:
+        """Neighbouring threads read neighbouring lines: the warps of a block a run of elements each of the same lines.
+
+        Several blocks take pieces of the lines where those would be too few, and another launch combines these.
+        """
+        emit, types = self.emit_code, self.accumulation.types
+        tiles = -(-lines // WARP)
+        pieces = max(1, min(MANY_BLOCKS // tiles, count // SHORT_LINE))
+        size = -(-count // pieces)
+        pieces = -(-count // size)
+        parts = [emit.scratch(Shape(t, (pieces, lines))) for t in types] if pieces > 1 else []
+        with emit.blocks(tiles * pieces, BLOCK) as number:
+            piece, tile = number // tiles, number % tiles
+            begin = piece * size
+
+            def take(line: IndexExpression, outer: Sequence[IndexExpression], total: Sequence[ScalarValue]) -> None:
+                if pieces == 1:
+                    self._finish(outer, total)
+                for part, value in zip(parts, total):
+                    part.store((piece, line), value)
+
+            self._tile(tile * WARP, lines, (begin, emit.index_clamp(0, begin + size, count), size), take)
+        if pieces == 1:
+            return
+        with emit.loops((lines,), independent=True) as (line,):
+
+            def step(index: Sequence[IndexExpression | int], carried: tuple[ScalarValue, ...]) -> Any:
+                return tuple(self.accumulation.combine(carried, [part.load((index[0], line)) for part in parts]))
+
+            first = tuple(self.accumulation.initial())
+            self.accumulation.finish(emit.fold((pieces,), first, step), self._apart(line, self.kept))
+
+    def _tile(
+        self,
+        first: IndexExpression,
+        lines: int,
+        bounds: tuple[IndexExpression, IndexExpression, int],
+        take: Callable[[IndexExpression, Sequence[IndexExpression], Sequence[ScalarValue]], None],
+    ) -> None:
+        """Combine elements of WARP lines from the first one on; `take` gets a line's number, index and total.
+
+        bounds: of the elements, and the most that they can be.
+        """
+        emit, builder, types = self.emit_code, self.emit_code.builder, self.accumulation.types
+        grid = grid_of(builder)
+        begin, end, most = bounds
+        thread = emit.wrap_index(grid.emit_thread(builder), 0, BLOCK - 1)
+        lane, warp = thread % WARP, thread // WARP
+        line = emit.index_clamp(0, first + lane, lines - 1)
+        outer = self._apart(line, self.kept)
+        length = -(-most // WARPS)
+        slots = Slots(emit, types)
+        slots.store([emit.constant(0, t) for t in types])
+        start = begin + warp * length
+        stop = _least(emit, emit.i64(start + length), emit.i64(end))
+        with emit.when(ScalarValue(PRED, builder.icmp_signed("<", emit.i64(start), emit.i64(end)))):
+            slots.store(self._elements(outer, emit.wrap_index(emit.i64(start), 0, self.count - 1)))
+            following = builder.add(emit.i64(start), ir.Constant(I64, 1))
+            with emit.counted(builder.sub(stop, following)) as i:
+                position = emit.wrap_index(builder.add(following, emit.i64(i)), 0, self.count - 1)
+                slots.store(self.accumulation.combine(slots.load(), self._elements(outer, position)))
+        shared = [SharedArray(emit, t, BLOCK) for t in types]
+        for array, value in zip(shared, slots.load(), strict=True):
+            array.store(thread, value)
+        grid.emit_barrier(builder)
+        is_first = emit.index_compare("EQ", warp, 0), emit.index_compare("LT", first + lane, lines)
+        with emit.when(emit.binary("and", *is_first)):
+            slots.store([array.load(lane) for array in shared])
+            for other in range(1, WARPS):
+                has_any = builder.icmp_signed("<", emit.i64(begin + other * length), emit.i64(end))
+                with emit.when(ScalarValue(PRED, has_any)):
+                    others = [array.load(lane + other * WARP) for array in shared]
+                    slots.store(self.accumulation.combine(slots.load(), others))
+            take(line, outer, slots.load())
+        grid.emit_barrier(builder)  # the next tile's values go to the same places
 
     def _elements(self, outer: Sequence[IndexExpression], position: IndexExpression) -> list[ScalarValue]:
         inner = self._apart(position, self.reduced)
@@ -111,85 +192,9 @@ class _Lines:
             number = number // self.dims[d]
         return index[::-1]
 
-    def _block(self, most: int, elements: Any, take: Any, count: IndexExpression | None = None) -> None:
-        """Combine elements(0), elements(1), … in the threads of a block; one thread calls `take` with the total.
 
-        most: how many there are, or at most are where `count` says it.
-        """
-        emit, builder, types = self.emit_code, self.emit_code.builder, self.accumulation.types
-        grid = grid_of(builder)
-        threads = min(BLOCK, 1 << (most.bit_length() - 1))
-        thread = emit.wrap_index(grid.emit_thread(builder), 0, BLOCK - 1)
-        number = emit.i64(count) if count is not None else ir.Constant(I64, most)
-        slots = Slots(emit, types)
-        slots.store([emit.constant(0, t) for t in types])  # warps exchange them, whether there are elements or not
-        # threads beyond the last element have none
-        has_any = ScalarValue(PRED, builder.icmp_signed("<", emit.i64(thread), _least(emit, number, threads)))
-        with emit.when(has_any):
-            first, steps, stride = self._share(emit.i64(thread), number, threads)
-            slots.store(elements(emit.wrap_index(first, 0, most - 1)))
-            with emit.counted(steps) as i:
-                follows = builder.add(first, builder.mul(builder.add(emit.i64(i), ir.Constant(I64, 1)), stride))
-                slots.store(self.accumulation.combine(slots.load(), elements(emit.wrap_index(follows, 0, most - 1))))
-        filled = _least(emit, number, threads)
-        self._combine_in_warp(slots, thread, filled, min(threads, WARP))
-        if threads <= WARP:
-            with emit.when(emit.index_compare("EQ", thread, 0)):
-                take(slots.load())
-            return
-        shared = [SharedArray(emit, t, threads // WARP) for t in types]
-        is_first = emit.index_compare("EQ", thread % WARP, 0), emit.index_compare("LT", thread, threads)
-        with emit.when(emit.binary("and", *is_first)):
-            place = emit.index_clamp(0, thread // WARP, threads // WARP - 1)
-            for array, value in zip(shared, slots.load(), strict=True):
-                array.store(place, value)
-        grid.emit_barrier(builder)
-        with emit.when(emit.index_compare("LT", thread, WARP)):
-            place = emit.index_clamp(0, thread, threads // WARP - 1)
-            slots.store([array.load(place) for array in shared])
-            warps = builder.udiv(builder.add(filled, ir.Constant(I64, WARP - 1)), ir.Constant(I64, WARP))
-            self._combine_in_warp(slots, thread, warps, threads // WARP)
-            with emit.when(emit.index_compare("EQ", thread, 0)):
-                take(slots.load())
-        grid.emit_barrier(builder)  # the next line's values go to the same places
-
-    def _combine_in_warp(self, slots: Slots, thread: IndexExpression, limit: ir.Value, most: int) -> None:
-        """Combine the slots of neighbouring threads below `limit`; the first of each warp gets the result.
-
-        most: a bound of the limit within a warp.
-        """
-        emit, builder = self.emit_code, self.emit_code.builder
-        distance = 1
-        while distance < most:
-            others = [from_lane_behind(emit, value, distance) for value in slots.load()]
-            has_other = builder.icmp_signed("<", emit.i64(thread + distance), limit)
-            is_left = emit.index_compare("EQ", thread % (2 * distance), 0)
-            with emit.when(ScalarValue(PRED, builder.and_(is_left.llvm, has_other))):
-                slots.store(self.accumulation.combine(slots.load(), others))
-            distance *= 2
-
-    def _share(self, thread: ir.Value, count: ir.Value, threads: int) -> tuple[ir.Value, ir.Value, ir.Value]:
-        """A thread's elements: the first, how many follow, and the distance between them."""
-        builder, size = self.emit_code.builder, ir.Constant(I64, threads)
-        one = ir.Constant(I64, 1)
-        if self.accumulation.free:
-            behind = builder.sub(builder.sub(count, one), thread)
-            return thread, builder.udiv(behind, size), size
-        # runs of neighbours, the first ones longer by one where the count does not divide
-        least, left = builder.udiv(count, size), builder.urem(count, size)
-        has_more = builder.icmp_unsigned("<", thread, left)
-        extra = builder.select(has_more, thread, left)
-        first = builder.add(builder.mul(thread, least), extra)
-        length = builder.add(least, builder.zext(has_more, I64))
-        followers = builder.select(
-            builder.icmp_unsigned("==", length, ir.Constant(I64, 0)), length, builder.sub(length, one)
-        )
-        return first, followers, one
-
-
-def _least(emit: GridLoops, number: ir.Value, limit: int) -> ir.Value:
-    builder, most = emit.builder, ir.Constant(I64, limit)
-    return builder.select(builder.icmp_signed("<", number, most), number, most)
+def _least(emit: GridLoops, first: ir.Value, second: ir.Value) -> ir.Value:
+    return emit.builder.select(emit.builder.icmp_signed("<", first, second), first, second)
 
 
 __all__ = ["emit_grid_reductions"]

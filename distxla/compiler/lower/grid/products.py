@@ -1,6 +1,6 @@
-"""Sums of products on a grid: a block a tile of the result, or one thread an element.
+"""Sums of products on a grid: blocks a tile of the result, a block an element, or one thread an element.
 
-Either way an element is one sum in the order of its terms, so its bits do not depend on which way was taken.
+The order of an element's terms depends on the sizes alone: where a block computes an element, its threads take turns.
 """
 
 from __future__ import annotations
@@ -9,13 +9,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from distxla.compiler.lower.arrays import MemoryArray
 from distxla.compiler.lower.buffer_emitter import MatrixOperand
+from distxla.compiler.lower.grid.block_of_threads import BlockOfThreads
 from distxla.compiler.lower.grid.grid_loops import GridLoops
 from distxla.compiler.lower.grid.shared_array import SharedArray
 from distxla.compiler.lower.index import IndexExpression
 from distxla.compiler.lower.reduction import Slots
 from distxla.compiler.lower.scalar_value import ScalarValue
 from distxla.ir.element_type import F32, F64, PRED, ElementType
+from distxla.ir.shape import Shape
 from distxla.ops.support.emit import RunProducts
 from distxla.targets.grid_module import grid_of
 
@@ -24,6 +27,9 @@ DEPTH = 16  # of the sum, for which the factors are in shared memory at a time
 PATCH = 4  # rows and columns that a thread computes
 SIDE = TILE // PATCH  # threads along either side of a tile
 THREADS = SIDE * SIDE
+MANY_BLOCKS = 256  # that fill the device
+LONG_PIECE = 512  # terms of a tile that are worth a block of their own where there are few tiles
+LONG_SUM = 256  # terms that are worth a block
 LEAST = 32  # rows, columns and terms from which on tiles have work for most threads
 
 
@@ -101,6 +107,8 @@ class _Products:
         _, m, n, k = self.shape
         if min(m, n, k) >= LEAST and not self.kind.is_complex and not self.emit_code.nests:
             self.emit_tiles()
+        elif k >= LONG_SUM and self.left.by_terms and self.right.by_terms and not self.emit_code.nests:
+            self.emit_lines()
         else:
             self.emit_elements()
 
@@ -116,14 +124,33 @@ class _Products:
             (total,) = emit.fold((k,), (emit.constant(0, self.kind),), step)
             self.store(total, i, row, column)
 
+    def emit_lines(self) -> None:
+        """One block an element, where both factors have neighbouring terms side by side."""
+        emit, (batch, m, n, k) = self.emit_code, self.shape
+        block = BlockOfThreads(emit, [self.kind], lambda x, y: [emit.binary("add", x[0], y[0])], free=True)
+        with emit.blocks(batch * m * n) as number:
+            i, row, column = number // (m * n), number // n % m, number % n
+
+            def product(term: IndexExpression) -> list[ScalarValue]:
+                return [emit.binary("multiply", self.left.load(i, row, term), self.right.load(i, term, column))]
+
+            block.combine(k, product, lambda total: self.store(total[0], i, row, column))
+
     def emit_tiles(self) -> None:
-        """One block a tile. Runs of DEPTH terms go through shared memory; elements beyond the edges count as zeros."""
+        """One block a tile, or several that take pieces of the sums.
+
+        Runs of DEPTH terms go through shared memory; elements beyond the edges count as zeros.
+        """
         emit, (batch, m, n, k) = self.emit_code, self.shape
         builder, zero = emit.builder, emit.constant(0, self.kind)
         grid = grid_of(builder)
-        across, down = -(-n // TILE), -(-m // TILE)
-        with emit.blocks(batch * down * across, THREADS) as number:
-            i, tile = number // (down * across), number % (down * across)
+        across, down, runs = -(-n // TILE), -(-m // TILE), -(-k // DEPTH)
+        length = -(-runs // max(1, min(MANY_BLOCKS // (batch * down * across), k // LONG_PIECE)))
+        pieces = -(-runs // length)
+        parts = emit.scratch(Shape(self.kind, (pieces, batch, m, n))) if pieces > 1 else None
+        with emit.blocks(pieces * batch * down * across, THREADS) as number:
+            i, tile = number // (down * across) % batch, number % (down * across)
+            piece = number // (batch * down * across)
             first_row, first_column = (tile // across) * TILE, (tile % across) * TILE
             left, right = SharedArray(emit, self.kind, TILE * DEPTH), SharedArray(emit, self.kind, TILE * DEPTH)
             thread = emit.wrap_index(grid.emit_thread(builder), 0, THREADS - 1)
@@ -131,8 +158,8 @@ class _Products:
             totals = [[Slots(emit, [self.kind]) for _ in range(PATCH)] for _ in range(PATCH)]
             for slots in (slot for row in totals for slot in row):
                 slots.store([zero])
-            with emit.loops((-(-k // DEPTH),)) as (run,):
-                start = run * DEPTH
+            with emit.loops((length,)) as (run,):
+                start = (piece * length + run) * DEPTH
                 for part in range(TILE * DEPTH // THREADS):
                     place = thread + part * THREADS
                     # neighbouring threads load neighbours, whichever way the factor lies in memory
@@ -149,7 +176,28 @@ class _Products:
                         for slots, y in zip(own, columns):
                             slots.store([self._add(slots.load()[0], x, y)])
                 grid.emit_barrier(builder)  # the next run goes to the same places
-            self._store_patch(i, (first_row + patch_row, first_column + patch_column), totals)
+
+            def store(value: ScalarValue, *index: Any) -> None:
+                if parts is None:
+                    self.store(value, *index)
+                else:
+                    parts.store((piece, *index), value)
+
+            self._store_patch(i, (first_row + patch_row, first_column + patch_column), totals, store)
+        if parts is not None:
+            self._add_parts(parts, pieces)
+
+    def _add_parts(self, parts: MemoryArray, pieces: int) -> None:
+        """What several blocks have summed for an element, in the order of the terms."""
+        emit, (batch, m, n, _) = self.emit_code, self.shape
+        with emit.loops((batch, m, n), independent=True) as index:
+
+            def step(piece: Any, carried: tuple[ScalarValue, ...]) -> tuple[ScalarValue, ...]:
+                return (emit.binary("add", carried[0], parts.load((piece[0], *index))),)
+
+            first = parts.load((0, *index))
+            following = emit.fold((pieces - 1,), (first,), lambda k, carried: step((k[0] + 1,), carried))
+            self.store(following[0], *index)
 
     def _apart(self, place: IndexExpression, *, by_terms: bool) -> tuple[IndexExpression, IndexExpression]:
         """The row or column, and the term, of an element of a factor's tile by its number."""
@@ -165,14 +213,16 @@ class _Products:
             value = emit.select(inside, value, emit.constant(0, self.kind))
         return value
 
-    def _store_patch(self, i: Any, first: tuple[Any, Any], totals: Sequence[Sequence[Slots]]) -> None:
+    def _store_patch(
+        self, i: Any, first: tuple[Any, Any], totals: Sequence[Sequence[Slots]], store: Callable[..., None]
+    ) -> None:
         emit, (_, m, n, _) = self.emit_code, self.shape
         for r, own in enumerate(totals):
             for column, slots in enumerate(own):
                 at = first[0] + r, first[1] + column
                 is_row, is_column = (emit.index_compare("LT", p, size) for p, size in zip(at, (m, n)))
                 with emit.when(ScalarValue(PRED, emit.builder.and_(is_row.llvm, is_column.llvm))):
-                    self.store(slots.load()[0], i, *at)
+                    store(slots.load()[0], i, *at)
 
     def _add(self, total: ScalarValue, x: ScalarValue, y: ScalarValue) -> ScalarValue:
         emit = self.emit_code

@@ -24,6 +24,9 @@ SHAPES = {
     "several blocks a line": ((3, 20001), (1,), 2),
     "several blocks for all": ((40000,), (0,), 2),
     "several blocks a line, across": ((16500, 2), (0,), 2),
+    "a block neighbouring lines": ((100, 40), (0,), 1),
+    "a block neighbouring lines, fewer elements than they take turns": ((65, 2, 33), (0,), 1),
+    "several blocks neighbouring lines": ((3, 299, 33), (1,), 2),
 }
 SINGLE = {
     ("add", "s32"): "0",
@@ -63,7 +66,10 @@ def test_exact_operations(shape: str, opcode: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["f16", "f32", "f64", "c64"])
-@pytest.mark.parametrize("shape", ["a block a line", "several blocks a line"])
+@pytest.mark.parametrize(
+    "shape",
+    ["a block a line", "several blocks a line", "a block neighbouring lines", "several blocks neighbouring lines"],
+)
 def test_sums_of_floats(shape: str, kind: str) -> None:
     """In another order than the processor's; the same one each time."""
     dims, reduced, _ = SHAPES[shape]
@@ -99,12 +105,12 @@ last {
   ROOT r = s32[] select(is_none, a, b)
 }
 ENTRY main {
-  x = f32[LINES,COUNT] parameter(0)
-  i = s32[LINES,COUNT] iota(), iota_dimension=1
+  x = f32[DIMS] parameter(0)
+  i = s32[DIMS] iota(), iota_dimension=ALONG
   low = f32[] constant(-inf)
   none = s32[] constant(-1)
-  best = (f32[LINES], s32[LINES]) reduce(x, i, low, none), dimensions={1}, to_apply=pick
-  end = s32[LINES] reduce(i, none), dimensions={1}, to_apply=last
+  best = (f32[LINES], s32[LINES]) reduce(x, i, low, none), dimensions={ALONG}, to_apply=pick
+  end = s32[LINES] reduce(i, none), dimensions={ALONG}, to_apply=last
   v = f32[LINES] get-tuple-element(best), index=0
   k = s32[LINES] get-tuple-element(best), index=1
   ROOT r = (f32[LINES], s32[LINES], s32[LINES]) tuple(v, k, end)
@@ -112,12 +118,18 @@ ENTRY main {
 """
 
 
-@pytest.mark.parametrize(("lines", "count"), [(3, 50), (4, 333), (2, 17000)])
-def test_computations_that_are_only_associative_keep_the_order(lines: int, count: int) -> None:
-    module = parse_module(ARGMAX.replace("LINES", str(lines)).replace("COUNT", str(count)))
-    values = np.random.default_rng(1).integers(0, 20, (lines, count)).astype(np.float32)
-    _, wanted, got = both(module, [values])
-    assert got[1].tolist() == values.argmax(1).tolist()
+@pytest.mark.parametrize(
+    ("lines", "count", "along"), [(3, 50, 1), (4, 333, 1), (2, 17000, 1), (40, 100, 0), (99, 300, 0)]
+)
+def test_computations_that_are_only_associative_keep_the_order(lines: int, count: int, along: int) -> None:
+    dims = (lines, count) if along else (count, lines)
+    replaced = {"DIMS": ",".join(map(str, dims)), "LINES": str(lines), "ALONG": str(along)}
+    text = ARGMAX
+    for word, value in replaced.items():
+        text = text.replace(word, value)
+    values = np.random.default_rng(1).integers(0, 20, dims).astype(np.float32)
+    _, wanted, got = both(parse_module(text), [values])
+    assert got[1].tolist() == values.argmax(along).tolist()
     assert got[2].tolist() == [count - 1] * lines
     assert all(one.tobytes() == other.tobytes() for one, other in zip(wanted, got, strict=True))
 
