@@ -14,7 +14,7 @@ from distxla.targets.nvptx.emulator.prepare import prepare
 from distxla.text.parser import parse_module
 from tests.compiler.lower.grid.agreement import Array
 from tests.compiler.lower.grid.test_ops import module_text
-from tests.compiler.lower.grid.test_reductions import ARGMAX
+from tests.compiler.lower.grid.test_reductions import argmax_text
 from tests.compiler.lower.grid.test_reductions import text as reduction_text
 from tests.compiler.lower.grid.test_scans import windows
 from tests.compiler.lower.grid.test_sorts import COMPARATORS, WITHOUT_KEYS, sort_text
@@ -23,8 +23,10 @@ from tests.compiler.lower.grid.test_transposes import transpose_text
 PROGRAMS = {
     "reduce, a block a line": reduction_text("add", "f32", "0", (3, 300), (1,)),
     "reduce, several blocks a line": reduction_text("add", "f64", "0", (17000,), (0,)),
-    "reduce of pairs": ARGMAX.replace("LINES", "2").replace("COUNT", "150"),
+    "reduce of pairs": argmax_text(2, 150, 1),
+    "reduce of pairs, across": argmax_text(33, 150, 0),
     "dot": module_text("dot, tiles", "f32"),
+    "dot of a matrix and a vector": module_text("dot of a matrix and a vector", "f32"),
     "transpose": transpose_text("f32", (40, 50), (1, 0)),
     "sort": sort_text(COMPARATORS["ascending"], "f32", (150,), 0),
     "sort without keys": sort_text(WITHOUT_KEYS["nonsense"], "f32", (150,), 0),

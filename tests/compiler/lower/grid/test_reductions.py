@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -118,17 +120,19 @@ ENTRY main {
 """
 
 
+def argmax_text(lines: int, count: int, along: int) -> str:
+    dims = (lines, count) if along else (count, lines)
+    replaced = {"DIMS": ",".join(map(str, dims)), "LINES": str(lines), "ALONG": str(along)}
+    return re.sub("DIMS|LINES|ALONG", lambda found: replaced[found[0]], ARGMAX)
+
+
 @pytest.mark.parametrize(
     ("lines", "count", "along"), [(3, 50, 1), (4, 333, 1), (2, 17000, 1), (40, 100, 0), (99, 300, 0)]
 )
 def test_computations_that_are_only_associative_keep_the_order(lines: int, count: int, along: int) -> None:
-    dims = (lines, count) if along else (count, lines)
-    replaced = {"DIMS": ",".join(map(str, dims)), "LINES": str(lines), "ALONG": str(along)}
-    text = ARGMAX
-    for word, value in replaced.items():
-        text = text.replace(word, value)
-    values = np.random.default_rng(1).integers(0, 20, dims).astype(np.float32)
-    _, wanted, got = both(parse_module(text), [values])
+    module = parse_module(argmax_text(lines, count, along))
+    values = np.random.default_rng(1).integers(0, 20, module.entry_computation.parameters[0].shape.dims)
+    _, wanted, got = both(module, [values.astype(np.float32)])
     assert got[1].tolist() == values.argmax(along).tolist()
     assert got[2].tolist() == [count - 1] * lines
     assert all(one.tobytes() == other.tobytes() for one, other in zip(wanted, got, strict=True))
