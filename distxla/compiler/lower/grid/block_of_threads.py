@@ -9,6 +9,7 @@ depends on the sizes alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from llvmlite import ir
 
@@ -20,7 +21,12 @@ from distxla.compiler.lower.index import I64, IndexExpression
 from distxla.compiler.lower.reduction import Slots
 from distxla.compiler.lower.scalar_value import ScalarValue
 from distxla.ir.element_type import PRED, ElementType
+from distxla.ir.shape import Shape
 from distxla.targets.grid_module import grid_of
+
+MANY_BLOCKS = 512  # that fill the device
+LEAST_PIECE = 64  # elements of a line that are worth a block's part
+WARPS = BLOCK // WARP
 
 Values = Sequence[ScalarValue]
 Elements = Callable[[IndexExpression], Values]
@@ -76,6 +82,87 @@ class BlockOfThreads:
             with emit.when(emit.index_compare("EQ", thread, 0)):
                 take(slots.load())
         grid.emit_barrier(builder)  # the next line's values go to the same places
+
+    def combine_lines(
+        self,
+        lines: int,
+        count: int,
+        elements: Callable[[IndexExpression, IndexExpression], Values],
+        take: Callable[[IndexExpression, Values], None],
+    ) -> None:
+        """Make launches that combine, for each of the lines, elements(line, 0), elements(line, 1), …
+
+        Neighbouring threads read neighbouring lines: the warps of a block a run of elements each of the same lines.
+        Several blocks take pieces of the lines where those would be too few, and another launch combines these.
+        """
+        emit, tiles = self._emit, -(-lines // WARP)
+        size = -(-count // max(1, min(MANY_BLOCKS // tiles, count // LEAST_PIECE)))
+        pieces = -(-count // size)
+        parts = [emit.scratch(Shape(t, (pieces, lines))) for t in self._types] if pieces > 1 else []
+        with emit.blocks(tiles * pieces, BLOCK) as number:
+            piece, first = number // tiles, number % tiles * WARP
+            begin = piece * size
+
+            def store(line: IndexExpression, total: Values) -> None:
+                if pieces == 1:
+                    take(line, total)
+                for part, value in zip(parts, total):
+                    part.store((piece, line), value)
+
+            bounds = begin, emit.index_clamp(0, begin + size, count), size
+            self._combine_tile(
+                first, lines, bounds, lambda line, k: elements(line, emit.wrap_index(k, 0, count - 1)), store
+            )
+        if pieces == 1:
+            return
+        with emit.loops((lines,), independent=True) as (line,):
+
+            def step(index: Sequence[IndexExpression | int], carried: tuple[ScalarValue, ...]) -> Any:
+                return tuple(self._combine(carried, [part.load((index[0] + 1, line)) for part in parts]))
+
+            take(line, emit.fold((pieces - 1,), tuple(part.load((0, line)) for part in parts), step))
+
+    def _combine_tile(
+        self,
+        first: IndexExpression,
+        lines: int,
+        bounds: tuple[IndexExpression, IndexExpression, int],
+        elements: Callable[[IndexExpression, ir.Value], Values],
+        take: Callable[[IndexExpression, Values], None],
+    ) -> None:
+        """Combine elements of WARP lines from the first one on. bounds: of the elements, and how many those can be."""
+        emit, builder, types = self._emit, self._emit.builder, self._types
+        grid = grid_of(builder)
+        begin, end, most = bounds
+        thread = emit.wrap_index(grid.emit_thread(builder), 0, BLOCK - 1)
+        lane, warp = thread % WARP, thread // WARP
+        line = emit.index_clamp(0, first + lane, lines - 1)
+        length = -(-most // WARPS)
+        slots = Slots(emit, types)
+        slots.store([emit.constant(0, t) for t in types])
+        start, stop = emit.i64(begin + warp * length), emit.i64(begin + warp * length + length)
+        limit = emit.i64(end)
+        with emit.when(ScalarValue(PRED, builder.icmp_signed("<", start, limit))):
+            slots.store(elements(line, start))
+            following = builder.add(start, ir.Constant(I64, 1))
+            stop = builder.select(builder.icmp_signed("<", stop, limit), stop, limit)
+            with emit.counted(builder.sub(stop, following)) as k:
+                more = elements(line, builder.add(following, emit.i64(k)))
+                slots.store(self._combine(slots.load(), more))
+        shared = [SharedArray(emit, t, BLOCK) for t in types]
+        for array, value in zip(shared, slots.load(), strict=True):
+            array.store(thread, value)
+        grid.emit_barrier(builder)
+        is_first = emit.index_compare("EQ", warp, 0), emit.index_compare("LT", first + lane, lines)
+        with emit.when(emit.binary("and", *is_first)):
+            slots.store([array.load(lane) for array in shared])
+            for other in range(1, WARPS):
+                has_any = builder.icmp_signed("<", emit.i64(begin + other * length), limit)
+                with emit.when(ScalarValue(PRED, has_any)):
+                    others = [array.load(lane + other * WARP) for array in shared]
+                    slots.store(self._combine(slots.load(), others))
+            take(line, slots.load())
+        grid.emit_barrier(builder)  # the next tile's values go to the same places
 
     def _combine_in_warp(self, slots: Slots, thread: IndexExpression, limit: ir.Value, most: int) -> None:
         """Combine the slots of neighbouring threads below `limit`; the first of each warp gets the result.

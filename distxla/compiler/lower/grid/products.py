@@ -14,6 +14,7 @@ from distxla.compiler.lower.buffer_emitter import MatrixOperand
 from distxla.compiler.lower.grid.block_of_threads import BlockOfThreads
 from distxla.compiler.lower.grid.grid_loops import GridLoops
 from distxla.compiler.lower.grid.shared_array import SharedArray
+from distxla.compiler.lower.grid.warps import WARP
 from distxla.compiler.lower.index import IndexExpression
 from distxla.compiler.lower.reduction import Slots
 from distxla.compiler.lower.scalar_value import ScalarValue
@@ -109,6 +110,8 @@ class _Products:
             self.emit_tiles()
         elif k >= LONG_SUM and self.left.by_terms and self.right.by_terms and not self.emit_code.nests:
             self.emit_lines()
+        elif k >= LONG_SUM and n >= WARP and not self.right.by_terms and not self.emit_code.nests:
+            self.emit_columns()
         else:
             self.emit_elements()
 
@@ -127,14 +130,32 @@ class _Products:
     def emit_lines(self) -> None:
         """One block an element, where both factors have neighbouring terms side by side."""
         emit, (batch, m, n, k) = self.emit_code, self.shape
-        block = BlockOfThreads(emit, [self.kind], lambda x, y: [emit.binary("add", x[0], y[0])], free=True)
         with emit.blocks(batch * m * n) as number:
-            i, row, column = number // (m * n), number // n % m, number % n
+            index = self._element(number)
+            self._sums().combine(k, lambda term: self._product(index, term), lambda total: self.store(total[0], *index))
 
-            def product(term: IndexExpression) -> list[ScalarValue]:
-                return [emit.binary("multiply", self.left.load(i, row, term), self.right.load(i, term, column))]
+    def emit_columns(self) -> None:
+        """One block neighbouring elements of a row, whose factors lie side by side."""
+        batch, m, n, k = self.shape
+        self._sums().combine_lines(
+            batch * m * n,
+            k,
+            lambda number, term: self._product(self._element(number), term),
+            lambda number, total: self.store(total[0], *self._element(number)),
+        )
 
-            block.combine(k, product, lambda total: self.store(total[0], i, row, column))
+    def _sums(self) -> BlockOfThreads:
+        emit = self.emit_code
+        return BlockOfThreads(emit, [self.kind], lambda x, y: [emit.binary("add", x[0], y[0])], free=True)
+
+    def _element(self, number: IndexExpression) -> tuple[IndexExpression, IndexExpression, IndexExpression]:
+        """The batch, row and column of an element of the result."""
+        _, m, n, _ = self.shape
+        return number // (m * n), number // n % m, number % n
+
+    def _product(self, index: Sequence[IndexExpression], term: IndexExpression) -> list[ScalarValue]:
+        i, row, column = index
+        return [self.emit_code.binary("multiply", self.left.load(i, row, term), self.right.load(i, term, column))]
 
     def emit_tiles(self) -> None:
         """One block a tile, or several that take pieces of the sums.

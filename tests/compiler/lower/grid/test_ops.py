@@ -52,6 +52,12 @@ OPS = {
         "5",
         1,
     ),
+    "dot of a vector and a matrix": (
+        "dot(p0, p1), lhs_contracting_dims={0}, rhs_contracting_dims={0}",
+        "300 300,35",
+        "35",
+        2,
+    ),
     "dot of a vector and rows": (
         "dot(p0, p1), lhs_contracting_dims={0}, rhs_contracting_dims={1}",
         "257 3,257",

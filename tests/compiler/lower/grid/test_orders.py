@@ -26,6 +26,7 @@ PROGRAMS = {
     "reduce of pairs": argmax_text(2, 150, 1),
     "reduce of pairs, across": argmax_text(33, 150, 0),
     "dot": module_text("dot, tiles", "f32"),
+    "dot of a vector and a matrix": module_text("dot of a vector and a matrix", "f32"),
     "dot of a matrix and a vector": module_text("dot of a matrix and a vector", "f32"),
     "transpose": transpose_text("f32", (40, 50), (1, 0)),
     "sort": sort_text(COMPARATORS["ascending"], "f32", (150,), 0),
