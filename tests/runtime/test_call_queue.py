@@ -138,8 +138,8 @@ def test_ctrl_c_while_waiting_ends_all_calls_under_way(queue: CallQueue) -> None
     queue.submit(running)
     queue.submit(behind)
     timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
     with pytest.raises(KeyboardInterrupt):
+        timer.start()
         behind.wait()
     timer.join()
     for call in (running, behind):

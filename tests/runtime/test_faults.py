@@ -94,8 +94,8 @@ def test_a_collective_without_all_members_can_be_ended(cluster: Cluster) -> None
 def test_ctrl_c_ends_the_call_and_leaves_the_cluster_usable(cluster: Cluster) -> None:
     step = cluster.adopt(hand_made.waiting(DEVICES))
     cluster.wait_started()
-    later(0.3, os.kill, os.getpid(), signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
+        later(0.3, os.kill, os.getpid(), signal.SIGINT)
         step()
     assert still_works(cluster)
 

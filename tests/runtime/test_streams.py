@@ -373,8 +373,8 @@ def test_an_interrupt_ends_a_waiting_put_and_a_waiting_get(cluster: dx.Cluster, 
     assert feed.pending == SLOTS
     for wait in (lambda: feed.put(item(1)), lambda: cluster.outfeed(0).get()):
         timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
-        timer.start()
         with pytest.raises(KeyboardInterrupt):
+            timer.start()
             wait()
         timer.join()
     assert feed.pending == SLOTS

@@ -112,12 +112,19 @@ SCRIPTS = {
     """,
     "ctrl_c": """
         f = prepared(spin, 10)
-        for after in (0.005, 0.3):
-            threading.Timer(after, os.kill, (os.getpid(), signal.SIGINT)).start()
+        def amid_the_call(timer):
+            timer.start()
+            jax.block_until_ready(f(300_000_000))
+        def while_its_result_is_waited_for(timer):
+            global y
+            y = f(300_000_000)
+            timer.start()
+            jax.block_until_ready(y)
+        for after, wait in ((0.005, amid_the_call), (0.3, while_its_result_is_waited_for)):
+            timer = threading.Timer(after, os.kill, (os.getpid(), signal.SIGINT))
             begin = time.perf_counter()
             try:
-                y = f(300_000_000)
-                jax.block_until_ready(y)
+                wait(timer)
                 time.sleep(5)
                 print("not interrupted")
             except KeyboardInterrupt:

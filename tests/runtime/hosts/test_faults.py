@@ -110,13 +110,13 @@ def test_time_limit_releases_waiters_on_all_hosts(cluster: Cluster) -> None:
 
 def test_ctrl_c_ends_the_call_on_all_hosts(cluster: Cluster) -> None:
     step = cluster.adopt(hand_made.waiting(DEVICES))
-    later(0.5, os.kill, os.getpid(), signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
+        later(0.5, os.kill, os.getpid(), signal.SIGINT)
         step()
     assert still_works(cluster)
     part = cluster.adopt(step.program, [2])  # the driver waits for another host alone
-    later(0.5, os.kill, os.getpid(), signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
+        later(0.5, os.kill, os.getpid(), signal.SIGINT)
         part()
     assert still_works(cluster)
 
