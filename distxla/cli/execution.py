@@ -185,6 +185,7 @@ def run_on_cluster(
         address=nodes.address,
         devices_per_host=nodes.devices_per_host,
         device_memory=nodes.device_memory,
+        devices_per_gpu=nodes.devices_per_gpu,
         backend=backend,
         inject=injection or (),
     )

@@ -14,16 +14,23 @@ from distxla.machine.byte_counts import bytes_of
 
 @dataclass(frozen=True)
 class Nodes:
-    """The values of `--address`, `--devices-per-host` and `--device-memory` (bytes); None where they are not given."""
+    """The values of the options of the same names, `--device-memory` in bytes; None where they are not given."""
 
     address: str | None = None
     devices_per_host: tuple[int, ...] | None = None
     device_memory: int | None = None
+    devices_per_gpu: int | None = None
 
 
 def nodes_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options, as `address`, `devices_per_host` and `device_memory`."""
+    """Give a command the options, as `address`, `devices_per_host`, `devices_per_gpu` and `device_memory`."""
     for option in (
+        click.option(
+            "--devices-per-gpu",
+            type=click.IntRange(min=1),
+            metavar="N",
+            help="The most devices that share a GPU; by default a node's devices share its GPUs evenly.",
+        ),
         click.option(
             "--device-memory",
             metavar="SIZE",

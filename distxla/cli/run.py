@@ -54,6 +54,7 @@ class RunOptions:
     address: str | None
     devices_per_host: tuple[int, ...] | None
     device_memory: int | None
+    devices_per_gpu: int | None
     reduction_order: str | None
     repeat: int
     time_limit: float | None
@@ -195,6 +196,7 @@ def _require_none_of_a_cluster(options: RunOptions) -> None:
         "--inject": (bool(options.inject), "has no processes that could fail"),
         "--address": (options.address is not None, "runs in this process"),
         "--devices-per-host": (options.devices_per_host is not None, "runs in this process"),
+        "--devices-per-gpu": (options.devices_per_gpu is not None, "uses none"),
         "--device-assignment": (options.device_assignment is not None, "has no other devices than the program's"),
     }
     for option, (is_given, reason) in given.items():
@@ -222,7 +224,7 @@ def _run(options: RunOptions) -> bool:
     world = world.assigned(options.device_assignment, options.devices_per_host)
     world = world.in_order(options.reduction_order).settled()
     injection = _injection(options, world)
-    nodes = Nodes(options.address, options.devices_per_host, options.device_memory)
+    nodes = Nodes(options.address, options.devices_per_host, options.device_memory, options.devices_per_gpu)
     execution.require_memory(world, nodes, options.backend)
     with phase("reading arguments"):
         arguments = read_arguments(world, options.args_file, options.seed, options.generate)

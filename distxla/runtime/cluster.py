@@ -36,6 +36,7 @@ from distxla.runtime.fault_injection import Injection, injection_of
 from distxla.runtime.handle import Handle
 from distxla.runtime.host_calls import HostCalls, bound, checked_host_calls, require_outside
 from distxla.runtime.hosts.budget import checked_memory
+from distxla.runtime.hosts.gpus import gpu_sharing
 from distxla.runtime.hosts.nodes import checked_counts, checked_size
 from distxla.runtime.interrupts import deferred_interrupt
 from distxla.runtime.memory_need import Need
@@ -79,8 +80,9 @@ class Cluster(Handle):
     takes, this host's first; by default this host takes them all if it has a CPU for each, else every node up to its
     CPUs, and where all together have too few, in proportion to them.  device_memory: bytes of each device's memory,
     also as "2GiB"; by default what the smallest host has for all of its processes, 64 GiB at most.  start_s: seconds
-    from `start` until all replicas served.  backend: "cpu", or "interpreted": kernels by the ops' `evaluate` in NumPy,
-    everything else as ever (docs/guide/interpreted.md).  inject: faults to inject, such as
+    from `start` until all replicas served.  backend: "cpu"; "gpu" (docs/guide/gpu.md); or "interpreted": kernels by the
+    ops' `evaluate` in NumPy, everything else as ever (docs/guide/interpreted.md).  devices_per_gpu: how many devices a
+    GPU takes at most; by default the devices of a machine share its GPUs evenly.  inject: faults to inject, such as
     "kill:device=3,at=all-reduce.7" (docs/guide/fault_injection.md).  Threads may share a cluster; calls run in turn.
     """
 
@@ -94,6 +96,7 @@ class Cluster(Handle):
         address: str | None = None,
         devices_per_host: Sequence[int] | None = None,
         device_memory: int | str | None = None,
+        devices_per_gpu: int | None = None,
         backend: str = "cpu",
         inject: Sequence[str] | Injection = (),
     ) -> None:
@@ -104,23 +107,20 @@ class Cluster(Handle):
         self._target = target_of_backend(backend)
         if devices_per_host is not None:
             devices_per_host = checked_counts(devices_per_host, replicas * partitions)
-        self.replicas = replicas
-        self.partitions = partitions
-        self.address = address
+        self.replicas, self.partitions, self.address = replicas, partitions, address
         self.start_s = 0.0
         self._server: CompileServer | None = None
         self._thread: threading.Thread | None = None
         self._failure: BaseException | None = None
         self._closing = threading.Event()
-        self._closed = False
-        self._owner = os.getpid()
+        self._closed, self._owner = False, os.getpid()
         self._lock = threading.RLock()
         self._queue = CallQueue(require_outside)
         self._host_calls = HostCalls()
         self._injection = injection_of(inject, replicas * partitions)
         between = self._injection.between_hosts if self._injection is not None else lambda hosts: ()
-        memory = checked_memory(device_memory)
-        self._hosts = Hosts(replicas, partitions, address, devices_per_host, self._closing, between, memory)
+        memory, gpus = checked_memory(device_memory), gpu_sharing(self._target, devices_per_gpu)
+        self._hosts = Hosts(replicas, partitions, address, devices_per_host, self._closing, between, memory, gpus)
         self._loader: ProgramLoader | None = None
         self._trace: Trace | None = None
         self._rings: int | None = None  # where the rings of traces are in the control block

@@ -21,6 +21,7 @@ from distxla.runtime import stragglers
 from distxla.runtime.host import DeviceMemory, Host, Lost, ended_text
 from distxla.runtime.hosts import commands
 from distxla.runtime.hosts.budget import Budget, HostHeadroom
+from distxla.runtime.hosts.gpus import NO_GPUS, GpuSharing
 from distxla.runtime.hosts.local import LocalHost, is_stopped
 from distxla.runtime.hosts.nodes import Facts, Node, alive_nodes, distribute, require_alike
 from distxla.runtime.hosts.remote import RemoteHost, RemoteMemory, RemotePages
@@ -45,7 +46,7 @@ class Hosts:
 
     devices_per_host: devices of each Ray node, the driver's first; None: those of nodes.distribute.
     network_faults: gives the injected faults of messages between so many hosts (transports/network_fault.py); raises
-    ArgumentError.
+    ArgumentError.  gpus: how the devices share them.
     closing: set by a thread that wants `start` to give up.  replicas: actors by flattened id.  identities: of the
     replicas.
     budget: how much memory the devices may have.  devices: of each host, by index.
@@ -64,16 +65,19 @@ class Hosts:
         closing: threading.Event,
         network_faults: Callable[[int], Sequence[NetworkFault]] = lambda hosts: (),
         device_memory: int | None = None,
+        gpus: GpuSharing = NO_GPUS,
     ) -> None:
         self._counts = (replicas, partitions)
         self._address = address
         self._devices_per_host = devices_per_host
         self._closing = closing
         self._network_faults = network_faults
+        self._gpus = gpus
         self.session: Session = RayHere()
         self._holds_ray = False
         self._joined = threading.Event()
         self._is_starting = True
+        self._most_of_gpu = 0.0  # that a replica asks Ray for
         self._local: LocalHost | None = None
         self._names: list[str] = []  # of several hosts
         self.agent_actors: list[Any] = []
@@ -137,7 +141,7 @@ class Hosts:
         self.session, self._holds_ray = access.acquire(self.device_count, self._address, self._closing)
         self._joined.set()
         nodes = alive_nodes(*self.session.nodes())
-        counts = distribute(self.device_count, [node.cpus for node in nodes], self._devices_per_host)
+        counts = distribute(self.device_count, self._gpus.rooms(nodes), self._devices_per_host)
         nodes = [node for i, (node, count) in enumerate(zip(nodes, counts)) if count or i == 0]
         counts = [count for i, count in enumerate(counts) if count or i == 0]
         ends = [sum(counts[: i + 1]) for i in range(len(counts))]
@@ -164,7 +168,9 @@ class Hosts:
 
     def _start_replicas(self, nodes: Sequence[Node]) -> None:
         for node, devices in zip(nodes, self.devices):
-            self.replicas += self.session.create(Replica, node.id, [(device,) for device in devices])
+            ranks, share = self._gpus.ranks(node, len(devices)), self._gpus.share(node, len(devices))
+            self._most_of_gpu = max(self._most_of_gpu, share)
+            self.replicas += self.session.create(Replica, node.id, list(zip(devices, ranks)), share)
 
     def _start_here(self) -> None:
         """All devices live on the driver's host: no agent, nothing listens."""
@@ -303,6 +309,8 @@ class Hosts:
                 what = "hosts" if names else "replicas"
                 missing = f"{len(pending) - done} of {len(pending)} {what}"
                 reason = f": {'; '.join(stopped)}" if stopped else ""
+                if self._is_starting and self._most_of_gpu and not names:
+                    reason += f"; each asks Ray for {self._most_of_gpu:g} of a GPU: `ray status` shows which are free"
                 raise ClusterError(f"{missing} did not answer within {seconds:g} s{reason}")
             if now >= notice:
                 notice = begin + 2 * (notice - begin)

@@ -26,6 +26,7 @@ from distxla.errors import ClusterError
 from distxla.machine.segments import Segment
 from distxla.runtime import serve
 from distxla.runtime.shared_image import ImageSource, load_shared
+from distxla.targets.local_rank import LocalRank
 
 if TYPE_CHECKING:
     from distxla.runtime.injection.faults import Fault
@@ -81,8 +82,8 @@ class Identity:
 class Replica:
     """A device. Methods are called through Ray, one at a time; programs run in a native thread of their own."""
 
-    def __init__(self, device: int) -> None:
-        self._device = device
+    def __init__(self, device: int, local: LocalRank) -> None:
+        self._device, self._local = device, local
         self._programs = mmap.mmap(-1, PROGRAMS_BYTES)
         self._programs_address = ctypes.addressof(ctypes.c_char.from_buffer(self._programs))
         self._loaded: dict[int, tuple[Any, ...]] = {}
@@ -137,7 +138,9 @@ class Replica:
             assert memory is not None
             loaded = LoadedRoutines(routines, self._device, memory.address, memory.bytes.nbytes, self._note)
             callbacks = {site.index: loaded.callback(site) for site in program.sites if site.routine is not None}
-        image = load_shared(program, source, loaded.resolve if loaded is not None else None, self._note_kernel)
+        image = load_shared(
+            program, source, loaded.resolve if loaded is not None else None, self._note_kernel, self._local
+        )
         base = self._control.segment.address
         context = ExecutionContext(
             self._device,

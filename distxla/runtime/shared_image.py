@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from distxla.compiler.artifact import CompiledProgram
 from distxla.errors import OutOfMemoryError
 from distxla.machine.segments import open_descriptor
+from distxla.targets.local_rank import ALONE, LocalRank
 from distxla.targets.registry import load_image
 from distxla.targets.target import KernelErrorHandler, LoadedImage
 
@@ -76,10 +77,11 @@ def load_shared(
     source: ImageSource,
     resolve: Callable[[str], int] | None = None,
     report: KernelErrorHandler | None = None,
+    local: LocalRank = ALONE,
 ) -> LoadedImage:
     """Map the image that a process of this host holds; see `load_image`. ClusterError where it can't be opened."""
     descriptor = open_descriptor(source.owner, source.descriptor, source.size)
     try:
-        return load_image(program, resolve, (descriptor, source.size), report)
+        return load_image(program, resolve, (descriptor, source.size), report, local)
     finally:
         os.close(descriptor)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from distxla import targets
 from distxla.errors import ArgumentError, CompileError
+from distxla.targets.local_rank import ALONE, LocalRank
 
 if TYPE_CHECKING:
     from distxla.compiler.artifact import CompiledProgram
@@ -78,9 +79,10 @@ def load_image(
     resolve: Callable[[str], int] | None = None,
     file: tuple[int, int] | None = None,
     report: KernelErrorHandler | None = None,
+    local: LocalRank = ALONE,
 ) -> LoadedImage:
     """Make a program of any target ready to run in this process; see `targets.target.Loader`."""
-    return target_named(program.target).loader.load_image(program, resolve, file, report)
+    return target_named(program.target).loader.load_image(program, resolve, file, report, local)
 
 
 def resolve_import(name: str) -> int:

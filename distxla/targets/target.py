@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from distxla.compiler.artifact import CompiledProgram
+from distxla.targets.local_rank import ALONE, LocalRank
 
 if TYPE_CHECKING:
     from distxla.targets.code import CodeTarget
@@ -25,6 +26,10 @@ class Target(Protocol):
     def backend(self) -> str | None:
         """Its name for `--backend` and `Cluster(backend=)`; None if no cluster runs on it. The targets of processors
         share one."""
+
+    @property
+    def uses_gpus(self) -> bool:
+        """Whether each device's process uses a GPU of its machine."""
 
     @property
     def variant(self) -> str:
@@ -68,13 +73,14 @@ class Loader(Protocol):
         resolve: Callable[[str], int] | None = None,
         file: tuple[int, int] | None = None,
         report: KernelErrorHandler | None = None,
+        local: LocalRank = ALONE,
     ) -> LoadedImage:
         """Map the program's image and make it ready to run.
 
         resolve: the address of an imported function (default: `resolve_import`).  file: descriptor and bytes of a file
         that holds the image, to be mapped in place of `program.image`.  report: takes a kernel's error, from targets
-        whose kernels can.  Raises CompileError where an import is unknown, OSError where memory or permission is
-        missing.
+        whose kernels can.  local: decides which GPU is used.  Raises CompileError where an import is unknown, OSError
+        where memory or permission is missing.
         """
 
     def resolve_import(self, name: str) -> int:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,6 +11,7 @@ import pytest
 import distxla as dx
 from distxla.runtime import call_queue
 from distxla.runtime.call_queue import CallQueue, PendingCall
+from tests.interrupted import interrupted_after
 
 
 @pytest.fixture
@@ -137,11 +136,8 @@ def test_ctrl_c_while_waiting_ends_all_calls_under_way(queue: CallQueue) -> None
     behind = PendingCall("behind", failing)
     queue.submit(running)
     queue.submit(behind)
-    timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
     with pytest.raises(KeyboardInterrupt):
-        timer.start()
-        behind.wait()
-    timer.join()
+        interrupted_after(0.1, behind.wait)
     for call in (running, behind):
         with pytest.raises(dx.ClusterError, match="the call was interrupted"):
             call.wait()

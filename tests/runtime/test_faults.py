@@ -15,6 +15,7 @@ import distxla as dx
 from distxla.compiler.abi import Status
 from distxla.runtime.cluster import Cluster
 from distxla.testing import ClusterPool
+from tests.interrupted import interrupted_after
 from tests.runtime import hand_made
 from tests.stopwatch import Stopwatch
 
@@ -95,8 +96,7 @@ def test_ctrl_c_ends_the_call_and_leaves_the_cluster_usable(cluster: Cluster) ->
     step = cluster.adopt(hand_made.waiting(DEVICES))
     cluster.wait_started()
     with pytest.raises(KeyboardInterrupt):
-        later(0.3, os.kill, os.getpid(), signal.SIGINT)
-        step()
+        interrupted_after(0.3, step)
     assert still_works(cluster)
 
 

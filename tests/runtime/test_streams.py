@@ -14,6 +14,7 @@ import pytest
 
 import distxla as dx
 from distxla.collectives.protocols.stream import AREA_BYTES, SLOTS
+from tests.interrupted import interrupted_after
 from tests.ops.feed_programs import CHANNELS, echo, sums
 
 pytestmark = pytest.mark.cluster
@@ -372,11 +373,8 @@ def test_an_interrupt_ends_a_waiting_put_and_a_waiting_get(cluster: dx.Cluster, 
         feed.put_all((item(0) for _ in range(SLOTS + 1)), timeout=0.05)
     assert feed.pending == SLOTS
     for wait in (lambda: feed.put(item(1)), lambda: cluster.outfeed(0).get()):
-        timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
         with pytest.raises(KeyboardInterrupt):
-            timer.start()
-            wait()
-        timer.join()
+            interrupted_after(0.2, wait)
     assert feed.pending == SLOTS
     step = cluster.compile(dx.parse(echo("f32[4]")), [0])
     taking = Beside(lambda: [cluster.outfeed(0).get() for _ in range(SLOTS)])

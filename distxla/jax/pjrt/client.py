@@ -21,6 +21,7 @@ _DEVICES: Final = "DISTXLA_DEVICES"
 _JAX_DEVICES: Final = "JAX_NUM_CPU_DEVICES"
 _MEMORY: Final = "DISTXLA_DEVICE_MEMORY"
 _ADDRESS: Final = "DISTXLA_ADDRESS"
+_BACKEND: Final = "DISTXLA_BACKEND"
 _FLAG: Final = "--xla_force_host_platform_device_count="
 
 
@@ -29,17 +30,18 @@ class Settings:
     """What the client's cluster is.
 
     devices: their number.  address: the Ray cluster to join, HOST:PORT; None for an embedded one.  device_memory: bytes
-    of each device's memory, also as "2GiB"; None for the default of `Cluster`.
+    of each device's memory, also as "2GiB"; None for the default of `Cluster`.  backend: as of `Cluster`.
     """
 
     devices: int
     address: str | None = None
     device_memory: int | str | None = None
+    backend: str = "cpu"
 
 
 def settings_of_environment() -> Settings:
-    """DISTXLA_DEVICES, else JAX_NUM_CPU_DEVICES, else the count in XLA_FLAGS, else 8; DISTXLA_ADDRESS and
-    DISTXLA_DEVICE_MEMORY. ArgumentError for a count that is none."""
+    """DISTXLA_DEVICES, else JAX_NUM_CPU_DEVICES, else the count in XLA_FLAGS, else 8; DISTXLA_ADDRESS,
+    DISTXLA_DEVICE_MEMORY and DISTXLA_BACKEND. ArgumentError for a count that is none."""
     flags = [flag for flag in os.environ.get("XLA_FLAGS", "").split() if flag.startswith(_FLAG)]
     jaxs = os.environ.get(_JAX_DEVICES, "")
     given = {
@@ -54,7 +56,8 @@ def settings_of_environment() -> Settings:
                 raise ArgumentError(f"{name}: expected a number of devices, found {value!r}")
             devices = int(value)
             break
-    return Settings(devices, os.environ.get(_ADDRESS) or None, os.environ.get(_MEMORY) or None)
+    address, memory, backend = (os.environ.get(name) or None for name in (_ADDRESS, _MEMORY, _BACKEND))
+    return Settings(devices, address, memory, backend or "cpu")
 
 
 class Client:
@@ -63,7 +66,10 @@ class Client:
     def __init__(self, settings: Settings) -> None:
         self.owner = os.getpid()
         self.cluster = Cluster(
-            partitions=settings.devices, address=settings.address, device_memory=settings.device_memory
+            partitions=settings.devices,
+            address=settings.address,
+            device_memory=settings.device_memory,
+            backend=settings.backend,
         )
         self.descriptions = [Description(k) for k in range(settings.devices)]
         self.devices = [Device(self, description) for description in self.descriptions]

@@ -20,12 +20,14 @@ from distxla.targets.registry import host
 
 @dataclass(frozen=True)
 class Node:
-    """A living node of the Ray cluster. address: of the interface that Ray reaches it by.  cpus: as Ray counts them."""
+    """A living node of the Ray cluster. address: of the interface that Ray reaches it by.  cpus, gpus: as Ray
+    counts them."""
 
     id: str
     address: str
     name: str
     cpus: float
+    gpus: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,7 @@ def _node(row: dict[str, Any]) -> Node:
         row["NodeManagerAddress"],
         row.get("NodeManagerHostname") or row["NodeManagerAddress"],
         float(row["Resources"].get("CPU", 0.0)),
+        float(row["Resources"].get("GPU", 0.0)),
     )
 
 
@@ -101,22 +104,22 @@ def checked_counts(devices_per_host: Sequence[int], devices: int) -> tuple[int, 
     return tuple(counts)
 
 
-def distribute(devices: int, cpus: Sequence[float], wanted: Sequence[int] | None = None) -> list[int]:
+def distribute(devices: int, rooms: Sequence[float], wanted: Sequence[int] | None = None) -> list[int]:
     """How many devices each node takes: contiguous blocks in the nodes' order, the driver's node first.
 
-    wanted: the user's counts.  By default all are on the first node if its CPUs suffice; else every node takes
-    up to its CPUs, in order; where all of them are too few, in proportion to their CPUs. Raises ClusterError where
-    more nodes are wanted than there are.
+    rooms: for how many each has CPUs, or GPUs.  wanted: the user's counts.  By default all are on the first node if it
+    has room for them; else every node takes what it has room for, in order; where all rooms together are too small,
+    in proportion to them. Raises ClusterError where more nodes are wanted than there are.
     """
     if wanted is not None:
-        if len(wanted) > len(cpus):
+        if len(wanted) > len(rooms):
             raise ClusterError(
-                f"devices_per_host names {len(wanted)} hosts, the Ray cluster has {len(cpus)} living "
-                f"node{'s' if len(cpus) != 1 else ''}"
+                f"devices_per_host names {len(wanted)} hosts, the Ray cluster has {len(rooms)} living "
+                f"node{'s' if len(rooms) != 1 else ''}"
             )
         return list(wanted)
-    room = [int(count) for count in cpus]
-    if len(cpus) == 1 or room[0] >= devices or sum(room) == 0:
+    room = [int(count) for count in rooms]
+    if len(rooms) == 1 or room[0] >= devices or sum(room) == 0:
         return [devices]
     counts = []
     if sum(room) >= devices:

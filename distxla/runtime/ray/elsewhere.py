@@ -85,9 +85,9 @@ class RayElsewhere:
         found: tuple[str, list[dict[str, Any]]] = self._ask("nodes")
         return found
 
-    def create(self, actor: type, node: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
+    def create(self, actor: type, node: str, arguments: Sequence[tuple[Any, ...]], gpus: float = 0.0) -> list[Any]:
         numbers = [next(self._numbers) for _ in arguments]
-        self.tell("create", numbers, actor, node, list(arguments))
+        self.tell("create", numbers, actor, node, list(arguments), gpus)
         return [_Actor(self, number) for number in numbers]
 
     def put(self, value: Any) -> Reference:
@@ -168,8 +168,8 @@ class _Served:
     def _nodes(self) -> Any:
         return self._ray.nodes()
 
-    def _create(self, numbers: list[int], actor: type, node: str, rows: list[tuple[Any, ...]]) -> None:
-        self._found.update(zip(numbers, self._ray.create(actor, node, rows)))
+    def _create(self, numbers: list[int], actor: type, node: str, rows: list[tuple[Any, ...]], gpus: float) -> None:
+        self._found.update(zip(numbers, self._ray.create(actor, node, rows, gpus)))
 
     def _put(self, number: int, value: Any) -> None:
         self._found[number] = self._ray.put(value)

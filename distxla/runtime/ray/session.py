@@ -15,8 +15,11 @@ class Session(Protocol):
     def nodes(self) -> tuple[str, list[dict[str, Any]]]:
         """The id of this process's node, and all nodes as `ray.nodes` gives them."""
 
-    def create(self, actor: type, node: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """An actor on the node for each of the arguments. Does not wait for them."""
+    def create(self, actor: type, node: str, arguments: Sequence[tuple[Any, ...]], gpus: float = 0.0) -> list[Any]:
+        """An actor on the node for each of the arguments. Does not wait for them.
+
+        gpus: of how many each has the use, to itself: it starts when Ray has them.
+        """
 
     def put(self, value: Any) -> Any:
         """A reference to a value; see `SharedValue`."""
@@ -56,12 +59,12 @@ class RayHere:
 
         return str(ray.get_runtime_context().get_node_id()), ray.nodes()
 
-    def create(self, actor: type, node: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
+    def create(self, actor: type, node: str, arguments: Sequence[tuple[Any, ...]], gpus: float = 0.0) -> list[Any]:
         import ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         there = NodeAffinitySchedulingStrategy(node, soft=False)
-        pinned: Any = ray.remote(num_cpus=0, max_restarts=0, scheduling_strategy=there)(actor)
+        pinned: Any = ray.remote(num_cpus=0, num_gpus=gpus, max_restarts=0, scheduling_strategy=there)(actor)
         return [pinned.remote(*row) for row in arguments]
 
     def put(self, value: Any) -> Any:

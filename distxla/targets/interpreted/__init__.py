@@ -17,6 +17,7 @@ class InterpretedTarget:
     """`targets.target.Target`."""
 
     name = "interpreted"
+    uses_gpus = False
     backend = "interpreted"
     variant = ""
     variables = ()

@@ -8,6 +8,7 @@ from typing import Any
 
 from distxla.compiler.artifact import CompiledProgram
 from distxla.targets.interpreted.kernels import Kernels
+from distxla.targets.local_rank import ALONE, LocalRank
 from distxla.targets.registry import native_target
 from distxla.targets.target import KernelErrorHandler, LoadedImage
 
@@ -31,6 +32,7 @@ def load_image(
     resolve: Callable[[str], int] | None = None,
     file: tuple[int, int] | None = None,
     report: KernelErrorHandler | None = None,
+    local: LocalRank = ALONE,
 ) -> InterpretedImage:
     """See `targets.target.Loader`. The kernels of one image share a random state, which starts from its initial one."""
     kernels = Kernels(program, report)

@@ -23,6 +23,7 @@ class NvptxTarget:
     """`targets.target.Target`."""
 
     name = "nvptx"
+    uses_gpus = True
     variables = ("DISTXLA_GPU_DRIVER", "CUDA_VISIBLE_DEVICES")
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from distxla.errors import ArgumentError
-from distxla.targets.nvptx.driver.choice import EMULATED, chosen, open_driver
+from distxla.targets.nvptx.driver.choice import chosen, is_emulated, open_driver
 from distxla.targets.nvptx.driver.errors import DriverError
 
 # the first version of PTX that knows an architecture, as LLVM names features
@@ -14,17 +14,17 @@ EMULATED_ARCHITECTURE = "sm_90"  # whose kernels the emulator runs; it knows all
 
 
 def chosen_architecture() -> str:
-    """The newest one whose kernels the first GPU runs of the driver that the environment asks for.
+    """The newest one whose kernels all GPUs run of the driver that the environment asks for.
 
     DriverError where there is no GPU.
     """
-    if chosen() == EMULATED:
+    if is_emulated(chosen()):
         return EMULATED_ARCHITECTURE
     gpus = open_driver().gpus()
     if not gpus:
         seen = os.environ.get("CUDA_VISIBLE_DEVICES")
         raise DriverError(f"the driver lists no GPU{'' if seen is None else f' (CUDA_VISIBLE_DEVICES={seen!r})'}")
-    return newest_for(gpus[0].architecture)
+    return newest_for(min(gpu.architecture for gpu in gpus))
 
 
 def newest_for(architecture: tuple[int, int]) -> str:

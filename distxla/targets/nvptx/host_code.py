@@ -17,7 +17,7 @@ from distxla.targets.nvptx.architectures import chosen_architecture
 from distxla.targets.nvptx.assembler import assemble, assembler
 from distxla.targets.nvptx.code import code_for
 from distxla.targets.nvptx.device_code import DeviceCode
-from distxla.targets.nvptx.driver.choice import EMULATED, chosen
+from distxla.targets.nvptx.driver.choice import chosen, is_emulated
 from distxla.targets.nvptx.driver.emulated.kernels import packed
 from distxla.targets.nvptx.emulator.prepare import prepare
 from distxla.targets.nvptx.host_calls import HostCalls
@@ -43,7 +43,7 @@ class _Launching:
         driver, architecture = chosen(), chosen_architecture()
         code = code_for(architecture)
         parsed = code.parse(module)
-        if driver == EMULATED:
+        if is_emulated(driver):
             return DeviceCode(driver, architecture, packed(prepare(str(parsed), checked=False)))
         code.optimise(parsed)
         text = code.emit_assembly(parsed)

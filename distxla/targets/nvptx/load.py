@@ -11,6 +11,8 @@ from typing import Any
 from distxla.compiler.abi import Status
 from distxla.compiler.artifact import CompiledProgram
 from distxla.errors import InternalError
+from distxla.targets.local_rank import ALONE, LocalRank
+from distxla.targets.nvptx.assignment import ordinals
 from distxla.targets.nvptx.call_state import BEGIN, CONSTANT, DRIVER, FAILED
 from distxla.targets.nvptx.device_code import DeviceCode
 from distxla.targets.nvptx.driver.choice import driver_named
@@ -18,8 +20,6 @@ from distxla.targets.nvptx.process_gpu import ProcessGpu
 from distxla.targets.nvptx.program_memory import ProgramOnGpu
 from distxla.targets.registry import native_target
 from distxla.targets.target import KernelErrorHandler, LoadedImage
-
-GPU = 0  # its number
 
 
 class LaunchingImage:
@@ -43,12 +43,13 @@ def load_image(
     resolve: Callable[[str], int] | None = None,
     file: tuple[int, int] | None = None,
     report: KernelErrorHandler | None = None,
+    local: LocalRank = ALONE,
 ) -> LaunchingImage:
-    """See `targets.target.Loader`. All processes of this machine use its first GPU; DriverError where that can't be."""
+    """See `targets.target.Loader`. DriverError where the device's GPU can't be used."""
     code = program.device_code
     if not isinstance(code, DeviceCode):
         raise InternalError(f"{program.name} has no kernels for a GPU")
-    on_gpu = ProgramOnGpu(_gpu(code.driver), program, code)
+    on_gpu = ProgramOnGpu(_gpu(code.driver, local), program, code)
     functions = _functions(on_gpu, report)
     others = resolve or resolve_import
 
@@ -73,9 +74,13 @@ def resolve_import(name: str) -> int:
 
 
 @cache
-def _gpu(driver: str) -> ProcessGpu:
+def _gpu(driver: str, local: LocalRank) -> ProcessGpu:
     """For all programs of this process, until it ends: making a context takes a good part of a second."""
-    return ProcessGpu(driver_named(driver).context(GPU))
+    gpus = driver_named(driver)
+    of_devices = ordinals(local, len(gpus.gpus()))
+    mine = of_devices[local.rank]
+    sharing = local.per_gpu if local.given and local.per_gpu else of_devices.count(mine)
+    return ProcessGpu(gpus.context(mine, sharing))
 
 
 def _functions(on_gpu: ProgramOnGpu, report: KernelErrorHandler | None) -> dict[str, Any]:

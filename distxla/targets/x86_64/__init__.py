@@ -13,6 +13,7 @@ class X86Target:
     """`targets.target.Target`."""
 
     name = "x86_64"
+    uses_gpus = False
     backend = "cpu"
     variant = ""
     variables = ()

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from distxla.compiler.artifact import CompiledProgram
 from distxla.errors import CompileError
+from distxla.targets.local_rank import ALONE, LocalRank
 from distxla.targets.x86_64.libraries import BLAS_PREFIX
 
 PAGE = 4096
@@ -50,13 +51,14 @@ def load_image(
     resolve: Callable[[str], int] | None = None,
     file: tuple[int, int] | None = None,
     report: Callable[[str, str], None] | None = None,
+    local: LocalRank = ALONE,
 ) -> LoadedImage:
     """Map the program's image and make it ready to run.
 
     resolve: the address of an imported function (default: `resolve_import`).  file: descriptor and bytes of a file that
-    holds the image, to be mapped in place of `program.image`.  report: never called, code reports nothing.  No byte is
-    writable and executable at the same time.  Raises CompileError where an import is unknown, OSError where memory or
-    permission is missing.
+    holds the image, to be mapped in place of `program.image`.  report: never called, code reports nothing.  local: is
+    of no account.  No byte is writable and executable at the same time.  Raises CompileError where an import is
+    unknown, OSError where memory or permission is missing.
     """
     resolve = resolve or resolve_import
     descriptor, length = file or (-1, len(program.image))

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("jax")
 
 import distxla as dx
-from distxla.jax.pjrt.client import settings_of_environment
+from distxla.jax.pjrt.client import Settings, settings_of_environment
 from tests.jax.pjrt.scripts import ROOT, printed, run
 
 pytestmark = pytest.mark.cluster
@@ -139,6 +139,7 @@ def test_by_the_entry_point(tmp_path: Path) -> None:
     [
         ("distxla.jax.install(partitions=0)", "a cluster needs at least one device"),
         ("distxla.jax.install(device_memory='much')", "device_memory: expected a number of bytes"),
+        ("distxla.jax.install(backend='tpu')", "backend 'tpu': a cluster's replicas run on"),
         ("jax.devices(); distxla.jax.install()", "JAX has its devices already"),
         (
             "from distxla.jax import private_names as p; p.PLUGIN_TESTED = ((1, 0), (1, 1)); distxla.jax.install()",
@@ -166,6 +167,49 @@ def test_counts_in_the_environment(monkeypatch: pytest.MonkeyPatch, given: dict[
     for name in ("DISTXLA_DEVICES", "JAX_NUM_CPU_DEVICES", "XLA_FLAGS"):
         monkeypatch.setenv(name, given.get(name, ""))
     assert settings_of_environment().devices == devices
+
+
+def test_other_settings_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ("DISTXLA_ADDRESS", "DISTXLA_DEVICE_MEMORY", "DISTXLA_BACKEND")
+    monkeypatch.setenv("DISTXLA_DEVICES", "2")
+    for name in names:
+        monkeypatch.delenv(name, raising=False)
+    assert settings_of_environment() == Settings(2, None, None, "cpu")
+    for name, value in zip(names, ("here:1", "2GiB", "gpu"), strict=True):
+        monkeypatch.setenv(name, value)
+    assert settings_of_environment() == Settings(2, "here:1", "2GiB", "gpu")
+
+
+ON_GPUS = """
+mesh = Mesh(np.array(jax.devices()), "i")
+x = jax.device_put(np.linspace(-1, 1, 8 * 6, dtype=np.float32).reshape(8, 6), NamedSharding(mesh, P("i")))
+w = np.linspace(0, 1, 6 * 5, dtype=np.float32).reshape(6, 5)
+f = jax.jit(lambda w, x: jnp.tanh(x @ w).sum(0))
+for _ in range(4):
+    y = f(w, x)
+assert np.allclose(y, np.tanh(np.asarray(x) @ w).sum(0), rtol=1e-5)
+step = jax.jit(lambda w, x: w - jax.grad(lambda w: (x @ w).mean())(w), donate_argnums=0)
+v = jnp.asarray(w)
+for _ in range(3):
+    v = step(v, x)
+assert np.allclose(v, w - 3 * np.asarray(x).sum(0)[:, None] / 40, rtol=1e-5, atol=1e-6)
+print(jax.devices()[0].platform, len(jax.devices()))
+"""
+
+
+@pytest.mark.slow
+def test_kernels_on_gpus() -> None:
+    assert (
+        printed(
+            ON_GPUS,
+            devices=None,
+            JAX_PLATFORMS="distxla",
+            DISTXLA_DEVICES="2",
+            DISTXLA_BACKEND="gpu",
+            DISTXLA_GPU_DRIVER="emulated:2",
+        )
+        == "cpu 2\n"
+    )
 
 
 @pytest.mark.parametrize(("name", "value"), [("DISTXLA_DEVICES", "some"), ("JAX_NUM_CPU_DEVICES", "-12")])

@@ -20,6 +20,7 @@ import distxla as dx
 from distxla.compiler.abi import Status
 from distxla.runtime.cluster import Cluster
 from tests.conftest import started_processes
+from tests.interrupted import interrupted_after
 from tests.runtime import hand_made
 from tests.stopwatch import Stopwatch
 
@@ -111,13 +112,11 @@ def test_time_limit_releases_waiters_on_all_hosts(cluster: Cluster) -> None:
 def test_ctrl_c_ends_the_call_on_all_hosts(cluster: Cluster) -> None:
     step = cluster.adopt(hand_made.waiting(DEVICES))
     with pytest.raises(KeyboardInterrupt):
-        later(0.5, os.kill, os.getpid(), signal.SIGINT)
-        step()
+        interrupted_after(0.5, step)
     assert still_works(cluster)
     part = cluster.adopt(step.program, [2])  # the driver waits for another host alone
     with pytest.raises(KeyboardInterrupt):
-        later(0.5, os.kill, os.getpid(), signal.SIGINT)
-        part()
+        interrupted_after(0.5, part)
     assert still_works(cluster)
 
 

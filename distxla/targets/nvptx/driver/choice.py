@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from functools import cache
 
 from distxla.targets.nvptx.driver.binding import Binding
@@ -11,14 +12,20 @@ from distxla.targets.nvptx.driver.errors import DriverError
 
 VARIABLE = "DISTXLA_GPU_DRIVER"
 EMULATED, CUDA = "emulated", "cuda"
+_EMULATED_GPUS = re.compile(rf"{EMULATED}(?::([1-9]\d?))?")
 
 
 def chosen() -> str:
     """The driver that the environment asks for: never the emulator by itself. DriverError for another word."""
     name = os.environ.get(VARIABLE, CUDA)
-    if name not in (EMULATED, CUDA):
-        raise DriverError(f"{VARIABLE}={name!r}: expected {EMULATED} or {CUDA}")
+    if name != CUDA and not is_emulated(name):
+        raise DriverError(f"{VARIABLE}={name!r}: expected {EMULATED}, {EMULATED}:N for N GPUs, or {CUDA}")
     return name
+
+
+def is_emulated(name: str) -> bool:
+    """Whether it names the emulator: `emulated`, or `emulated:4` for one with four GPUs."""
+    return _EMULATED_GPUS.fullmatch(name) is not None
 
 
 def open_driver() -> Driver:
@@ -28,14 +35,14 @@ def open_driver() -> Driver:
 
 @cache
 def driver_named(name: str) -> Driver:
-    """`emulated` or `cuda`; DriverError where it can't be used."""
-    if name == EMULATED:
+    """The driver of a name that `chosen` gave; DriverError where it can't be used."""
+    if emulated := _EMULATED_GPUS.fullmatch(name):
         from distxla.targets.nvptx.driver.emulated.library import emulated_library
 
-        return Binding(emulated_library())
+        return Binding(emulated_library(int(emulated[1] or 1), os.environ.get("CUDA_VISIBLE_DEVICES")))
     from distxla.targets.nvptx.driver.cuda import load_cuda
 
     return Binding(load_cuda())
 
 
-__all__ = ["CUDA", "EMULATED", "VARIABLE", "chosen", "driver_named", "open_driver"]
+__all__ = ["CUDA", "EMULATED", "VARIABLE", "chosen", "driver_named", "is_emulated", "open_driver"]

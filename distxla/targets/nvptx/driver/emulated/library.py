@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import takewhile
 from typing import Any
 
 from distxla.targets.nvptx.driver import interface
@@ -29,13 +30,14 @@ _NAMES = {getattr(interface, name): f"CUDA_ERROR_{name}" for name in _KNOWN}
 
 @dataclass(frozen=True)
 class EmulatedGpu:
-    """What the driver says of a GPU. Its memory costs what is written to it."""
+    """What the driver says of a GPU. Its memory costs what is written to it.  number: among all of the machine."""
 
     name: str = "an emulated GPU"
     architecture: tuple[int, int] = (9, 0)
     memory_bytes: int = 1 << 42
     mode: int = interface.SHARED_MODE
     has_peers: bool = True
+    number: int = 0
 
 
 BEFORE_INIT = (
@@ -126,8 +128,7 @@ class EmulatedLibrary:
         ctypes.memmove(place, name, len(name))
 
     def _devicegetuuid(self, place: int, device: int) -> None:
-        self._gpu(device)
-        ctypes.memmove(place, device.to_bytes(16, "big"), 16)
+        ctypes.memmove(place, self._gpu(device).number.to_bytes(16, "big"), 16)
 
     def _devicetotalmem(self, place: int, device: int) -> None:
         ctypes.c_size_t.from_address(place).value = self._gpu(device).memory_bytes
@@ -335,9 +336,17 @@ class EmulatedLibrary:
 
 
 @cache
-def emulated_library() -> EmulatedLibrary:
-    """The one of this process."""
-    return EmulatedLibrary()
+def emulated_library(gpus: int, visible: str | None) -> EmulatedLibrary:
+    """The one of this process.  gpus: of the machine.  visible: CUDA_VISIBLE_DEVICES, which chooses among them."""
+    return EmulatedLibrary([EmulatedGpu(number=number) for number in visible_numbers(gpus, visible)])
 
 
-__all__ = ["EmulatedGpu", "EmulatedLibrary", "emulated_library"]
+def visible_numbers(gpus: int, visible: str | None) -> list[int]:
+    """The GPUs that CUDA_VISIBLE_DEVICES lets a process see, in its order: those before the first that isn't there."""
+    if visible is None:
+        return list(range(gpus))
+    there = takewhile(lambda word: word.isdecimal() and int(word) < gpus, map(str.strip, visible.split(",")))
+    return list(map(int, there))
+
+
+__all__ = ["EmulatedGpu", "EmulatedLibrary", "emulated_library", "visible_numbers"]
