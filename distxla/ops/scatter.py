@@ -15,7 +15,8 @@ from distxla.ir.mixed_precision import Computed, by_reducer
 from distxla.ir.op import Lowering
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.registry import register
-from distxla.ops.support.emit import Buffer, IndexLike, KernelEmitter, Value
+from distxla.ops.sorting.grid_scatter import emit_sorted_scatter, is_sorted_on_grid
+from distxla.ops.support.emit import Buffer, Index, IndexLike, KernelEmitter, Value
 from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.support.executable import ExecutableOp
 from distxla.ops.support.reducer import check_reducer, result_of
@@ -230,46 +231,57 @@ class Scatter(ExecutableOp):
         window = self._window(dims, update_dims)
         if any(w > size for w, size in zip(window, dims)):
             return
-        # Loops over the updates keep their order. Those over dimensions that windows cover whole may be around them:
-        # there no two places of a window are the same element, whatever the window.
-        whole = [d for d, w in enumerate(window) if emit.tuning.on_grid and w == dims[d] and w > 1]
-        spread = emit.loops(tuple(dims[d] for d in whole), independent=True) if whole else nullcontext(())
-        with spread as columns, emit.loops(self._scatter_dims(indices.shape.dims)) as place:
-            along = dict(zip(whole, columns))
-            start: list[IndexLike] = [0] * len(dims)
+        scatter_dims = self._scatter_dims(indices.shape.dims)
+        array_dims = self._window_array_dims(len(dims))
+
+        def start(place: Index) -> tuple[list[IndexLike], Value | None]:
+            """Where the window of an update begins, and whether it is inside; None: it always is."""
+            first: list[IndexLike] = [0] * len(dims)
             inside: Value | None = None
             for number, array_dim in enumerate(self.scatter_dims_to_operand_dims):
                 at: list[IndexLike] = list(place)
                 if self.index_vector_dim < indices.shape.rank:
                     at.insert(self.index_vector_dim, number)
-                start[array_dim] = emit.index_of(indices.load(at))
+                first[array_dim] = emit.index_of(indices.load(at))
                 for direction, bound in (("GE", 0), ("LE", dims[array_dim] - window[array_dim])):
-                    holds = emit.index_compare(direction, start[array_dim], bound)
+                    holds = emit.index_compare(direction, first[array_dim], bound)
                     inside = holds if inside is None else emit.binary("and", inside, holds)
             for array_dim in self.input_batching_dims:
-                start[array_dim] = place[self._batching_position(array_dim)]
+                first[array_dim] = place[self._batching_position(array_dim)]
+            return first, inside
 
-            def update() -> None:
-                array_dims = self._window_array_dims(len(dims))
+        def updated(place: Index, within: Sequence[IndexLike], old: Sequence[Value]) -> tuple[Value, ...]:
+            """An element's new values. within: its place in the window, along update_window_dims."""
+            source: list[IndexLike] = list(place)
+            for update_dim, w in zip(self.update_window_dims, within):
+                source.insert(update_dim, w)
+            return emit.apply(self.to_apply, *old, *(u.load(source) for u in updates))
+
+        # Along dimensions that windows cover whole no two places of a window are the same element, whatever the window.
+        whole = [d for d, w in enumerate(window) if emit.tuning.on_grid and w == dims[d] and w > 1]
+        if is_sorted_on_grid(emit, scatter_dims, dims, window):
+
+            def of_column(place: Index, column: Index, old: Sequence[Value]) -> tuple[Value, ...]:
+                along = dict(zip(whole, column))
+                return updated(place, [along.get(d, 0) for d in array_dims], old)
+
+            emit_sorted_scatter(emit, results, scatter_dims, whole, start, of_column)
+            return
+        # Loops over the updates keep their order; those over whole dimensions may be around them.
+        spread = emit.loops(tuple(dims[d] for d in whole), independent=True) if whole else nullcontext(())
+        with spread as columns, emit.loops(scatter_dims) as place:
+            along = dict(zip(whole, columns))
+            first, inside = start(place)
+            with emit.when(inside) if inside is not None else nullcontext():
                 pairs = zip(self.update_window_dims, array_dims, strict=True)
                 with emit.loops(tuple(1 if d in along else update_dims[u] for u, d in pairs)) as steps:
                     within = [along.get(d, step) for d, step in zip(array_dims, steps)]
-                    source: list[IndexLike] = list(place)
-                    for update_dim, w in zip(self.update_window_dims, within):
-                        source.insert(update_dim, w)
-                    target = list(start)
+                    element = list(first)
                     for array_dim, w in zip(array_dims, within):
-                        target[array_dim] = start[array_dim] + w
-                    old = [r.load(target) for r in results]
-                    values = emit.apply(self.to_apply, *old, *(u.load(source) for u in updates))
+                        element[array_dim] = first[array_dim] + w
+                    values = updated(place, within, [r.load(element) for r in results])
                     for result, value in zip(results, values):
-                        result.store(target, value)
-
-            if inside is None:
-                update()
-            else:
-                with emit.when(inside):
-                    update()
+                        result.store(element, value)
 
 
 def _strictly_sorted(numbers: Sequence[int]) -> bool:

@@ -368,6 +368,48 @@ class ScalarEmitter:
             for constants in product(*(range(e) for e in dimension_sizes)):
                 values = body(list(constants), values)
             return values
+
+        def at(linear: IndexExpression, carried: tuple[ScalarValue, ...]) -> tuple[ScalarValue, ...]:
+            position, index = linear, list[IndexLike]()
+            for dimension_size in reversed(dimension_sizes):
+                index.append(position % dimension_size)
+                position = position // dimension_size
+            return body(index[::-1], carried)
+
+        return self._folded(ir.Constant(I64, total), total, initial, at)
+
+    def steps(
+        self,
+        count: IndexLike,
+        most: int,
+        initial: tuple[ScalarValue, ...],
+        body: Callable[[IndexLike, tuple[ScalarValue, ...]], tuple[ScalarValue, ...]],
+    ) -> tuple[ScalarValue, ...]:
+        if most <= 0:
+            return initial
+        builder, limit = self.builder, self.i64(count)
+        before = builder.block
+        with builder.if_then(builder.icmp_signed(">", limit, ir.Constant(I64, 0))), self.region():
+            results, done = self._folded(limit, most, initial, body), builder.block
+        merged = []
+        for value, last in zip(initial, results):
+            registers = []
+            for first, second in zip(value.registers(), last.registers()):
+                phi = builder.phi(first.type)
+                phi.add_incoming(first, before)
+                phi.add_incoming(second, done)
+                registers.append(phi)
+            merged.append(ScalarValue(value.element_type, *registers))
+        return tuple(merged)
+
+    def _folded(
+        self,
+        count: ir.Value,
+        most: int,
+        initial: tuple[ScalarValue, ...],
+        body: Callable[[IndexExpression, tuple[ScalarValue, ...]], tuple[ScalarValue, ...]],
+    ) -> tuple[ScalarValue, ...]:
+        """`count` steps, 1 to `most`."""
         builder = self.builder
         before, header = builder.block, builder.append_basic_block("fold")
         builder.branch(header)
@@ -383,19 +425,14 @@ class ScalarEmitter:
             phis.append(registers)
             carried.append(ScalarValue(value.element_type, registers[0], registers[1] if len(registers) > 1 else None))
         with self.region():
-            position = self.wrap_index(linear, 0, total - 1)
-            index: list[IndexLike] = []
-            for dimension_size in reversed(dimension_sizes):
-                index.append(position % dimension_size)
-                position = position // dimension_size
-            results = body(index[::-1], tuple(carried))
+            results = body(self.wrap_index(linear, 0, most - 1), tuple(carried))
         following = builder.add(linear, ir.Constant(I64, 1), flags=("nuw", "nsw"))
         linear.add_incoming(following, builder.block)
         for registers, value in zip(phis, results):
             for phi, register in zip(registers, value.registers()):
                 phi.add_incoming(register, builder.block)
         out = builder.append_basic_block("folded")
-        builder.cbranch(builder.icmp_signed("<", following, ir.Constant(I64, total)), header, out)
+        builder.cbranch(builder.icmp_signed("<", following, count), header, out)
         builder.position_at_end(out)
         return tuple(results)
 

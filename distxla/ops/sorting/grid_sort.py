@@ -106,7 +106,7 @@ class _KeySort:
                     own = self._load(source, line, i)
                     first = start + emit.index_select(is_second, 0, width)
                     count = emit.index_clamp(0, self.size - first, most)
-                    passed = _halved(
+                    passed = halved(
                         emit,
                         self.size,
                         count,
@@ -205,7 +205,7 @@ class _MergeSort:
         with emit.when(emit.index_compare("LT", within, width)):
             own = self._load(source, line, i)
             second = start + width
-            passed = _halved(
+            passed = halved(
                 emit,
                 self.size,
                 count,
@@ -239,7 +239,7 @@ class _MergeSort:
                 passed = self._passed(line, _inside(emit, start + k, self.size), count)
                 return emit.index_compare("LE", passed, rank)
 
-            ahead = _halved(emit, self.size, width, goes_ahead)
+            ahead = halved(emit, self.size, width, goes_ahead)
             # the back half of two whole runs is merged from the back, which compares with the element before it
             from_back = emit.binary(
                 "and", emit.index_compare("EQ", count, width), emit.index_compare("GE", rank + ahead, width)
@@ -310,7 +310,7 @@ def _inside(emit: KernelEmitter, i: IndexLike, size: int) -> IndexLike:
     return emit.index_clamp(0, i, size - 1)
 
 
-def _halved(emit: KernelEmitter, most: int, count: IndexLike, passes: Callable[[IndexLike], Value]) -> IndexLike:
+def halved(emit: KernelEmitter, most: int, count: IndexLike, passes: Callable[[IndexLike], Value]) -> IndexLike:
     """How many of the numbers from 0 to `count`, at most `most`, pass: all that do are before all others."""
 
     def step(_: Index, carried: tuple[Value, ...]) -> tuple[Value, ...]:
@@ -329,4 +329,4 @@ def _halved(emit: KernelEmitter, most: int, count: IndexLike, passes: Callable[[
     return emit.index_clamp(0, emit.index_of(low), most)
 
 
-__all__ = ["emit_grid_key_sort", "emit_grid_merge_sort"]
+__all__ = ["COUNTED_RUN", "emit_grid_key_sort", "emit_grid_merge_sort", "halved"]

@@ -131,16 +131,7 @@ def _steps(
     if isinstance(count, int):
         return emit.fold((count,), initial, step)
     assert most is not None
-    places = [emit.local(value) for value in initial]
-
-    def guarded(index: Index, carried: tuple[Value, ...]) -> tuple[Value, ...]:
-        with emit.when(emit.index_compare("LT", index[0], count)):
-            for place, value in zip(places, step(index, tuple(place.load(()) for place in places))):
-                place.store((), value)
-        return carried
-
-    emit.fold((most,), (), guarded)
-    return tuple(place.load(()) for place in places)
+    return emit.steps(count, most, initial, lambda number, carried: step((number,), carried))
 
 
 # --- NumPy -----------------------------------------------------------------------------------------------------------

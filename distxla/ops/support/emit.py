@@ -124,6 +124,15 @@ class Emitter(Protocol):
         """Loop nest over `dimension_sizes`, last fastest, carrying values; the initial ones come back from an empty
         nest."""
 
+    def steps(
+        self,
+        count: IndexLike,
+        most: int,
+        initial: tuple[Value, ...],
+        body: Callable[[IndexLike, tuple[Value, ...]], tuple[Value, ...]],
+    ) -> tuple[Value, ...]:
+        """A fold over a number of steps that is known at run time only, `most` at most; `count` <= 0: none."""
+
     def apply(self, computation: str, *arguments: Value, result: str | None = None) -> tuple[Value, ...]:
         """Inline a scalar computation of the module; one value a leaf of its result.
 
