@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from llvmlite import ir
 
+from distxla.ir.element_type import ElementType
 from distxla.targets.processor import Processor
 
 
@@ -55,6 +57,25 @@ class GridTarget(Protocol):
         """The i32 `word` of the thread so far behind this one in its warp (32 neighbours), this one's beyond the last.
 
         All threads of the warp have to come here, so blocks have a multiple of 32 threads.
+        """
+
+    def multiplies_matrices_of(self, factors: ElementType) -> bool:
+        """Whether warps can multiply matrices of this type, with sums in f32."""
+
+    def emit_matrix_product(
+        self,
+        builder: ir.IRBuilder,
+        factors: ElementType,
+        left: Sequence[ir.Value],
+        right: Sequence[ir.Value],
+        sums: Sequence[ir.Value],
+    ) -> list[ir.Value]:
+        """A warp's sums + left x right, [16,8] + [16,16] x [16,8] of 16-bit floats, the sums in f32.
+
+        left, right: this lane's words, of two neighbouring terms each.  sums: this lane's. With g, p = l / 4, l % 4 * 2
+        lane l has of the left the (row, term) (g, p), (g + 8, p), (g, p + 8), (g + 8, p + 8); of the right the (term,
+        column) (p, g), (p + 8, g); and the sums (g, p), (g, p + 1), (g + 8, p), (g + 8, p + 1). All threads of the warp
+        have to come here.
         """
 
     def emit_shared_array(self, builder: ir.IRBuilder, element: ir.Type, count: int) -> ir.Value:

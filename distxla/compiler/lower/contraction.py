@@ -100,7 +100,8 @@ def _tile_products(
             return row * c[2] + i * c[1]
 
         in_place: Any = (right_flat, i * b[1], b[2]) if b[3] == 1 else None
-        products = RunProducts(m, n, k // run, run, left_flat, source, weight, in_place, result, target)
+        kind = b[0].shape.dtype
+        products = RunProducts(m, n, k // run, run, left_flat, kind, source, weight, in_place, result, target)
         gemm_micro_kernel.emit_run_products(emit, products)
     return True
 

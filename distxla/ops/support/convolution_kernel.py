@@ -259,6 +259,7 @@ class _Convolution:
                     places=prod(sizes[n] for n in window),
                     run=prod(sizes[n] for n in run_dims) * self.inputs,
                     lhs=array,
+                    weights=self.wide,
                     source=source,
                     weight=weight,
                     weights_in_place=self._weights_in_place(group),
@@ -286,7 +287,7 @@ class _Convolution:
             return _linear(self.lhs.shape.dims, position), inside
 
         def weight(place: IndexLike, step: IndexLike, column: IndexLike) -> Value:
-            return convert_to(emit, self.rhs.load(self.kernel_position(element(place, step), column)), self.wide)
+            return self.rhs.load(self.kernel_position(element(place, step), column))
 
         emit.run_products(
             RunProducts(
@@ -295,6 +296,7 @@ class _Convolution:
                 places=prod(inner_sizes),
                 run=features if has_runs else 1,
                 lhs=self.lhs,
+                weights=self.rhs.shape.dtype,
                 source=source,
                 weight=weight,
                 weights_in_place=None,

@@ -166,9 +166,9 @@ class RunProducts:
     result[target(row) + column] = sum over place < places and step < run
         of lhs[source(row, place) + step] * weight(place, step, column)
 
-    lhs, result: arrays of one real element type, positions are linear; on a grid of any two types, of which the sum has
-    the result's.  source: gives the position of a run, and a predicate; where it doesn't hold, the run is zeros (None:
-    it always holds).  weight: an element of the matrix.
+    lhs, result: arrays of one real element type, positions are linear.  weights: the type of the matrix.  On a grid
+    these are any three types, of which the sum has the result's.  source: gives the position of a run, and a predicate;
+    where it doesn't hold, the run is zeros (None: it always holds).  weight: an element of the matrix.
     weights_in_place: (buffer, position, stride) where that matrix is in memory already, with element
     (place, step, column) at position + (place * run + step) * stride + column.
     """
@@ -178,6 +178,7 @@ class RunProducts:
     places: int
     run: int
     lhs: Buffer
+    weights: ElementType
     source: Callable[[IndexLike, IndexLike], tuple[IndexLike, Value | None]]
     weight: Callable[[IndexLike, IndexLike, IndexLike], Value]
     weights_in_place: tuple[Buffer, IndexLike, int] | None
@@ -189,7 +190,8 @@ class RunProducts:
 class Factors:
     """How `KernelEmitter.gemm` takes the factors of its products.
 
-    element_type: the type that both are converted to.  terms: None where sums have that type, too. Otherwise sums are
+    element_type: the type that both are converted to.  terms: None where sums have that type, too, or on a grid a wider
+    float. Otherwise sums are
     integers, and so many products of the factors can be summed in `element_type` without rounding.
     """
 

@@ -6,6 +6,7 @@ Rounding is IEEE's: without permission to contract, LLVM writes `add.rn` and `mu
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -13,6 +14,7 @@ import llvmlite.binding as llvm
 from llvmlite import ir
 
 from distxla.errors import ArgumentError
+from distxla.ir.element_type import BF16, F16, ElementType
 from distxla.targets.nvptx.architectures import VERSIONS
 from distxla.targets.nvptx.ptxas_workaround import keep_borrows
 from distxla.targets.nvptx.remainders import REMAINDERS
@@ -24,7 +26,12 @@ SHARED_MEMORY = 3  # an address space
 SPEED_LEVEL = 2
 ALL_LANES, LAST_LANE = 0xFFFFFFFF, 31  # of a warp
 
-I32, I64 = ir.IntType(32), ir.IntType(64)
+I32, I64, FLOAT = ir.IntType(32), ir.IntType(64), ir.FloatType()
+# by the factors' type: the intrinsic, and the type of its words
+MATRIX_PRODUCTS = {
+    "bf16": ("llvm.nvvm.mma.m16n8k16.row.col.bf16", I32),
+    "f16": ("llvm.nvvm.mma.m16n8k16.row.col.f32.f32", ir.VectorType(ir.HalfType(), 2)),
+}
 
 
 class NvptxCode:
@@ -88,6 +95,25 @@ class NvptxCode:
         function = _declared(builder.module, "llvm.nvvm.shfl.sync.down.i32", I32, [I32] * 4)
         function.attributes.add("convergent")
         return builder.call(function, [I32(ALL_LANES), word, I32(distance), I32(LAST_LANE)])
+
+    def multiplies_matrices_of(self, factors: ElementType) -> bool:
+        return factors in (BF16, F16) and self.architecture != "sm_75"
+
+    def emit_matrix_product(
+        self,
+        builder: ir.IRBuilder,
+        factors: ElementType,
+        left: Sequence[ir.Value],
+        right: Sequence[ir.Value],
+        sums: Sequence[ir.Value],
+    ) -> list[ir.Value]:
+        name, given = MATRIX_PRODUCTS[factors.name]
+        words = [word if given == I32 else builder.bitcast(word, given) for word in (*left, *right)]
+        result = ir.LiteralStructType([FLOAT] * 4)
+        function = _declared(builder.module, name, result, [given] * 6 + [FLOAT] * 4)
+        function.attributes.add("convergent")
+        products = builder.call(function, [*words, *sums])
+        return [builder.extract_value(products, k) for k in range(4)]
 
     def emit_shared_array(self, builder: ir.IRBuilder, element: ir.Type, count: int) -> ir.Value:
         module = builder.module

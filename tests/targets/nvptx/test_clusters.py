@@ -41,5 +41,7 @@ def test_the_compiler_follows_the_environment(monkeypatch: pytest.MonkeyPatch) -
     with Cluster(replicas=2, backend="gpu") as cluster:
         cluster.compile(module)
         monkeypatch.setenv("DISTXLA_GPU_DRIVER", "none")
-        with pytest.raises(dx.DistxlaError, match="DISTXLA_GPU_DRIVER='none': expected emulated or cuda"):
+        with pytest.raises(
+            dx.DistxlaError, match="DISTXLA_GPU_DRIVER='none': expected emulated, emulated:N for N GPUs, or cuda"
+        ):
             cluster.compile(module)

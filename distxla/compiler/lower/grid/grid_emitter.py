@@ -28,7 +28,9 @@ class GridEmitter(GridLoops):
     def factors(
         self, shape: tuple[int, int, int], types: tuple[ElementType, ElementType], sums: ElementType
     ) -> Factors:
-        return Factors(sums)
+        """Narrow floats as they are: they are widened where they are multiplied."""
+        lhs, rhs = types
+        return Factors(lhs if lhs is rhs and lhs.is_float and sums.is_float and lhs.bits < sums.bits else sums)
 
     def gemm(
         self,

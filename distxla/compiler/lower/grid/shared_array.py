@@ -7,6 +7,7 @@ from llvmlite import ir
 from distxla.compiler.lower import conversion
 from distxla.compiler.lower.grid.grid_loops import GridLoops
 from distxla.compiler.lower.index import IndexExpression
+from distxla.compiler.lower.scalar_expression import I32
 from distxla.compiler.lower.scalar_value import ScalarValue, memory_type, register_type
 from distxla.ir.element_type import ElementType
 from distxla.targets.grid_module import grid_of
@@ -37,6 +38,10 @@ class SharedArray:
         if self.element_type.is_complex:
             return ScalarValue(self.element_type, *registers)
         return conversion.unpack(builder, registers[0], self.element_type)
+
+    def load_word(self, place: IndexExpression | int) -> ir.Value:
+        """An i32 of the two 16-bit values from an even place on, the first one in its lower half."""
+        return self.emit.builder.load(self._address(self.parts[0], place), typ=I32, align=4)
 
     def _address(self, part: ir.Value, place: IndexExpression | int) -> ir.Value:
         return self.emit.builder.gep(part, [self.emit.i64(place)], inbounds=True, source_etype=self.stored)

@@ -22,6 +22,7 @@ from distxla.targets.nvptx.emulator.text import read_type, stored_bytes
 
 GLOBAL = re.compile(r"^(?P<name>@(?:[^\s\"]+|\"[^\"]*\")) = (?P<words>[^@]*?)\b(?P<kind>global|constant) (?P<rest>.*)$")
 DEVICE = re.compile(r"@(llvm\.(?:nvvm\.[\w.]+|trap))\(")
+ELEMENTS = re.compile(r"\[\d+ x (\w+)\]")
 CALLED = re.compile(r"@([\w.$-]+|\"[^\"]*\")\(")
 DEFINED = re.compile(r"^define .*?@([\w.$-]+|\"[^\"]*\")\(")
 LINKAGE = re.compile(r"\b(internal|private|linkonce|linkonce_odr|weak|weak_odr|hidden|protected|dso_local) ")
@@ -33,7 +34,7 @@ EFFECT = re.compile(r"\b(memory\([^()]*\)|speculatable|nosync|nofree|willreturn|
 @dataclass
 class Rewritten:
     """sites: (function, instruction's text); a site's number is its position.  granule: bytes of the smallest access to
-    shared memory."""
+    shared memory, as instructions and the elements of shared arrays show it."""
 
     text: str = ""
     kernels: dict[str, Kernel] = field(default_factory=dict)
@@ -109,6 +110,8 @@ class _Rewriter:
             held = f"<{{ [{size} x i8], [{SHARED_GAP} x i8] }}>"
             self.lines.append(f"{name} = hidden {space} global {held} zeroinitializer, {align}")
             self.result.shared.append(SharedArray(_plain(name), size, dynamic))
+            if element := ELEMENTS.fullmatch(kind):
+                self.result.granule = min(self.result.granule, stored_bytes(element[1]))
             return
         if "external" not in words.split():
             words = "hidden " + LINKAGE.sub("", words)

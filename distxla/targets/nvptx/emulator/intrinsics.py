@@ -16,7 +16,7 @@ from distxla.targets.nvptx.emulator.emit import I1, I32, VOID, field
 from distxla.targets.nvptx.emulator.layout import WARP, Exchange, Fiber
 from distxla.targets.nvptx.emulator.runtime import Runtime
 
-FLOAT = ir.FloatType()
+FLOAT, DOUBLE, HALF = ir.FloatType(), ir.DoubleType(), ir.IntType(16)
 FULL = 0xFFFFFFFF
 PREFIX = "emulator."  # before the name of the function that stands for an intrinsic
 
@@ -238,11 +238,66 @@ def _warp_operations() -> dict[str, Intrinsic]:
     return {f"llvm.nvvm.{name}": intrinsic for name, intrinsic in found.items()}
 
 
+def _matrix_product(given: ir.Type, widen: Callable[[ir.IRBuilder, ir.Value], ir.Value]) -> Intrinsic:
+    """`mma.m16n8k16` with sums in f32. PTX leaves the order open: terms are added in f64 here, and rounded once.
+
+    widen: the f32 value of 16 bits.
+    """
+    result = ir.LiteralStructType([FLOAT] * 4)
+
+    def emit(runtime: Runtime, builder: ir.IRBuilder, arguments: list[ir.Value]) -> ir.Value:
+        site, *values = arguments
+        words = [value if value.type == I32 else builder.bitcast(value, I32) for value in values]
+        found = collective(runtime, builder, site, I32(FULL), words, resolve)
+        pack: ir.Value = ir.Constant(result, ir.Undefined)
+        for number in range(4):
+            pack = builder.insert_value(pack, builder.bitcast(found(number), FLOAT), number)
+        return pack
+
+    def terms(builder: ir.IRBuilder, word: ir.Value) -> list[ir.Value]:
+        halves = builder.trunc(word, HALF), builder.trunc(builder.lshr(word, I32(16)), HALF)
+        return [builder.fpext(widen(builder, half), DOUBLE) for half in halves]
+
+    def resolve(_: Runtime, builder: ir.IRBuilder, warp: Warp) -> None:
+        group, pair = (builder.and_(warp.lane, I32(mask)) for mask in (~3, 3))
+        sums = [builder.fpext(builder.bitcast(warp.own(6 + number), FLOAT), DOUBLE) for number in range(4)]
+        for on in range(2):
+            for lane in range(4):
+                rows = [terms(builder, warp.given(builder.add(group, I32(lane)), 2 * on + down)) for down in range(2)]
+                first = builder.mul(pair, I32(8))
+                columns = [
+                    terms(builder, warp.given(builder.add(first, I32(4 * number + lane)), 4 + on))
+                    for number in range(2)
+                ]
+                for number in range(4):
+                    for x, y in zip(rows[number // 2], columns[number % 2], strict=True):
+                        sums[number] = builder.fadd(sums[number], builder.fmul(x, y))
+        for number, value in enumerate(sums):
+            warp.get(number, builder.bitcast(builder.fptrunc(value, FLOAT), I32))
+
+    return Intrinsic(result, (*[given] * 6, *[FLOAT] * 4), emit, waits=True)
+
+
+def _matrix_products() -> dict[str, Intrinsic]:
+    def from_bf16(builder: ir.IRBuilder, half: ir.Value) -> ir.Value:
+        return builder.bitcast(builder.shl(builder.zext(half, I32), I32(16)), FLOAT)
+
+    def from_f16(builder: ir.IRBuilder, half: ir.Value) -> ir.Value:
+        return builder.fpext(builder.bitcast(half, ir.HalfType()), FLOAT)
+
+    name = "llvm.nvvm.mma.m16n8k16.row.col"
+    return {
+        f"{name}.bf16": _matrix_product(I32, from_bf16),
+        f"{name}.f32.f32": _matrix_product(ir.VectorType(ir.HalfType(), 2), from_f16),
+    }
+
+
 INTRINSICS: dict[str, Intrinsic] = {
     **_registers(),
     "llvm.nvvm.barrier.cta.sync.aligned.all": Intrinsic(VOID, (I32,), _barrier, waits=True),
     "llvm.nvvm.barrier.cta.sync.all": Intrinsic(VOID, (I32,), _barrier, waits=True),
     **_warp_operations(),
+    **_matrix_products(),
     **{f"llvm.nvvm.membar.{scope}": Intrinsic(VOID, (), _nothing) for scope in ("cta", "gl", "sys")},
     "llvm.trap": Intrinsic(VOID, (), _trap),
 }

@@ -17,6 +17,7 @@ from tests.compiler.lower.grid.test_ops import module_text
 from tests.compiler.lower.grid.test_reductions import argmax_text
 from tests.compiler.lower.grid.test_reductions import text as reduction_text
 from tests.compiler.lower.grid.test_scans import windows
+from tests.compiler.lower.grid.test_scatters import module_text as scatter_text
 from tests.compiler.lower.grid.test_sorts import COMPARATORS, WITHOUT_KEYS, sort_text
 from tests.compiler.lower.grid.test_transposes import transpose_text
 
@@ -26,6 +27,8 @@ PROGRAMS = {
     "reduce of pairs": argmax_text(2, 150, 1),
     "reduce of pairs, across": argmax_text(33, 150, 0),
     "dot": module_text("dot, tiles", "f32"),
+    "dot by matrix units": module_text("dot, tiles", "bf16"),
+    "scatter": scatter_text("many rows", "f32", "add"),
     "dot of a vector and a matrix": module_text("dot of a vector and a matrix", "f32"),
     "dot of a matrix and a vector": module_text("dot of a matrix and a vector", "f32"),
     "transpose": transpose_text("f32", (40, 50), (1, 0)),

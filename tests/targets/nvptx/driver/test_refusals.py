@@ -91,5 +91,7 @@ def test_the_emulator_is_never_chosen_by_itself(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("DISTXLA_GPU_DRIVER", "emulated")
     assert open_driver().gpus()[0].name == "an emulated GPU"
     monkeypatch.setenv("DISTXLA_GPU_DRIVER", "none")
-    with pytest.raises(DriverError, match="DISTXLA_GPU_DRIVER='none': expected emulated or cuda"):
+    with pytest.raises(
+        DriverError, match="DISTXLA_GPU_DRIVER='none': expected emulated, emulated:N for N GPUs, or cuda"
+    ):
         open_driver()

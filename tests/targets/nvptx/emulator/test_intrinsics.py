@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -215,3 +217,65 @@ define ptx_kernel void @k(ptr %out) {{
         assert out.tolist() == [140, 142]
         module.launch("k", (1, 1, 1), (2, 1, 1), [out.ctypes.data], memory=memory)  # variables keep their values
         assert out.tolist() == [182, 184]
+
+
+PRODUCTS = {  # of 16-bit floats: the intrinsic's name, and the type of its words
+    ml_dtypes.bfloat16: ("llvm.nvvm.mma.m16n8k16.row.col.bf16", "i32"),
+    np.float16: ("llvm.nvvm.mma.m16n8k16.row.col.f32.f32", "<2 x half>"),
+}
+
+
+def product_kernel(intrinsic: str, word: str) -> str:
+    """A lane's 4 + 2 words and 4 sums are in[10 * lane], its new sums out[4 * lane]."""
+    kinds = [word] * 6 + ["float"] * 4
+    loads = "\n".join(
+        f"  %p{k} = getelementptr i32, ptr %mine, i32 {k}\n  %v{k} = load {kind}, ptr %p{k}, align 4"
+        for k, kind in enumerate(kinds)
+    )
+    stores = "\n".join(
+        f"  %r{k} = extractvalue {{float, float, float, float}} %new, {k}\n"
+        f"  %q{k} = getelementptr float, ptr %theirs, i32 {k}\n  store float %r{k}, ptr %q{k}"
+        for k in range(4)
+    )
+    arguments = ", ".join(f"{kind} %v{k}" for k, kind in enumerate(kinds))
+    return f"""{kernels.HEADER}
+declare {{float, float, float, float}} @{intrinsic}({", ".join(kinds)})
+define ptx_kernel void @k(ptr %in, ptr %out) convergent {{
+  %x = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
+  %ten = mul i32 %x, 10
+  %four = mul i32 %x, 4
+  %mine = getelementptr i32, ptr %in, i32 %ten
+  %theirs = getelementptr float, ptr %out, i32 %four
+{loads}
+  %new = call {{float, float, float, float}} @{intrinsic}({arguments})
+{stores}
+  ret void
+}}
+"""
+
+
+@pytest.mark.parametrize("order", ORDERS, ids=str)
+@pytest.mark.parametrize("kind", PRODUCTS)
+def test_matrix_products(kind: Any, order: Order) -> None:
+    """PTX's table of which element is whose, for `mma.m16n8k16`."""
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((16, 16)).astype(kind), rng.standard_normal((16, 8)).astype(kind)
+    c = rng.standard_normal((16, 8)).astype(np.float32)
+    given, out = np.zeros((LANES, 10), np.uint32), np.zeros((LANES, 4), np.float32)
+    owners = []
+    for lane in range(LANES):
+        group, pair = lane // 4, lane % 4 * 2
+        of_a = [a[group + (8 if i in (2, 3, 6, 7) else 0), pair + i % 2 + (8 if i >= 4 else 0)] for i in range(8)]
+        of_b = [b[pair + i % 2 + (8 if i >= 2 else 0), group] for i in range(4)]
+        owners.append([(group + (8 if i >= 2 else 0), pair + i % 2) for i in range(4)])
+        given[lane, :6] = np.array([*of_a, *of_b], kind).view(np.uint32)
+        given[lane, 6:] = np.array([c[place] for place in owners[-1]], np.float32).view(np.uint32)
+    load(prepare(product_kernel(*PRODUCTS[kind]))).launch(
+        "k", (1, 1, 1), (LANES, 1, 1), [given.ctypes.data, out.ctypes.data], order=order
+    )
+    wanted = c + a.astype(np.float64) @ b.astype(np.float64)
+    found = np.zeros((16, 8))
+    for lane, places in enumerate(owners):
+        for place, value in zip(places, out[lane]):
+            found[place] = value
+    np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-6)
