@@ -34,22 +34,26 @@ class GpuSharing:
 
         ClusterError where the node has too few.
         """
+        per_gpu = self._on_each(node, devices)
+        return STEPS // per_gpu / STEPS if per_gpu else 0.0
+
+    def _on_each(self, node: Node, devices: int) -> int:
+        """The most of the devices that a GPU takes, of those that Ray counts; 0 where it counts none."""
         gpus = int(node.gpus)
         if not self.used or not gpus or not devices:
-            return 0.0
+            return 0
         per_gpu = self.per_gpu or -(-devices // gpus)
         if devices > per_gpu * gpus:
             raise ClusterError(
                 f"{node.name} has {gpus} GPU{'s' if gpus > 1 else ''} for {devices} devices, "
                 f"and devices_per_gpu={per_gpu}"
             )
-        return STEPS // per_gpu / STEPS
+        return per_gpu
 
     def ranks(self, node: Node, devices: int) -> list[LocalRank]:
         """What each of the node's devices is to know."""
-        share = self.share(node, devices)
-        if share:
-            return [LocalRank(per_gpu=int(1 / share), given=True)] * devices
+        if per_gpu := self._on_each(node, devices):
+            return [LocalRank(per_gpu=per_gpu, given=True)] * devices
         return [LocalRank(rank, devices, self.per_gpu) for rank in range(devices)]
 
 

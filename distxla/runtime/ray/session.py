@@ -64,7 +64,8 @@ class RayHere:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         there = NodeAffinitySchedulingStrategy(node, soft=False)
-        pinned: Any = ray.remote(num_cpus=0, num_gpus=gpus, max_restarts=0, scheduling_strategy=there)(actor)
+        taken = {"num_gpus": gpus} if gpus else {}  # some versions hide all GPUs from those that ask for 0
+        pinned: Any = ray.remote(num_cpus=0, max_restarts=0, scheduling_strategy=there, **taken)(actor)
         return [pinned.remote(*row) for row in arguments]
 
     def put(self, value: Any) -> Any:

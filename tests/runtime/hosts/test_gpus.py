@@ -56,10 +56,12 @@ def test_shares(sharing: GpuSharing, gpus: int, devices: int, expected: float) -
     """As Ray counts, the devices of a GPU take no more than it is."""
     there = node(8, gpus)
     assert sharing.share(there, devices) == expected
-    given = LocalRank(per_gpu=int(1 / expected), given=True) if expected else None
     found = sharing.ranks(there, devices)
-    assert found == [given or LocalRank(rank, devices, sharing.per_gpu) for rank in range(devices)]
-    assert given is None or expected * found[0].per_gpu <= 1  # type: ignore[operator]
+    if expected:
+        assert found == [LocalRank(per_gpu=round(1 / expected), given=True)] * devices
+        assert expected * round(1 / expected) <= 1
+    else:
+        assert found == [LocalRank(rank, devices, sharing.per_gpu) for rank in range(devices)]
 
 
 def test_too_few_gpus_are_refused() -> None:
