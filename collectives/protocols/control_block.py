@@ -3,6 +3,7 @@
     header            4 KiB
     device records    RECORD_BYTES each, by flattened id; room for MOST_DEVICES
     flight recorders  RECORDER_BYTES each, by flattened id (collectives/recorder.py)
+    exported blocks   exported_memory.TABLE_BYTES each, by flattened id
     communicators     carved out by the driver when a program is loaded, zeroed, 64-byte aligned
 
 Little-endian. A word has the writers that its declaration names; the host process is the driver, and on a further host
@@ -14,6 +15,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 from distxla.collectives.protocols.event import EVENT, EVENT_BYTES, EVENTS
+from distxla.collectives.protocols.exported_memory import EXPORTED, TABLE_BYTES
 from distxla.collectives.protocols.layout import Area, Order
 
 MOST_DEVICES = 4096  # that one run may have
@@ -192,6 +194,12 @@ def recorder_offset(device: int) -> int:
     return RECORDERS + device * RECORDER_BYTES
 
 
+def exported_offset(devices: int, device: int, block: int) -> int:
+    """Offset of a device's exported block in the control block of a run of so many devices."""
+    begin = (recorder_offset(devices) + 4095) // 4096 * 4096
+    return begin + device * TABLE_BYTES + block * EXPORTED.size
+
+
 def fixed_bytes(devices: int) -> int:
     """Bytes before the communicators."""
-    return (recorder_offset(devices) + 4095) // 4096 * 4096
+    return exported_offset(devices, devices, 0)

@@ -6,10 +6,21 @@ from collections.abc import Iterator
 from itertools import groupby
 from types import ModuleType
 
-from distxla.collectives.protocols import channel, control_block, event, group, permute, proxy_queue, rounds, stream
+from distxla.collectives.protocols import (
+    channel,
+    control_block,
+    event,
+    exported_memory,
+    group,
+    permute,
+    proxy_queue,
+    rounds,
+    stream,
+)
 from distxla.collectives.protocols.layout import Area, Part, Word, areas
 
-MODULES = (event, control_block, rounds, group, permute, channel, stream, proxy_queue)  # before those that import them
+# before those that import them
+MODULES = (event, exported_memory, control_block, rounds, group, permute, channel, stream, proxy_queue)
 LINE = 64
 
 

@@ -52,6 +52,7 @@ class Site:
     loops: around it, outermost first; the device's record counts the iterations (control_block.R_ITERATIONS).
     sends, receives, completes, peer_action: the op's properties (ir/op.py); completes: whether it completes another.
     rounds: that it begins, in every size of group of more than one device; for proxies.
+    on_device: the arrays are in the memory of the kernels, and devices of other hosts can't take part.
     """
 
     index: int
@@ -70,6 +71,7 @@ class Site:
     completes: bool = False
     peer_action: str = ""
     rounds: tuple[RoundWork, ...] = field(default=(), repr=False)
+    on_device: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +191,7 @@ class CompiledProgram:
     in_place: (result leaf, parameter leaf) that may have the same memory in a call, the argument's, which is lost then.
     kernels: those that the target runs itself.  module: with the computations that these call.
     launched: the kernels on a grid, by number; their launches are numbered, too, in this order.  device_code: as the
-    target's loader wants them.
+    target's loader wants them.  several_hosts: whether the devices may be on several hosts.
     assignment: of a program that is bound to devices of a larger run, those by its own flattened ids; else both are the
     same.
     timings: seconds by stage, for reports.  steps: the meanings of the numbers in a device's record, for reports.
@@ -220,6 +222,7 @@ class CompiledProgram:
     device_code: object = field(default=None, repr=False)
     assignment: tuple[int, ...] | None = None
     in_place: InPlace = ()
+    several_hosts: bool = False
 
     def logical(self, device: int) -> int:
         """The program's flattened id of a device of the run that it runs on."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 from distxla.collectives.executed_form import executed_form
 from distxla.compiler.artifact import CompiledProgram, EnclosingLoop, InPlace, Site
@@ -38,9 +39,19 @@ class ProgramCache:
         points: tuple[str, ...] = (),
         target: str | None = None,
         in_place: InPlace = (),
+        several_hosts: bool = False,
     ) -> CompiledProgram | None:
         """The program, its sites located in `module`; None if there is none."""
-        key = program_key(module, replicas, partitions, traced=traced, points=points, target=target, in_place=in_place)
+        key = program_key(
+            module,
+            replicas,
+            partitions,
+            traced=traced,
+            points=points,
+            target=target,
+            in_place=in_place,
+            several_hosts=several_hosts,
+        )
         program = self.read(key)
         return None if program is None else _located(program, module)
 
@@ -67,6 +78,7 @@ class ProgramCache:
             points=points,
             target=program.target,
             in_place=in_place,
+            several_hosts=program.several_hosts,
         )
         self.write(key, program)
 
@@ -86,19 +98,25 @@ def compile_cached(
     points: tuple[str, ...] = (),
     target: str | None = None,
     in_place: InPlace = (),
+    several_hosts: bool = False,
 ) -> tuple[CompiledProgram, bool]:
     """The module's program, and whether it came from the cache. Blocks; raises the errors of CompileServer.compile.
 
-    points: instructions at which faults can be injected.  target: by name, by default this processor's.  in_place: as
-    in CompiledProgram.
+    points: instructions at which faults can be injected.  target: by name, by default this processor's.  in_place,
+    several_hosts: as in CompiledProgram.
     """
     programs = programs or ProgramCache()
-    found = programs.get(module, replicas, partitions, traced=traced, points=points, target=target, in_place=in_place)
+    options: dict[str, Any] = {
+        "traced": traced,
+        "points": points,
+        "target": target,
+        "in_place": in_place,
+        "several_hosts": several_hosts,
+    }
+    found = programs.get(module, replicas, partitions, **options)
     if found is not None:
         return found, True
-    program = server.compile(
-        module, replicas, partitions, traced=traced, points=points, target=target, in_place=in_place
-    )
+    program = server.compile(module, replicas, partitions, **options)
     programs.put(module, replicas, partitions, program, points=points, in_place=in_place)
     return program, False
 

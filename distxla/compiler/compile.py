@@ -7,13 +7,14 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from distxla.collectives.transports.shared_memory.emitter import SharedMemoryEmitter
 from distxla.compiler.artifact import CompiledProgram, InPlace, StepOrigin
+from distxla.compiler.lower.communication import GridRound
 from distxla.compiler.lower.entry import Entry, emit_entry
 from distxla.compiler.lower.grid.program import GridProgram, emit_grid_program
-from distxla.compiler.lower.kernels import kernel_key
 from distxla.compiler.pipeline import Pipeline
 from distxla.compiler.plan.buffers import Communicate, Kernel, Plan
 from distxla.compiler.plan.transfers import place_transfers
@@ -22,7 +23,9 @@ from distxla.compiler.step import Compilation, Step
 from distxla.errors import ArgumentError, CompileError, DistxlaError, InternalError
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
+from distxla.ir.op import Lowering
 from distxla.ir.structure import Structure
+from distxla.ops.support.collective_start_done import of_whole
 from distxla.targets.code import CodeTarget
 from distxla.targets.registry import native_target, target_named
 
@@ -47,6 +50,9 @@ class StageClock:
         self.begin = now
 
 
+SMALL_ROUND_BYTES = 256  # operands up to here are exchanged by the hosts, which may have to look at them, too
+
+
 def optimised(module: Module) -> Module:
     """The module after all steps that rewrite it, in execution order."""
     return Pipeline().through("schedule").run(module).module
@@ -62,20 +68,22 @@ def compile_module(
     points: tuple[str, ...] = (),
     target: str | None = None,
     in_place: InPlace = (),
+    several_hosts: bool = False,
 ) -> CompiledProgram:
     """Compile a verified module for replicas x partitions devices; one program for all of them.
 
     progress: called with an instruction or a stage before the work on it begins; bad input to LLVM can end the
     process (see server.py).  traced: its steps record when they ran.  points: instructions at which faults
     can be injected (compiler/lower/injection.py).  target: by name, by default the processor's.  in_place: (result
-    leaf, parameter leaf) that may have the same memory in a call.  Raises UnsupportedOpError for instructions that this
-    version cannot execute, CompileError for failures of the compiler.
+    leaf, parameter leaf) that may have the same memory in a call.  several_hosts: devices communicate by the memory of
+    their hosts, not by that of their kernels.  Raises UnsupportedOpError for instructions that this version cannot
+    execute, CompileError for failures of the compiler.
     """
     require_counts(replicas, partitions)
     clock = StageClock()
     compilation = planned(Pipeline(progress=progress), module, replicas, partitions, clock, in_place)
     code = code_target(target)
-    grid = grid_program(compilation, code, progress)
+    grid = grid_program(compilation, code, progress, several_hosts=several_hosts)
     entry = lower(module, compilation, code, progress, traced=traced, points=points, grid=grid)
     clock.lap("emit")
     parsed = parse_llvm(entry, code, progress)
@@ -119,6 +127,7 @@ def compile_module(
         launched=entry.launched,
         module=compilation.module if code.imports_kernels else None,
         device_code=device_code,
+        several_hosts=several_hosts,
     )
 
 
@@ -189,15 +198,37 @@ def lower(
         traced=traced,
         points=points,
         text=module,
-        grid=None if grid is None else grid.kernels,
+        grid=grid,
     )
 
 
-def grid_program(compilation: Compilation, code: CodeTarget, progress: Progress = silent) -> GridProgram | None:
-    """The planned program's kernels for the target's grid; None where it has none."""
+def grid_program(
+    compilation: Compilation, code: CodeTarget, progress: Progress = silent, *, several_hosts: bool = False
+) -> GridProgram | None:
+    """The planned program's kernels for the target's grid; None where it has none. several_hosts: as for
+    compile_module."""
     if code.grid is None:
         return None
-    return emit_grid_program(compilation.module, plan_of(compilation), code.grid, progress)
+    between = code.communicates_on_grid and not several_hosts
+    rounds = partial(_grid_rounds, compilation) if between else _no_rounds
+    return emit_grid_program(compilation.module, plan_of(compilation), code.grid, progress, rounds)
+
+
+def _grid_rounds(compilation: Compilation, step: Communicate) -> tuple[GridRound, ...] | None:
+    """The rounds of a step that is worth them."""
+    instruction = step.instruction
+    operands = tuple(leaf for o in step.computation.operands(instruction) for leaf in o.shape.leaves())
+    if instruction.op.lowering is Lowering.HOST:
+        return None
+    sent, _ = of_whole(instruction, operands)
+    if sum(leaf.byte_size for leaf in sent if leaf.is_array) <= SMALL_ROUND_BYTES:
+        return None
+    counts = compilation.replicas, compilation.partitions
+    return SharedMemoryEmitter().grid_rounds(instruction, operands, *counts)
+
+
+def _no_rounds(step: Communicate) -> None:
+    return None
 
 
 def with_transfers(compilation: Compilation, grid: GridProgram) -> Plan:
@@ -206,10 +237,7 @@ def with_transfers(compilation: Compilation, grid: GridProgram) -> Plan:
         return plan_of(compilation)
     structure = Structure(compilation.module)
 
-    def on_device(step: Kernel) -> bool:
-        return kernel_key(structure, step.computation, step.instruction) in grid.kernels
-
-    return place_transfers(plan_of(compilation), on_device)
+    return place_transfers(plan_of(compilation), partial(grid.is_on_device, structure))
 
 
 def parse_llvm(entry: Entry, code: CodeTarget, progress: Progress = silent) -> Any:

@@ -70,6 +70,7 @@ class CompileServer:
         points: tuple[str, ...] = (),
         target: str | None = None,
         in_place: InPlace = (),
+        several_hosts: bool = False,
     ) -> CompiledProgram:
         """`compile_module` in the child; blocks until it is done.
 
@@ -77,7 +78,7 @@ class CompileServer:
         where it needed more memory than it may have, TimeLimitError (`distxla.time_limit`), ClusterError after `close`.
         """
         names = _registered(module)
-        options = target, traced, points, in_place
+        options = target, traced, points, in_place, several_hosts
         program: CompiledProgram = self._call("compile", module, replicas, partitions, names, *options)
         return program
 

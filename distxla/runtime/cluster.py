@@ -314,9 +314,9 @@ class Cluster(Handle):
         compiled = module if assigned.is_whole else with_rounds_in_order(module)
         points = () if self._injection is None else self._injection.points(module, assigned.devices)
         counts = assigned.replicas, assigned.partitions
-        found, cached = compile_cached(
-            self._server, compiled, *counts, traced=traced, points=points, target=self._target, in_place=in_place
-        )
+        several = self._hosts.exchange_between_hosts(self._thread)
+        options: dict[str, Any] = {"target": self._target, "in_place": in_place, "several_hosts": several}
+        found, cached = compile_cached(self._server, compiled, *counts, traced=traced, points=points, **options)
         if self._injection is not None:
             self._injection.require_points(found, assigned.devices, points)
         return assigned.bind(found, self.devices), cached

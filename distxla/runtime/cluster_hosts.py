@@ -75,7 +75,7 @@ class Hosts:
         self._gpus = gpus
         self.session: Session = RayHere()
         self._holds_ray = False
-        self._joined = threading.Event()
+        self._joined, self._distributed = threading.Event(), threading.Event()
         self._is_starting = True
         self._most_of_gpu = 0.0  # that a replica asks Ray for
         self._local: LocalHost | None = None
@@ -146,6 +146,7 @@ class Hosts:
         counts = [count for i, count in enumerate(counts) if count or i == 0]
         ends = [sum(counts[: i + 1]) for i in range(len(counts))]
         self.devices = [range(end - count, end) for count, end in zip(counts, ends)]
+        self._distributed.set()
         faults = tuple(self._network_faults(len(nodes)))
         self._start_replicas(nodes)
         if len(nodes) == 1:
@@ -165,6 +166,16 @@ class Hosts:
             if starting is None or not starting.is_alive():
                 return self._joined.is_set()
         return True
+
+    def exchange_between_hosts(self, starting: threading.Thread | None) -> bool:
+        """Whether devices with GPUs live on several hosts. Blocks until that is known; False if `start`, in the thread
+        `starting`, has ended without it."""
+        if not self._gpus.used or access.is_embedded(self._address):
+            return False
+        while not self._distributed.wait(0.05):  # in slices: Ctrl-C
+            if starting is None or not starting.is_alive():
+                break
+        return sum(map(bool, self.devices)) > 1
 
     def _start_replicas(self, nodes: Sequence[Node]) -> None:
         for node, devices in zip(nodes, self.devices):

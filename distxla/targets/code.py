@@ -65,6 +65,10 @@ class CodeTarget(Protocol):
     def grid_calls(self) -> GridCalls | None:
         """How programs launch those kernels, and copy to and from their memory; None without a grid."""
 
+    @property
+    def communicates_on_grid(self) -> bool:
+        """Whether devices of one host exchange arrays between the memories of those kernels, not by the host's."""
+
     def finish_grid(self, module: ir.Module) -> object:
         """Those kernels as the target's loader wants them (CompiledProgram.device_code)."""
 

@@ -45,6 +45,22 @@ class GridCalls(Protocol):
     def emit_scratch(self, builder: ir.IRBuilder, context: ir.Value) -> ir.Value:
         """Of the working memory that one kernel after the other uses."""
 
+    def emit_is_one_of_several(self, builder: ir.IRBuilder, context: ir.Value) -> ir.Value:
+        """Whether devices of this host run their kernels on other grids than this one, i1; the same for all of them."""
+
+    # --- addresses that the other devices of this host understand, i64: they are posted in place of offsets
+
+    def emit_export(self, builder: ir.IRBuilder, context: ir.Value, address: ir.Value) -> ir.Value:
+        """Of an address of the call's own arrays."""
+
+    def emit_import(
+        self, builder: ir.IRBuilder, context: ir.Value, device: ir.Value, exported: ir.Value, place: ir.Value
+    ) -> ir.Value:
+        """Store the address here of what a device (i32, of the run) has exported at `place`; a Status.
+
+        It is valid until this device answers to that one that it needs it no longer.
+        """
+
     # --- queued, in their order
 
     def emit_launch(

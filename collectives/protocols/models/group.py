@@ -101,6 +101,7 @@ def _lead(p: Process, me: int, members: int, r: int) -> None:
     with p.otherwise():
         with p.when("outcome of it", "==", 0):
             work(p, me, members, r, range(ITEMS))
+            _end_if_it_failed(p)
         _finish(p, r)
 
 
@@ -117,6 +118,7 @@ def _help(p: Process, me: int, members: int, r: int) -> None:
             p.add("item", group.E_NEXT, 1)
         none_left.leave("item", ">=", ITEMS)
         work(p, me, members, r, ["item"])
+        _end_if_it_failed(p)
         with p.tagged("count the item"):
             p.add("done", group.E_DONE, 1)
         with p.when("done", "==", ITEMS - 1):
@@ -135,6 +137,12 @@ def work(p: Process, me: int, members: int, r: int, items: range | list[str]) ->
             else:
                 with p.when(items[0], "==", item):
                     p.data(f"result {item}", r + 1)
+
+
+def _end_if_it_failed(p: Process) -> None:
+    """Work in a GPU's memory can fail; then the member's error ends the call of all."""
+    with p.when("failed", "!=", 0):
+        p.end()
 
 
 def _name_the_other(p: Process, me: int, members: int) -> None:

@@ -37,6 +37,7 @@ from distxla.collectives.transports.shared_memory.site_emitter import Routine
 from distxla.collectives.transports.shared_memory.wait_and_wake import emit_wait, emit_wake
 from distxla.compiler.abi import Status
 from distxla.compiler.artifact import CommunicatorSpec
+from distxla.compiler.lower.communication import GridRound
 from distxla.ir.instruction import Instruction
 from distxla.ir.op import Op
 from distxla.ir.shape import Shape
@@ -63,6 +64,11 @@ class ChannelEmitter:
         end = read_end(instruction)
         groups = tuple((device,) for device in devices)
         return CommunicatorSpec(f"channel end {end!r}", groups, (channel_words.END_BYTES,) * len(groups), channel=end)
+
+    def grid_rounds(
+        self, instruction: Instruction, operands: tuple[Shape, ...], replicas: int, partitions: int
+    ) -> tuple[GridRound, ...] | None:
+        return None
 
     def emit(self, routine: Routine) -> None:
         op, shape = routine.instruction.op, routine.instruction.shape

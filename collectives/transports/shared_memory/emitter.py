@@ -18,6 +18,7 @@ from distxla.collectives.transports.shared_memory.site_emitter import Routine, S
 from distxla.collectives.transports.shared_memory.stream_site import StreamEmitter
 from distxla.compiler.abi import COMMUNICATE_SYMBOL, ROUND_SYMBOL
 from distxla.compiler.artifact import CommunicatorSpec, Site
+from distxla.compiler.lower.communication import GridRound, GridSite
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.op import Lowering, Op
@@ -40,6 +41,12 @@ class SharedMemoryEmitter:
         """RuleViolation where groups or shapes don't fit the run, UnsupportedOpError for ops without a routine here."""
         return self._emitter_of(instruction.op).communicator(instruction, operands, replicas, partitions)
 
+    def grid_rounds(
+        self, instruction: Instruction, operands: tuple[Shape, ...], replicas: int, partitions: int
+    ) -> tuple[GridRound, ...] | None:
+        """See `compiler.lower.communication.CommunicationEmitter`."""
+        return self._emitter_of(instruction.op).grid_rounds(instruction, operands, replicas, partitions)
+
     def emit(
         self,
         llvm_module: ir.Module,
@@ -48,6 +55,7 @@ class SharedMemoryEmitter:
         spec: CommunicatorSpec,
         instruction: Instruction,
         operands: tuple[Shape, ...],
+        grid: GridSite | None = None,
     ) -> tuple[ir.Function, tuple[RoundWork, ...]]:
         """The routine of `site`, and its rounds; functions that several sites share are added to `llvm_module` once,
         with internal linkage but for those that a proxy calls."""
@@ -57,7 +65,7 @@ class SharedMemoryEmitter:
         table = atomics.context_field(function.args[0], "communicators")
         state = atomics.load(POINTER, table, 8 * site.communicator)
         emitter = self._emitter_of(instruction.op)
-        routine = Routine(atomics, function, state, module, site, spec, instruction, operands)
+        routine = Routine(atomics, function, state, module, site, spec, instruction, operands, grid)
         emitter.emit(routine)
         name = COMMUNICATE_SYMBOL.format(site=site.index)
         outer, atomics = AtomicsBuilder.function(llvm_module, name, I32, arguments, internal=False, optimised=True)

@@ -285,7 +285,8 @@ class _Round:
                 self._share(1 if stays else 0)
             with alone:
                 with atomics.when(agreed, likely=True):
-                    self._do_items(i64(0), argument["items"])
+                    status = self._do_items(i64(0), argument["items"])
+                    atomics.return_if(builder.icmp_unsigned("!=", status, i32(Status.OK)), status)
                 atomics.release(self.over, self.area, group_words.E_PHASE)
                 self._wake(i32(ALL_SLEEPERS))
 
@@ -322,16 +323,18 @@ class _Round:
             item = atomics.fetch_add(1, self.area, group_words.E_NEXT)
             atomics.leave_if(builder.icmp_unsigned(">=", item, items), none_left)
             number = builder.zext(item, I64)
-            self._do_items(number, builder.add(number, i64(1)))
+            status = self._do_items(number, builder.add(number, i64(1)))
+            atomics.return_if(builder.icmp_unsigned("!=", status, i32(Status.OK)), status)
             done = builder.add(atomics.fetch_add(1, self.area, group_words.E_DONE), i32(1))
             with atomics.when(builder.icmp_unsigned("==", done, items)):
                 atomics.release(self.over, self.area, group_words.E_PHASE)
                 self._wake(i32(ALL_SLEEPERS))
 
-    def _do_items(self, first: ir.Value, end: ir.Value) -> None:
+    def _do_items(self, first: ir.Value, end: ir.Value) -> ir.Value:
+        """Their Status."""
         argument = self.argument
         arguments = (argument["context"], self.slots, argument["members"], argument["size"], argument["table"])
-        self.builder.call(argument["do_items"], [*arguments, first, end])
+        return self.builder.call(argument["do_items"], [*arguments, first, end])
 
     def _wake(self, how_many: ir.Value) -> None:
         sleepers, word = (

@@ -14,6 +14,7 @@ from distxla.collectives.signature import signature, structure
 from distxla.collectives.transports.shared_memory.atomics_builder import I32, I64, POINTER, i32, i64
 from distxla.collectives.transports.shared_memory.copies import emit_zero
 from distxla.collectives.transports.shared_memory.device_tables import by_device, constant, device_row, digest, ticket
+from distxla.collectives.transports.shared_memory.grid_items import emit_grid_items, emit_grid_zeros, grid_parts
 from distxla.collectives.transports.shared_memory.group_round import emit_group_begin, emit_group_end, emit_group_round
 from distxla.collectives.transports.shared_memory.ragged_work_items import (
     bytes_read,
@@ -31,6 +32,7 @@ from distxla.collectives.transports.shared_memory.work_items import (
 )
 from distxla.compiler.abi import Status
 from distxla.compiler.artifact import CommunicatorSpec, Site
+from distxla.compiler.lower.communication import GridRound
 from distxla.errors import UnsupportedOpError
 from distxla.ir.instruction import Instruction
 from distxla.ir.op import Op
@@ -39,6 +41,8 @@ from distxla.ops.ragged_all_to_all import RaggedAllToAll
 from distxla.ops.support.collective import RANK, GroupedCollective
 from distxla.ops.support.collective_movement import Movement
 from distxla.ops.support.collective_start_done import AsyncPart, async_part_of, of_whole, whole
+
+MOST_GRID_MEMBERS = 64  # whose elements one thread reduces
 
 
 class GroupEmitter:
@@ -67,6 +71,24 @@ class GroupEmitter:
         key = f"groups {digest((groups, silent))}"
         return CommunicatorSpec(key, groups, sizes, silent=silent, common_key="groups")
 
+    def grid_rounds(
+        self, instruction: Instruction, operands: tuple[Shape, ...], replicas: int, partitions: int
+    ) -> tuple[GridRound, ...] | None:
+        """In group order only, and of arrays whose stretches are known."""
+        op = whole(instruction.op)
+        assert isinstance(op, GroupedCollective)
+        sizes = sorted({len(group) for group in op.device_groups(replicas, partitions)})
+        if isinstance(op, RaggedAllToAll) or op.order != RANK or sizes[-1] > MOST_GRID_MEMBERS:
+            return None
+        if async_part_of(instruction.op) is AsyncPart.DONE:
+            return ()
+        sent, _ = of_whole(instruction, operands)
+        return tuple(
+            GridRound(size, tuple(sent[k] for k in leaves), len(results), tuple(movements), op.reduction)
+            for size in sizes
+            for movements, leaves, results in _batches(op.movements(sent, size), sent)
+        )
+
     def emit(self, routine: Routine) -> None:
         op = whole(routine.instruction.op)
         assert isinstance(op, GroupedCollective)
@@ -83,7 +105,8 @@ class _GroupSite:
         self.operands, self.result = of_whole(routine.instruction, routine.operands)
         self.signature = signature(routine.module, routine.instruction.replace(op=op), self.operands)
         self.llvm_module = self.atomics.builder.module
-        self.rounds = routine.rounds
+        self.rounds, self.grid = routine.rounds, routine.grid
+        self.launched = iter(() if self.grid is None else self.grid.rounds)
 
     def emit(self, site: Site) -> None:
         """Look up this device's group, then run the round made for groups of that size."""
@@ -115,6 +138,10 @@ class _GroupSite:
             self.atomics.builder.ret(i32(Status.OK))
             return
         atomics, (context, _, _, received) = self.atomics, self.function.args
+        if self.grid is not None:
+            emit_grid_zeros(atomics, self.grid.calls, context, received, [each.byte_size for each in self.operands])
+            atomics.builder.ret(i32(Status.OK))
+            return
         memory = atomics.device_memory(context, atomics.context_field(context, "device"))
         for leaf, operand in enumerate(self.operands):
             emit_zero(atomics, atomics.at(memory, atomics.load(I64, received, 8 * leaf)), i64(operand.byte_size))
@@ -164,6 +191,8 @@ class _GroupSite:
     def _round_arguments(
         self, site: Site, size: int, batch: int, parts: list[Movement], operands: range, results: range
     ) -> list[ir.Value]:
+        if self.grid is not None:
+            return self._grid_arguments(site, size, batch, (operands, results))
         sizes = [self.operands[i].dtype.byte_size for i in operands]
         shares = site.shares and size > 1
         plan = plan_work(
@@ -173,6 +202,18 @@ class _GroupSite:
         leaves = (operands, results)
         self._describe(size, batch, leaves, plan, items, shares=shares, reduction=reduction, element=element)
         return self._arguments(site, size, batch, leaves, plan, items)
+
+    def _grid_arguments(self, site: Site, size: int, batch: int, leaves: tuple[range, range]) -> list[ir.Value]:
+        assert self.grid is not None
+        name = f"distxla_grid_items_{site.index}_{size}_{batch}"
+        count = sum(len(side) for side in leaves)
+        calls, context = self.grid.calls, self.function.args[0]
+        do_items = emit_grid_items(self.llvm_module, name, calls, next(self.launched), size, count)
+        arguments = self._arguments(site, size, batch, leaves, WorkPlan((), 1, False), do_items)
+        builder = self.atomics.builder
+        items = grid_parts(calls, builder, context, size)
+        arguments[6:8] = items, builder.zext(builder.icmp_unsigned(">", items, i64(1)), I32)
+        return arguments
 
     def _ragged(self, op: RaggedAllToAll, site: Site, size: int) -> list[ir.Value]:
         """The one round of a ragged-all-to-all, after the part that each member does for itself."""

@@ -31,10 +31,12 @@ from distxla.collectives.protocols import rounds as round_words
 from distxla.collectives.protocols.proxy_queue import ProxyEvent
 from distxla.collectives.transports.shared_memory.atomics_builder import I32, I64, POINTER, AtomicsBuilder, i32, i64
 from distxla.collectives.transports.shared_memory.copies import emit_copy, emit_zero
+from distxla.collectives.transports.shared_memory.grid_items import emit_end, require
 from distxla.collectives.transports.shared_memory.proxy_queue import enqueue, is_elsewhere
 from distxla.collectives.transports.shared_memory.round_numbers import count_from, note_round
 from distxla.collectives.transports.shared_memory.wait_and_wake import ALL_SLEEPERS, emit_wait, emit_wake
 from distxla.compiler.abi import Status
+from distxla.targets.grid_calls import GridCalls
 
 NO_PAIR = 0xFFFFFFFF
 ROUND_ARGUMENTS = (
@@ -65,8 +67,10 @@ class _Round:
         arguments: tuple[tuple[str, ir.Type], ...],
         sizes: tuple[int, ...],
         signature: int,
+        calls: GridCalls | None,
     ) -> None:
-        self.module, self.sizes, self.signature = llvm_module, sizes, signature
+        """calls: where the buffers are in the memory of kernels on a grid, and tables have exported addresses."""
+        self.module, self.sizes, self.signature, self.calls = llvm_module, sizes, signature, calls
         self.function, self.atomics = AtomicsBuilder.function(llvm_module, name, I32, [kind for _, kind in arguments])
         self.argument = {name: value for (name, _), value in zip(arguments, self.function.args, strict=True)}
         self.context = self.argument["context"]
@@ -76,11 +80,12 @@ class _Round:
             places.append(end)
             end += (size + 63) // 64 * 64
         self.bytes = end
-        self.is_small = end <= permute_words.MAILBOX_BYTES
+        self.is_small = calls is None and end <= permute_words.MAILBOX_BYTES
         self.places = places if self.is_small else [8 * i for i in range(len(sizes))]
         atomics, builder = self.atomics, self.builder
         self.record = atomics.context_field(self.context, "record")
-        self.memory = atomics.device_memory(self.context, atomics.context_field(self.context, "device"))
+        own = atomics.context_field(self.context, "device")
+        self.own = own if calls is not None else atomics.device_memory(self.context, own)
         out_pair, self.target, in_pair, self.source = (
             atomics.load(I32, self.argument["row"], 4 * i) for i in range(4)
         )  # the program's ids
@@ -121,7 +126,7 @@ class _Round:
         atomics, builder = self.atomics, self.builder
         with atomics.when(builder.not_(self.receives)):
             for leaf, size in enumerate(self.sizes):
-                emit_zero(atomics, self._buffer(self.memory, self.argument["results"], leaf), i64(size))
+                self._zero(self._buffer(self.own, self.argument["results"], leaf), size)
             atomics.return_if(self._alone(), i32(Status.OK))
         counter = self._counter()
         number = atomics.load(I64, counter)
@@ -212,7 +217,7 @@ class _Round:
         payload = atomics.at(message, permute_words.M_PAYLOAD)
         for leaf, (size, place) in enumerate(zip(self.sizes, self.places, strict=True)):
             if self.is_small:
-                operand = self._buffer(self.memory, self.argument["operands"], leaf)
+                operand = self._buffer(self.own, self.argument["operands"], leaf)
                 emit_copy(atomics, atomics.at(payload, place), operand, i64(size))
             else:
                 atomics.store(atomics.load(I64, self.argument["operands"], 8 * leaf), payload, place)
@@ -246,15 +251,12 @@ class _Round:
 
     def _deliver(self) -> None:
         """Copy the operands into the target's results."""
-        atomics, there = (
-            self.atomics,
-            self.atomics.at(self.outgoing, permute_words.M_TARGET_POST + round_words.S_OFFSETS),
-        )
-        base = atomics.peer_memory(self.context, self.target)
+        there = self.atomics.at(self.outgoing, permute_words.M_TARGET_POST + round_words.S_OFFSETS)
+        owner = self._owner(self.target)
         for leaf, size in enumerate(self.sizes):
-            operand = self._buffer(self.memory, self.argument["operands"], leaf)
-            emit_copy(atomics, self._buffer(base, there, leaf), operand, i64(size))
-        self._raise_taken(self.outgoing)
+            operand = self._buffer(self.own, self.argument["operands"], leaf)
+            self._copy(self._buffer(owner, there, leaf), operand, size)
+        self._raise_taken_after_copies(self.outgoing)
 
     # --- the target's side
 
@@ -314,7 +316,7 @@ class _Round:
     def _take_small(self) -> None:
         atomics, payload = self.atomics, self.atomics.at(self.incoming, permute_words.M_PAYLOAD)
         for leaf, (size, place) in enumerate(zip(self.sizes, self.places, strict=True)):
-            result = self._buffer(self.memory, self.argument["results"], leaf)
+            result = self._buffer(self.own, self.argument["results"], leaf)
             emit_copy(atomics, result, atomics.at(payload, place), i64(size))
         self._raise_taken(self.incoming)
         with atomics.when(self._is_elsewhere(self.source), likely=False):
@@ -326,12 +328,11 @@ class _Round:
             self._take_small()
 
     def _take_large(self) -> None:
-        atomics, payload = self.atomics, self.atomics.at(self.incoming, permute_words.M_PAYLOAD)
-        base = atomics.peer_memory(self.context, self.source)
-        for leaf, (size, place) in enumerate(zip(self.sizes, self.places, strict=True)):
-            operand = atomics.at(base, atomics.load(I64, payload, place))
-            emit_copy(atomics, self._buffer(self.memory, self.argument["results"], leaf), operand, i64(size))
-        self._raise_taken(self.incoming)
+        payload, owner = self.atomics.at(self.incoming, permute_words.M_PAYLOAD), self._owner(self.source)
+        for leaf, size in enumerate(self.sizes):
+            operand = self._buffer(owner, payload, leaf)
+            self._copy(self._buffer(self.own, self.argument["results"], leaf), operand, size)
+        self._raise_taken_after_copies(self.incoming)
 
     # --- shared
 
@@ -376,8 +377,38 @@ class _Round:
             atomics.leave_if(builder.icmp_signed(">=", builder.sub(taken, generation), i32(0)), enough)
             self._wait(message, permute_words.M_TAKEN, taken, peer, permute_words.M_TAKEN_SLEEPS)
 
-    def _buffer(self, memory: ir.Value, offsets: ir.Value, leaf: int) -> ir.Value:
-        return self.atomics.at(memory, self.atomics.load(I64, offsets, 8 * leaf))
+    # --- buffers: of a device's memory in this process, or of a grid's kernels
+
+    def _owner(self, peer: ir.Value) -> ir.Value:
+        """What `_buffer` asks for of another device, given by its id in the program."""
+        if self.calls is not None:
+            return self.atomics.assigned(self.context, peer)
+        return self.atomics.peer_memory(self.context, peer)
+
+    def _buffer(self, owner: ir.Value, offsets: ir.Value, leaf: int) -> ir.Value:
+        posted = self.atomics.load(I64, offsets, 8 * leaf)
+        if self.calls is None:
+            return self.atomics.at(owner, posted)
+        place = self.atomics.local(I64)
+        require(self.atomics, self.calls.emit_import(self.builder, self.context, owner, posted, place))
+        return self.atomics.load(I64, place)
+
+    def _copy(self, target: ir.Value, source: ir.Value, size: int) -> None:
+        if self.calls is None:
+            emit_copy(self.atomics, target, source, i64(size))
+        elif size:
+            require(self.atomics, self.calls.emit_copy(self.builder, self.context, target, source, size))
+
+    def _zero(self, target: ir.Value, size: int) -> None:
+        if self.calls is None:
+            emit_zero(self.atomics, target, i64(size))
+        elif size:
+            require(self.atomics, self.calls.emit_fill(self.builder, self.context, target, 0, size))
+
+    def _raise_taken_after_copies(self, message: ir.Value) -> None:
+        if self.calls is not None:
+            emit_end(self.atomics, self.calls, self.context)
+        self._raise_taken(message)
 
     def _wait(self, message: ir.Value, word: int, seen: ir.Value, peer: ir.Value, sleepers: int) -> None:
         """Sleep until the word differs from the value seen; returns from the function if the call was aborted."""
@@ -392,26 +423,32 @@ class _Round:
         self.builder.call(emit_wake(self.module), [*places, i32(how_many)])
 
 
-def emit_permute_round(llvm_module: ir.Module, sizes: tuple[int, ...], signature: int) -> ir.Function:
-    """i32 (ROUND_ARGUMENTS): OK, ABORTED or MISMATCH, for leaves of so many bytes. Blocks."""
+def emit_permute_round(
+    llvm_module: ir.Module, sizes: tuple[int, ...], signature: int, calls: GridCalls | None = None
+) -> ir.Function:
+    """i32 (ROUND_ARGUMENTS): OK, or why it failed, for leaves of so many bytes. Blocks. calls: as for _Round."""
     name = f"distxla_permute_{signature:016x}"
     found = llvm_module.globals.get(name)
-    return found or _Round(llvm_module, name, ROUND_ARGUMENTS, sizes, signature).emit_round()
+    return found or _Round(llvm_module, name, ROUND_ARGUMENTS, sizes, signature, calls).emit_round()
 
 
-def emit_permute_begin(llvm_module: ir.Module, sizes: tuple[int, ...], signature: int) -> ir.Function:
+def emit_permute_begin(
+    llvm_module: ir.Module, sizes: tuple[int, ...], signature: int, calls: GridCalls | None = None
+) -> ir.Function:
     """i32 (ROUND_ARGUMENTS, ticket): OK, or why it failed. Blocks only where RING rounds of the device are in flight,
     or as many messages not taken."""
     name = f"distxla_permute_begin_{signature:016x}"
     found = llvm_module.globals.get(name)
     if found is not None:
         return found
-    end = emit_permute_end(llvm_module, sizes, signature)
-    return _Round(llvm_module, name, (*ROUND_ARGUMENTS, TICKET), sizes, signature).emit_begin(end)
+    end = emit_permute_end(llvm_module, sizes, signature, calls)
+    return _Round(llvm_module, name, (*ROUND_ARGUMENTS, TICKET), sizes, signature, calls).emit_begin(end)
 
 
-def emit_permute_end(llvm_module: ir.Module, sizes: tuple[int, ...], signature: int) -> ir.Function:
-    """i32 (END_ARGUMENTS): OK, ABORTED or MISMATCH. Blocks until the device has received."""
+def emit_permute_end(
+    llvm_module: ir.Module, sizes: tuple[int, ...], signature: int, calls: GridCalls | None = None
+) -> ir.Function:
+    """i32 (END_ARGUMENTS): OK, or why it failed. Blocks until the device has received."""
     name = f"distxla_permute_end_{signature:016x}"
     found = llvm_module.globals.get(name)
-    return found or _Round(llvm_module, name, END_ARGUMENTS, sizes, signature).emit_end()
+    return found or _Round(llvm_module, name, END_ARGUMENTS, sizes, signature, calls).emit_end()

@@ -16,6 +16,7 @@ from distxla.collectives.transports.shared_memory.permute_round import (
 from distxla.collectives.transports.shared_memory.site_emitter import Routine
 from distxla.compiler.abi import Status
 from distxla.compiler.artifact import CommunicatorSpec
+from distxla.compiler.lower.communication import GridRound
 from distxla.ir.instruction import Instruction
 from distxla.ir.op import Op
 from distxla.ir.shape import Shape
@@ -38,6 +39,12 @@ class PermuteEmitter:
         talking = {device for pair in pairs for device in pair}
         sizes = tuple(permute_words.pairs_bytes(len(g)) if g[0] in talking else 0 for g in groups)
         return CommunicatorSpec(f"pairs {digest((groups, pairs))}", groups, sizes, pairs)
+
+    def grid_rounds(
+        self, instruction: Instruction, operands: tuple[Shape, ...], replicas: int, partitions: int
+    ) -> tuple[GridRound, ...] | None:
+        """Copies only, which need no kernels."""
+        return ()
 
     def emit(self, routine: Routine) -> None:
         """Rounds of the pairs; more leaves than a post holds are sent in several."""
@@ -65,18 +72,21 @@ class PermuteEmitter:
         context, site_number, sent, received = function.args
         row = device_row(atomics, context, table)
         llvm_module, builder = atomics.builder.module, atomics.builder
+        calls = None if routine.grid is None else routine.grid.calls
         for batch, first in enumerate(range(0, len(operands), round_words.OFFSETS)):
             sizes = tuple(o.byte_size for o in operands[first : first + round_words.OFFSETS])
             buffers = (atomics.at(sent, 8 * first), atomics.at(received, 8 * first))
             arguments = [context, site_number, *buffers, routine.state, row]
             if part is AsyncPart.SYNCHRONOUS:
-                status = builder.call(emit_permute_round(llvm_module, sizes, number ^ first), arguments)
+                status = builder.call(emit_permute_round(llvm_module, sizes, number ^ first, calls), arguments)
             elif part is AsyncPart.START:
                 place = atomics.local(I64) if batch else ticket(atomics, context, received, result)
-                status = builder.call(emit_permute_begin(llvm_module, sizes, number ^ first), [*arguments, place])
+                status = builder.call(
+                    emit_permute_begin(llvm_module, sizes, number ^ first, calls), [*arguments, place]
+                )
             else:
                 begun = builder.add(atomics.load(I64, ticket(atomics, context, sent, result)), i64(batch))
                 arguments = [context, routine.state, row, begun]
-                status = builder.call(emit_permute_end(llvm_module, sizes, number ^ first), arguments)
+                status = builder.call(emit_permute_end(llvm_module, sizes, number ^ first, calls), arguments)
             atomics.return_if(atomics.builder.icmp_unsigned("!=", status, i32(Status.OK)), status)
         atomics.builder.ret(i32(Status.OK))

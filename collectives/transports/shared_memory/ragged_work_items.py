@@ -15,7 +15,7 @@ from llvmlite import ir
 
 from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.protocols.work_table import RAGGED_COLUMNS
-from distxla.collectives.transports.shared_memory.atomics_builder import I64, VOID, AtomicsBuilder, i32, i64
+from distxla.collectives.transports.shared_memory.atomics_builder import I32, I64, AtomicsBuilder, i32, i64
 from distxla.collectives.transports.shared_memory.copies import emit_copy
 from distxla.collectives.transports.shared_memory.work_items import (
     ITEMS_TYPE,
@@ -57,7 +57,7 @@ def emit_ragged_items(
     found = llvm_module.globals.get(name)
     if found is not None:
         return found
-    function, atomics = AtomicsBuilder.function(llvm_module, name, VOID, list(ITEMS_TYPE.args))
+    function, atomics = AtomicsBuilder.function(llvm_module, name, I32, list(ITEMS_TYPE.args))
     context, slots, members, size, table, first, end = function.args
     builder, round_ = atomics.builder, (context, slots, members)
     column = {name: atomics.load(I64, table, 8 * i) for i, name in enumerate(RAGGED_COLUMNS)}
@@ -84,7 +84,7 @@ def emit_ragged_items(
                         atomics.at(sent, builder.mul(here, column["row_bytes"])),
                         builder.mul(builder.sub(high, low), column["row_bytes"]),
                     )
-    builder.ret_void()
+    builder.ret(i32(Status.OK))
     return function
 
 

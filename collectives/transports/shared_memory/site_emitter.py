@@ -10,6 +10,7 @@ from llvmlite import ir
 from distxla.collectives.protocols.work_table import RoundWork
 from distxla.collectives.transports.shared_memory.atomics_builder import AtomicsBuilder
 from distxla.compiler.artifact import CommunicatorSpec, Site
+from distxla.compiler.lower.communication import GridRound, GridSite
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.op import Op
@@ -21,7 +22,7 @@ class Routine:
     """The routine of one site while it is written: i32 (Context*, u32 site, u64* operands, u64* results).
 
     state: address of the state that this device's communicator shares.  operands: shapes of the operand leaves.
-    rounds: the emitter appends those that the routine begins (`Site.rounds`).
+    rounds: the emitter appends those that the routine begins (`Site.rounds`).  grid: as of the CommunicationEmitter.
     """
 
     atomics: AtomicsBuilder
@@ -32,6 +33,7 @@ class Routine:
     spec: CommunicatorSpec
     instruction: Instruction
     operands: tuple[Shape, ...]
+    grid: GridSite | None = None
     rounds: list[RoundWork] = field(default_factory=list)
 
 
@@ -45,6 +47,11 @@ class SiteEmitter(Protocol):
         self, instruction: Instruction, operands: tuple[Shape, ...], replicas: int, partitions: int
     ) -> CommunicatorSpec:
         """As `compiler.lower.communication.CommunicationEmitter.communicator`."""
+
+    def grid_rounds(
+        self, instruction: Instruction, operands: tuple[Shape, ...], replicas: int, partitions: int
+    ) -> tuple[GridRound, ...] | None:
+        """As `compiler.lower.communication.CommunicationEmitter.grid_rounds`."""
 
     def emit(self, routine: Routine) -> None:
         """Write the routine's body with all its returns."""

@@ -27,6 +27,7 @@ from distxla.collectives.transports.shared_memory.site_emitter import Routine
 from distxla.collectives.transports.shared_memory.wait_and_wake import emit_wait, emit_wake
 from distxla.compiler.abi import Status
 from distxla.compiler.artifact import CommunicatorSpec
+from distxla.compiler.lower.communication import GridRound
 from distxla.ir.instruction import Instruction
 from distxla.ir.op import Op
 from distxla.ir.shape import Shape
@@ -53,6 +54,11 @@ class StreamEmitter:
         assert key is not None
         groups = tuple((device,) for device in range(replicas * partitions))
         return CommunicatorSpec(f"stream {key}", groups, (streams.STATE_BYTES,) * len(groups), stream=key)
+
+    def grid_rounds(
+        self, instruction: Instruction, operands: tuple[Shape, ...], replicas: int, partitions: int
+    ) -> tuple[GridRound, ...] | None:
+        return None
 
     def emit(self, routine: Routine) -> None:
         op = routine.instruction.op

@@ -21,13 +21,13 @@ from distxla.collectives.transports.shared_memory.atomics_builder import (
     I32,
     I64,
     POINTER,
-    VOID,
     AtomicsBuilder,
     i32,
     i64,
 )
 from distxla.collectives.transports.shared_memory.copies import emit_copy, emit_stream_copy
 from distxla.collectives.transports.shared_memory.reduce_tile import TILE_BYTES, TileReducer, emit_reduce_tile
+from distxla.compiler.abi import Status
 from distxla.ops.support.collective import RANK, RING
 from distxla.ops.support.collective_movement import Movement
 
@@ -213,15 +213,15 @@ class Item:
                 emit_copy(atomics, target, source, count)
 
 
-ITEMS_TYPE = ir.FunctionType(VOID, [POINTER, POINTER, POINTER, I64, POINTER, I64, I64])
+ITEMS_TYPE = ir.FunctionType(I32, [POINTER, POINTER, POINTER, I64, POINTER, I64, I64])
 
 
 def _emit_items(llvm_module: ir.Module, name: str, body: Callable[[Item], None]) -> ir.Function:
-    """void name(Context*, slots, members, i64 size, table, i64 first, i64 end): do the items first..end-1."""
+    """i32 name(Context*, slots, members, i64 size, table, i64 first, i64 end): do the items first..end-1; a Status."""
     found = llvm_module.globals.get(name)
     if found is not None:
         return found
-    function, atomics = AtomicsBuilder.function(llvm_module, name, VOID, list(ITEMS_TYPE.args))
+    function, atomics = AtomicsBuilder.function(llvm_module, name, I32, list(ITEMS_TYPE.args))
     table, first, end = function.args[4:]
     builder = atomics.builder
     row_place, begin_place = atomics.local(POINTER), atomics.local(I64)
@@ -236,7 +236,7 @@ def _emit_items(llvm_module: ir.Module, name: str, body: Callable[[Item], None])
             builder.store(row_end, begin_place)
         row = builder.load(row_place, typ=POINTER)
         body(Item(atomics, function.args, row, builder.sub(number, builder.load(begin_place, typ=I64))))
-    builder.ret_void()
+    builder.ret(i32(Status.OK))
     return function
 
 

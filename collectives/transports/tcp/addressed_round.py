@@ -14,7 +14,7 @@ from distxla.collectives.transports.tcp.round_plan import LoadedWork
 from distxla.compiler.execution_context import ExecutionContext
 
 ITEMS = ctypes.CFUNCTYPE(
-    None,
+    ctypes.c_int32,  # a Status: items in the host's memory can't fail
     ctypes.c_void_p,
     ctypes.c_void_p,
     ctypes.c_void_p,

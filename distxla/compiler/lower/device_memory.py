@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from llvmlite import ir
 
 from distxla.compiler.abi import Status
 from distxla.compiler.artifact import LaunchedKernel
+from distxla.compiler.lower.communication import GridSite, LaunchedRound
 from distxla.compiler.lower.function_body import FunctionBody
 from distxla.compiler.plan.buffers import Buffer, Copy, Kernel, MemoryRegion, Transfer
 from distxla.targets.grid_calls import ArrayKind, GridCalls
@@ -81,6 +82,29 @@ class DeviceMemory:
             places.append((self._calls.emit_scratch(body.builder, body.context), scratch_bytes))
         for address, size in places:
             body.fail_unless_zero(self._calls.emit_fill(body.builder, body.context, address, UNWRITTEN, size))
+
+    def grid_site(self, kernels: Sequence[tuple[LaunchedKernel, tuple[int, int]]]) -> GridSite:
+        """What a transport needs to do rounds by these kernels, given with their numbers."""
+        rounds = (LaunchedRound(kernel, launch, made.launches) for made, (kernel, launch) in kernels)
+        return GridSite(self._calls, tuple(rounds))
+
+    def emit_exported(self, body: FunctionBody, buffers: Sequence[Buffer], on_host: Buffer | None) -> ir.Value:
+        """A u64 array of what a round posts: the exported addresses of buffers, and of the one `on_host` its offset."""
+        table = body.begin.alloca(I64, size=max(1, len(buffers)))
+        for k, buffer in enumerate(buffers):
+            if buffer.region is MemoryRegion.SHARED:  # in the device's own place
+                body.builder.store(body.in_arena(buffer), body.place_of(buffer))
+            if buffer is on_host:
+                value = body.offset(buffer)
+            elif buffer.size and buffer.region is not MemoryRegion.NONE:
+                value = self._calls.emit_export(body.builder, body.context, self._address(body, buffer))
+            else:
+                value = I64(0)
+            body.builder.store(value, body.builder.gep(table, [I64(k)], source_etype=I64))
+        return table
+
+    def emit_wait(self, body: FunctionBody) -> None:
+        body.fail_unless_zero(self._calls.emit_wait(body.builder, body.context))
 
     # --- addresses
 

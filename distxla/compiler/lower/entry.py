@@ -10,32 +10,31 @@ the abort flag, which every loop looks at before an iteration.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Hashable, Iterable
+from dataclasses import dataclass
 
 from llvmlite import ir
 
 from distxla.collectives.protocols.control_block import LOOP_DEPTHS, R_EVENTS, iterations_field
-from distxla.collectives.signature import summary
-from distxla.compiler.abi import ALIGNMENT, COMMUNICATE_SYMBOL, ENTRY_SYMBOL
+from distxla.compiler.abi import ALIGNMENT, ENTRY_SYMBOL
 from distxla.compiler.artifact import (
     CommunicatorSpec,
     EnclosingLoop,
-    HostRoutine,
     ImportedKernel,
     InjectionPoint,
     LaunchedKernel,
     SharedArena,
     Site,
 )
-from distxla.compiler.lower.communication import CommunicationEmitter, LoadedRoutine
+from distxla.compiler.lower.communication import CommunicationEmitter, GridSite, LoadedRoutine
 from distxla.compiler.lower.constant_tables import planned_constant
 from distxla.compiler.lower.device_memory import DeviceMemory
 from distxla.compiler.lower.fill_unwritten import emit_fill, written_anew
 from distxla.compiler.lower.function_body import FunctionBody, has_runtime_offset
-from distxla.compiler.lower.grid.launches import GridKernel
+from distxla.compiler.lower.grid.program import GridProgram, place_of
 from distxla.compiler.lower.injection import InjectionPoints
 from distxla.compiler.lower.kernels import KernelFunction, declare_kernel, emit_kernel_function, kernel_key
+from distxla.compiler.lower.sites import Sites
 from distxla.compiler.plan.breadcrumbs import has_breadcrumb, has_rounds, is_traced, kind_of, may_be_long
 from distxla.compiler.plan.buffers import (
     Branch,
@@ -51,8 +50,8 @@ from distxla.compiler.plan.buffers import (
     Step,
     Swap,
     Transfer,
-    shares,
 )
+from distxla.compiler.plan.transfers import round_number
 from distxla.errors import CompileError, DistxlaError
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
@@ -60,9 +59,6 @@ from distxla.ir.module import Module
 from distxla.ir.op import Lowering
 from distxla.ir.structure import Structure
 from distxla.ir.unwritten import is_filled
-from distxla.ops.custom_call import HostCall
-from distxla.ops.custom_calls.registry import find_target
-from distxla.ops.custom_calls.user import ORIGINAL, NativeTarget, aliased_leaves
 from distxla.targets.code import CodeModule, CodeTarget
 
 I1, I8, I32, I64 = ir.IntType(1), ir.IntType(8), ir.IntType(32), ir.IntType(64)
@@ -103,19 +99,19 @@ def emit_entry(
     traced: bool = False,
     points: Collection[str] = (),
     text: Module | None = None,
-    grid: Mapping[Hashable, GridKernel] | None = None,
+    grid: GridProgram | None = None,
 ) -> Entry:
     """Emit the entry, its kernels, constants and communication routines.
 
     progress: called with the name of each instruction before it is lowered.  traced: steps that compute, loops and
     record when they ran; they compute the same.  points: where faults can be injected (lower/injection.py), by names
     of instructions of `text`, the module before the passes, `module` by default.  grid: the kernels of a target that
-    runs them on a grid, by `kernel_key`.
+    runs them on a grid.
     Raises the errors of the ops' emitters, with the instruction's place added; other errors as CompileError.
     """
     empty, text = CodeModule(module.name, target), text or module
     whole = _EntryEmitter(
-        empty, module, plan, communication, replicas, partitions, progress, traced, points, text, grid or {}
+        empty, module, plan, communication, replicas, partitions, progress, traced, points, text, grid
     )
     return whole.run()
 
@@ -133,13 +129,15 @@ class _EntryEmitter:
         traced: bool,
         points: Collection[str],
         text: Module,
-        grid: Mapping[Hashable, GridKernel],
+        grid: GridProgram | None,
     ) -> None:
-        self.llvm_module, self.module, self.plan, self.grid = llvm_module, module, plan, grid
+        self.llvm_module, self.module, self.plan = llvm_module, module, plan
+        self.grid = {} if grid is None else grid.kernels
+        self.grid_rounds = {} if grid is None else grid.rounds
         self.communication, self.replicas, self.partitions = communication, replicas, partitions
         self.progress, self.traced = progress, traced
         self.points = InjectionPoints(llvm_module, module, plan, points, text)
-        calls = llvm_module.target.grid_calls if grid else None
+        calls = llvm_module.target.grid_calls if self.grid else None
         self.device_memory = None if calls is None else DeviceMemory(llvm_module, calls)
         self.fills = is_filled()
         self.structure = Structure(module)
@@ -147,9 +145,8 @@ class _EntryEmitter:
         self.imported: list[ImportedKernel] = []
         self.launched: dict[Hashable, tuple[LaunchedKernel, tuple[int, int]]] = {}
         self.scratch_bytes = 0
-        self.sites: list[Site] = []
+        self.sites = Sites(llvm_module, module, communication, replicas, partitions)
         self.numbered: list[tuple[Instruction, str]] = []
-        self.communicators: dict[str, tuple[int, CommunicatorSpec]] = {}
         self.constants: dict[int, ir.GlobalVariable] = {}
         self.body = FunctionBody(llvm_module, ENTRY_SYMBOL if calls is None else STEPS_SYMBOL, self.constant)
         self.routines: list[ir.Function] = []
@@ -170,11 +167,10 @@ class _EntryEmitter:
             self.device_memory.emit_entry(ENTRY_SYMBOL, self.body)
             launched = tuple(self.device_memory.launched)
         scratch = (self.scratch_bytes + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
-        specs = tuple(spec for _, spec in sorted(self.communicators.values(), key=lambda found: found[0]))
         arena = self.plan.arena_bytes + scratch
         steps, points, kernels = tuple(self.numbered), tuple(self.points.points), tuple(self.imported)
-        shared, sites = self.plan.shared, tuple(self.sites)
-        return Entry(self.llvm_module, sites, specs, arena, steps, shared, points, kernels, launched)
+        sites, specs = tuple(self.sites.found), self.sites.communicators
+        return Entry(self.llvm_module, sites, specs, arena, steps, self.plan.shared, points, kernels, launched)
 
     # --- functions --------------------------------------------------------------------------------------------------
 
@@ -278,6 +274,9 @@ class _EntryEmitter:
     def plain_step(self, step: Step) -> None:
         if self.fills and isinstance(step, Kernel | Communicate):
             self.fill(written_anew(step.operands, step.results))
+            if isinstance(step, Communicate) and step.on_device:
+                assert self.device_memory is not None
+                self.device_memory.emit_fill(self.body, written_anew(step.operands, step.results), 0)
         if isinstance(step, Kernel):
             self.kernel(step)
         elif isinstance(step, Transfer) or (isinstance(step, Copy) and step.on_device):
@@ -316,17 +315,22 @@ class _EntryEmitter:
     def launch(self, step: Kernel, device_memory: DeviceMemory) -> bool:
         """Run a kernel on the grid; whether it has a form for that."""
         key = kernel_key(self.structure, step.computation, step.instruction)
-        form = self.grid.get(key)
-        if form is None:
+        if key not in self.grid:
             return False
-        if key not in self.launched:
-            kernel = LaunchedKernel(step.instruction, form.launches, form.scratch_bytes)
-            self.launched[key] = kernel, device_memory.number_of(kernel)
-        kernel, numbers = self.launched[key]
+        kernel, numbers = self.launched_kernel(step.instruction, key, device_memory)
         if self.fills:
-            device_memory.emit_fill(self.body, written_anew(step.operands, step.results), form.scratch_bytes)
+            device_memory.emit_fill(self.body, written_anew(step.operands, step.results), kernel.scratch_bytes)
         device_memory.emit_launches(self.body, step, kernel, numbers, waits=self.traced)  # for the kernel's own time
         return True
+
+    def launched_kernel(
+        self, instruction: Instruction, key: Hashable, device_memory: DeviceMemory
+    ) -> tuple[LaunchedKernel, tuple[int, int]]:
+        """A kernel of the grid and its numbers. instruction: the first that it is for."""
+        if key not in self.launched:
+            kernel = LaunchedKernel(instruction, self.grid[key].launches, self.grid[key].scratch_bytes)
+            self.launched[key] = kernel, device_memory.number_of(kernel)
+        return self.launched[key]
 
     def kernel_function(self, computation: Computation, instruction: Instruction) -> KernelFunction:
         """The function of the instruction; instructions that differ in names only share it."""
@@ -369,8 +373,16 @@ class _EntryEmitter:
         self.body.builder.store(offset, second)
 
     def communicate(self, step: Communicate) -> None:
-        site = self.site(step)
-        operands, results = self.body.offset_table(step.operands), self.body.result_table(step.results)
+        site = self.sites.add(step, tuple(self.loops), self.grid_site(step))
+        if step.on_device:
+            assert self.device_memory is not None
+            self.device_memory.emit_wait(self.body)
+            leaves = step.operands, step.results
+            operands, results = (
+                self.device_memory.emit_exported(self.body, side, round_number(step)) for side in leaves
+            )
+        else:
+            operands, results = self.body.offset_table(step.operands), self.body.result_table(step.results)
         table = self.body.field("communicate", POINTER)
         slot = self.body.builder.gep(table, [I64(site)], source_etype=POINTER)
         routine = LoadedRoutine(self.body.builder.block, slot, "routine", typ=POINTER)
@@ -385,59 +397,13 @@ class _EntryEmitter:
         place = self.body.begin.gep(self.body.field("record", POINTER), [I64(R_EVENTS)], source_etype=I8)
         self.body.builder.store(self.body.builder.add(self.body.builder.load(place, typ=I64), I64(1)), place)
 
-    def site(self, step: Communicate) -> int:
-        """Number the site and add its routine."""
-        instruction, index = step.instruction, len(self.sites)
-        if instruction.op.lowering is Lowering.HOST:
-            self.sites.append(self.host_site(step))
-            return index
-        operands = tuple(leaf for o in step.computation.operands(instruction) for leaf in o.shape.leaves())
-        spec = self.communication.communicator(instruction, operands, self.replicas, self.partitions)
-        number, spec = self.communicators.setdefault(spec.key, (len(self.communicators), spec))
-        item = instruction.op.stream_item(
-            instruction.shape, tuple(o.shape for o in step.computation.operands(instruction))
-        )
-        site = Site(
-            index,
-            instruction.name,
-            instruction.opcode,
-            step.computation.name,
-            number,
-            self.module.locate(instruction),
-            item=item,
-            shares=shares(step.results),
-            facets=summary(self.module, instruction, operands),
-            loops=tuple(self.loops),
-            sends=instruction.op.sends,
-            receives=instruction.op.receives,
-            completes=bool(instruction.op.completes),
-            peer_action=instruction.op.peer_action,
-        )
-        routine, rounds = self.communication.emit(self.llvm_module, self.module, site, spec, instruction, operands)
-        self.sites.append(replace(site, rounds=rounds))
-        if routine.name != COMMUNICATE_SYMBOL.format(site=index):
-            raise CompileError(f"the routine of site {index} is called {routine.name}")
-        return index
-
-    def host_site(self, step: Communicate) -> Site:
-        """A site whose routine the replica puts in place."""
-        instruction = step.instruction
-        if not isinstance(instruction.op, HostCall):
-            raise CompileError(f"{instruction.name}: {instruction.opcode} calls no routine of the replica")
-        operands = tuple(o.shape.without_layout() for o in step.computation.operands(instruction))
-        op, result = instruction.op, instruction.shape.without_layout()
-        routine = HostRoutine(op.custom_call_target, operands, result)
-        if op.api_version != ORIGINAL and isinstance(find_target(op.custom_call_target), NativeTarget):
-            aliases = tuple(aliased_leaves(op.output_to_operand_aliasing, result, operands))
-            routine = replace(routine, interface=op.api_version, config=instruction.backend_config, aliases=aliases)
-        return Site(
-            len(self.sites),
-            instruction.name,
-            instruction.opcode,
-            step.computation.name,
-            -1,
-            self.module.locate(instruction),
-            routine,
+    def grid_site(self, step: Communicate) -> GridSite | None:
+        if not step.on_device:
+            return None
+        assert self.device_memory is not None
+        keys = self.grid_rounds[place_of(step)]
+        return self.device_memory.grid_site(
+            [self.launched_kernel(step.instruction, key, self.device_memory) for key in keys]
         )
 
     def loop(self, step: Loop) -> None:

@@ -122,12 +122,16 @@ class Swap:
 
 @dataclass(frozen=True, slots=True)
 class Communicate:
-    """Call the context's routine for a site; all buffers are in device memory."""
+    """Call the context's routine for a site; all buffers are in device memory.
+
+    on_device: the arrays are in the memory of kernels that have one of their own (plan/transfers.py).
+    """
 
     computation: Computation
     instruction: Instruction
     operands: tuple[Buffer, ...]
     results: tuple[Buffer, ...]
+    on_device: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +260,9 @@ def _dump_steps(steps: tuple[Step, ...], indent: str) -> Iterator[str]:
         elif isinstance(step, Swap):
             yield f"{indent}swap {step.first}, {step.second}  for {name}"
         else:
-            kind = "communicate" if isinstance(step, Communicate) else "kernel"
+            kind = "kernel"
+            if isinstance(step, Communicate):
+                kind = "device communicate" if step.on_device else "communicate"
             results, operands = ", ".join(map(str, step.results)), ", ".join(map(str, step.operands))
             yield f"{indent}{kind} {name} ({step.instruction.opcode}): {results} <- {operands}"
 

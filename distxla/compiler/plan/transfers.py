@@ -8,6 +8,9 @@ other one has, and no sooner: between two kernels nothing moves.
     kernel b: arena[64:128] <- arena[0:64]         kernel a, kernel b
     all-reduce: arena[0:64] <- arena[64:128]       copy arena[64:128] to the host, all-reduce
 
+Some instructions communicate between the kernels' memories (`communicates`); then nothing moves for them, either. What
+an async start leaves for its done, the round's number, stays on the host.
+
 For each buffer the walk knows which of the two memories has its value. Where paths meet, at a loop's head and behind a
 branch, each path gets the copies that make them agree. A loop is walked until what its head expects is what its body
 leaves, so what a loop only reads is copied once, before it.
@@ -36,6 +39,7 @@ from distxla.compiler.plan.buffers import (
 )
 from distxla.errors import InternalError
 from distxla.ir.instruction import Instruction
+from distxla.ops.support.collective_start_done import AsyncPart, async_part_of
 
 SMALL_BYTES = 8  # constants up to here are copied by the host: they count iterations, and the host looks at the count
 MOST_WALKS = 8  # of a loop's body, after which its end gets the copies that its head needs
@@ -52,8 +56,8 @@ class Holder(Enum):
 State = dict[Buffer, Holder]  # without buffers that nothing has written; buffers are equal if they are identical
 
 
-def place_transfers(plan: Plan, on_device: Callable[[Kernel], bool]) -> Plan:
-    """The plan with the copies that it needs if the kernels of which `on_device` holds have a memory of their own.
+def place_transfers(plan: Plan, on_device: Callable[[Kernel | Communicate], bool]) -> Plan:
+    """The plan with the copies that it needs if the steps of which `on_device` holds have a memory of their own.
 
     Arguments are in the host's memory at the begin, results at the end; constants are in both all the time.
     """
@@ -66,7 +70,7 @@ def place_transfers(plan: Plan, on_device: Callable[[Kernel], bool]) -> Plan:
     return replace(plan, steps=tuple(steps), routines=routines)
 
 
-def _routine(plan: Plan, routine: Routine, on_device: Callable[[Kernel], bool]) -> Routine:
+def _routine(plan: Plan, routine: Routine, on_device: Callable[[Kernel | Communicate], bool]) -> Routine:
     """Callers pass arguments, and take results, in the host's memory."""
     walk = _Walk(plan, on_device)
     state: State = dict.fromkeys(filter(_has_memory, routine.parameters), Holder.HOST)
@@ -79,7 +83,7 @@ def _routine(plan: Plan, routine: Routine, on_device: Callable[[Kernel], bool]) 
 class _Walk:
     """Over the steps of the entry or of a routine, in the order of execution."""
 
-    def __init__(self, plan: Plan, on_device: Callable[[Kernel], bool]) -> None:
+    def __init__(self, plan: Plan, on_device: Callable[[Kernel | Communicate], bool]) -> None:
         self.plan, self.on_device = plan, on_device
 
     def steps(self, steps: Iterable[Step], state: State) -> Iterator[Step]:
@@ -95,9 +99,7 @@ class _Walk:
                 _set(state, step.second, first)
                 yield step
             elif isinstance(step, Communicate):
-                yield from self.to_host(step.operands, step.instruction, state)
-                yield step
-                _write(state, step.results, Holder.HOST)
+                yield from self.communicate(step, state)
             elif isinstance(step, Loop):
                 yield from self.loop(step, state)
             elif isinstance(step, Branch):
@@ -118,6 +120,19 @@ class _Walk:
             yield from self.to_host(step.operands, step.instruction, state)
             _write(state, step.results, Holder.HOST)
         yield step
+
+    def communicate(self, step: Communicate, state: State) -> Iterator[Step]:
+        if not self.on_device(step):
+            yield from self.to_host(step.operands, step.instruction, state)
+            yield step
+            _write(state, step.results, Holder.HOST)
+            return
+        on_host = round_number(step)
+        yield from self.to_device((b for b in step.operands if b is not on_host), step.instruction, state)
+        yield replace(step, on_device=True)
+        _write(state, step.results, Holder.DEVICE)
+        if on_host is not None:
+            state[on_host] = Holder.HOST
 
     def copy(self, step: Copy, state: State) -> Step:
         """By the host where only it has the source."""
@@ -189,6 +204,14 @@ class _Walk:
                 yield from self.to_device((buffer,), instruction, state)
 
 
+def round_number(step: Communicate) -> Buffer | None:
+    """The buffer that an async start writes for its done."""
+    part = async_part_of(step.instruction.op)
+    if part is AsyncPart.SYNCHRONOUS:
+        return None
+    return (step.results if part is AsyncPart.START else step.operands)[-1]
+
+
 def _holder(buffer: Buffer, state: State) -> Holder | None:
     """None if nothing has written the buffer."""
     if buffer.region is MemoryRegion.CONSTANT:
@@ -216,4 +239,4 @@ def _joined(holders: list[Holder]) -> Holder:
     return Holder.DEVICE if Holder.DEVICE in holders else Holder.HOST
 
 
-__all__ = ["Holder", "place_transfers"]
+__all__ = ["Holder", "place_transfers", "round_number"]

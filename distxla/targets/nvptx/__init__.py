@@ -1,10 +1,10 @@
 """NVIDIA's GPUs.
 
-The entry computation stays code of this machine's processor, and so does communication, between arrays in the host's
-memory. Kernels are PTX, which is assembled for one architecture. Their arrays are in the GPU's memory
-(program_memory.py), and are copied where the plan says (compiler/plan/transfers.py). The entry itself calls the driver
-(host_calls.py). With DISTXLA_GPU_DRIVER=emulated
-this processor runs kernels, thread by thread, in memory that stands for a GPU's.
+The entry computation stays code of this machine's processor, which also waits for other devices. Kernels are PTX, which
+is assembled for one architecture. Their arrays are in the GPU's memory (program_memory.py), and are copied to and from
+the host's where the plan says (compiler/plan/transfers.py); collectives move them between GPUs (exported_blocks.py).
+The entry itself calls the driver (host_calls.py). With DISTXLA_GPU_DRIVER=emulated this processor runs kernels, thread
+by thread, in memory that stands for a GPU's.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class NvptxTarget:
 
     name = "nvptx"
     uses_gpus = True
-    variables = ("DISTXLA_GPU_DRIVER", "CUDA_VISIBLE_DEVICES")
+    variables = ("DISTXLA_GPU_DRIVER", "DISTXLA_GPU_COMMUNICATION", "CUDA_VISIBLE_DEVICES")
 
     @property
     def backend(self) -> str | None:
@@ -33,11 +33,13 @@ class NvptxTarget:
 
     @property
     def variant(self) -> str:
-        """The driver and the architecture; DriverError where there is no GPU."""
+        """The driver, the architecture, how data travels; DriverError where there is no GPU."""
         from distxla.targets.nvptx.architectures import chosen_architecture
         from distxla.targets.nvptx.driver.choice import chosen
+        from distxla.targets.nvptx.placement import communicates_on_gpu
 
-        return f"{chosen()} {chosen_architecture()}"
+        between = "between GPUs" if communicates_on_gpu() else "between hosts"
+        return f"{chosen()} {chosen_architecture()} {between}"
 
     @property
     def code(self) -> CodeTarget:

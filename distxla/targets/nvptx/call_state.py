@@ -1,6 +1,6 @@
 """What a program that runs knows about the GPU. One description for ctypes and for LLVM; light.
 
-Emitted code calls the functions of the driver by import, as `cuda.cuLaunchKernel`, and three of program_memory.py.
+Emitted code calls the functions of the driver by import, as `cuda.cuLaunchKernel`, and four of program_memory.py.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import ctypes
 
 BEGIN = "distxla.gpu.begin"  # (Context*, u32 constants)
 CONSTANT = "distxla.gpu.constant"  # (Context*, u32 number, place, u64 bytes)
+OPEN = "distxla.gpu.open"  # (Context*, u32 device, u32 number): a block of the device's that it has posted
 FAILED = "distxla.gpu.failed"  # (Context*, u32 function, i32 CUresult): the number of a function in CALLED
 DRIVER = "cuda."  # begins the name of an import from the driver
 CALLED = (
@@ -39,8 +40,11 @@ class CallState(ctypes.Structure):
         ("constants", ctypes.c_void_p),  # 0 before the first use
         ("staging", ctypes.c_void_p),  # STAGING_BYTES of the host's memory, from which queued copies read
         ("staged", ctypes.c_uint64),  # bytes of it that are in use
+        ("export", ctypes.c_uint64),  # added to an address gives what other devices understand (exported_blocks.py)
+        ("opened", ctypes.c_void_p),  # u64[device * BLOCKS + number]: addresses of others' blocks; 0: not opened
+        ("is_one_of_several", ctypes.c_uint32),  # 1 where devices of this host use other GPUs, too
         ("last", ctypes.c_uint32),  # 1 + the number of the kernel that was launched last; 0 before the first
     )
 
 
-__all__ = ["BEGIN", "CALLED", "CONSTANT", "DRIVER", "FAILED", "STAGED_BYTES", "STAGING_BYTES", "CallState"]
+__all__ = ["BEGIN", "CALLED", "CONSTANT", "DRIVER", "FAILED", "OPEN", "STAGED_BYTES", "STAGING_BYTES", "CallState"]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from llvmlite import ir
 
+from distxla.collectives.protocols import exported_memory
 from distxla.compiler.abi import Context, Status
 from distxla.targets.grid_calls import ArrayKind
 from distxla.targets.nvptx.call_state import (
@@ -15,6 +16,7 @@ from distxla.targets.nvptx.call_state import (
     CONSTANT,
     DRIVER,
     FAILED,
+    OPEN,
     STAGED_ALIGNMENT,
     STAGED_BYTES,
     STAGING_BYTES,
@@ -50,6 +52,18 @@ class HostCalls:
 
     def emit_scratch(self, builder: ir.IRBuilder, context: ir.Value) -> ir.Value:
         return _field(builder, _state(builder, context), "scratch")
+
+    def emit_export(self, builder: ir.IRBuilder, context: ir.Value, address: ir.Value) -> ir.Value:
+        return builder.add(address, _field(builder, _state(builder, context), "export"))
+
+    def emit_is_one_of_several(self, builder: ir.IRBuilder, context: ir.Value) -> ir.Value:
+        return builder.trunc(_field(builder, _state(builder, context), "is_one_of_several"), I1)
+
+    def emit_import(
+        self, builder: ir.IRBuilder, context: ir.Value, device: ir.Value, exported: ir.Value, place: ir.Value
+    ) -> ir.Value:
+        function = _made(builder.module, "gpu_import", [POINTER, I32, I64, POINTER], _emit_import)
+        return builder.call(function, [context, device, exported, place])
 
     def emit_launch(
         self,
@@ -98,6 +112,23 @@ def _emit_constant(builder: ir.IRBuilder, context: ir.Value, number: ir.Value, p
         builder.ret(I32(Status.OK))
     function = _declared(builder.module, CONSTANT, [POINTER, I32, POINTER, I64])
     builder.ret(builder.call(function, [context, number, place, size]))
+
+
+def _emit_import(
+    builder: ir.IRBuilder, context: ir.Value, device: ir.Value, exported: ir.Value, place: ir.Value
+) -> None:
+    """Through the table of opened blocks; the first time the block is opened."""
+    number = builder.lshr(exported, I64(exported_memory.NUMBER_SHIFT))
+    row = builder.add(builder.mul(builder.zext(device, I64), I64(exported_memory.BLOCKS)), number)
+    begin = builder.gep(_field(builder, _state(builder, context), "opened"), [row], source_etype=I64)
+    with builder.if_then(builder.icmp_unsigned("==", builder.load(begin, typ=I64), I64(0)), likely=False):
+        function = _declared(builder.module, OPEN, [POINTER, I32, I32])
+        status = builder.call(function, [context, device, builder.trunc(number, I32)])
+        with builder.if_then(builder.icmp_unsigned("!=", status, I32(Status.OK))):
+            builder.ret(status)
+    offset = builder.and_(exported, I64((1 << exported_memory.NUMBER_SHIFT) - 1))
+    builder.store(builder.add(builder.load(begin, typ=I64), offset), place)
+    builder.ret(I32(Status.OK))
 
 
 def _emit_launch(

@@ -21,6 +21,7 @@ from distxla.targets.nvptx.driver.choice import chosen, is_emulated
 from distxla.targets.nvptx.driver.emulated.kernels import packed
 from distxla.targets.nvptx.emulator.prepare import prepare
 from distxla.targets.nvptx.host_calls import HostCalls
+from distxla.targets.nvptx.placement import communicates_on_gpu
 from distxla.targets.registry import native_target
 
 
@@ -37,6 +38,10 @@ class _Launching:
     @property
     def grid_calls(self) -> HostCalls:
         return HostCalls()
+
+    @property
+    def communicates_on_grid(self) -> bool:
+        return communicates_on_gpu()
 
     def finish_grid(self, module: ir.Module) -> DeviceCode:
         """The kernels for the driver that the environment asks for, assembled where there is an assembler."""

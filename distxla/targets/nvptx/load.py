@@ -13,7 +13,7 @@ from distxla.compiler.artifact import CompiledProgram
 from distxla.errors import InternalError
 from distxla.targets.local_rank import ALONE, LocalRank
 from distxla.targets.nvptx.assignment import ordinals
-from distxla.targets.nvptx.call_state import BEGIN, CONSTANT, DRIVER, FAILED
+from distxla.targets.nvptx.call_state import BEGIN, CONSTANT, DRIVER, FAILED, OPEN
 from distxla.targets.nvptx.device_code import DeviceCode
 from distxla.targets.nvptx.driver.choice import driver_named
 from distxla.targets.nvptx.process_gpu import ProcessGpu
@@ -80,7 +80,8 @@ def _gpu(driver: str, local: LocalRank) -> ProcessGpu:
     of_devices = ordinals(local, len(gpus.gpus()))
     mine = of_devices[local.rank]
     sharing = local.per_gpu if local.given and local.per_gpu else of_devices.count(mine)
-    return ProcessGpu(gpus.context(mine, sharing))
+    several = local.given or len(set(of_devices)) > 1
+    return ProcessGpu(gpus.context(mine, sharing), is_one_of_several=several)
 
 
 def _functions(on_gpu: ProgramOnGpu, report: KernelErrorHandler | None) -> dict[str, Any]:
@@ -89,6 +90,7 @@ def _functions(on_gpu: ProgramOnGpu, report: KernelErrorHandler | None) -> dict[
     methods = (
         (BEGIN, on_gpu.begin, [context, number], "beginning to use the GPU"),
         (CONSTANT, on_gpu.constant, [context, number, ctypes.c_size_t, size], "copying a constant to the GPU"),
+        (OPEN, on_gpu.open, [context, number, number], "opening another device's memory"),
         (FAILED, on_gpu.failed, [context, number, ctypes.c_int32], "running kernels"),
     )
     return {name: _native(method, arguments, doing, report) for name, method, arguments, doing in methods}

@@ -6,14 +6,20 @@ from dataclasses import dataclass
 
 from distxla.targets.nvptx.driver.driver import Context
 from distxla.targets.nvptx.driver.errors import DriverCallError, DriverError
+from distxla.targets.nvptx.exported_blocks import ExportedBlocks
 
 
 @dataclass
 class ProcessGpu:
-    """lost: by what, once a kernel's fault has lost the context."""
+    """lost: by what, once a kernel's fault has lost the context.  blocks: that other devices may use.
+    is_one_of_several: whether devices of the run on this machine may use others."""
 
     context: Context
     lost: str = ""
+    is_one_of_several: bool = False
+
+    def __post_init__(self) -> None:
+        self.blocks = ExportedBlocks(self.context)
 
     def require(self) -> None:
         """DriverError once the context is lost."""

@@ -14,13 +14,17 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from distxla.collectives.protocols.exported_memory import BLOCKS
 from distxla.compiler.abi import Context as ProgramContext
 from distxla.compiler.artifact import CompiledProgram
+from distxla.errors import InternalError
 from distxla.targets.nvptx.call_state import CALLED, STAGING_BYTES, CallState
 from distxla.targets.nvptx.device_code import DeviceCode
 from distxla.targets.nvptx.device_ranges import DeviceRanges
 from distxla.targets.nvptx.driver.driver import Context, Module
 from distxla.targets.nvptx.driver.errors import DriverCallError, DriverError
+from distxla.targets.nvptx.exported_blocks import ExportedBlock, ExportedTable
+from distxla.targets.nvptx.placement import VARIABLE
 from distxla.targets.nvptx.process_gpu import ProcessGpu
 
 CONTEXT_BYTES = ctypes.sizeof(ProgramContext)
@@ -33,14 +37,17 @@ class CallMemory:
     """The GPU's memory of one device's calls of a program.
 
     place: the tables of the last call: while they stay the same, so do addresses.  size: of the block of the GPU's
-    memory that begins with the program's context.  tables: that the state points to.
+    memory that begins with the program's context.  tables: that the state points to.  exported: that block, where other
+    devices use it.
     """
 
     state: CallState
     constants: Any
+    opened: Any
     place: bytes = b""
     size: int = 0
     tables: dict[str, Any] = field(default_factory=dict)
+    exported: tuple[ExportedBlock, ExportedTable] | None = None
     staging: Any = field(default_factory=lambda: ctypes.create_string_buffer(STAGING_BYTES))
 
 
@@ -58,6 +65,7 @@ class ProgramOnGpu:
         self._fills = is_filled()
         self._gpu, self._context = gpu, gpu.context
         self._kernels = program.launched
+        self._exports = any(site.on_device for site in program.sites)
         self._parameters = [leaf.byte_size for leaf in program.parameter_leaves] + [4] * len(program.parameter_sizes)
         self._results = [leaf.byte_size for leaf in program.result_leaves] + [4] * len(program.result_sizes)
         self._shared = [arena.bytes for arena in program.shared]
@@ -81,7 +89,7 @@ class ProgramOnGpu:
         self._gpu.require()
         call = ProgramContext.from_address(context)
         if context not in self._memories:
-            self._memories[context] = self._new_memory(constants)
+            self._memories[context] = self._new_memory(constants, call)
         memory = self._memories[context]
         call.grid = ctypes.addressof(memory.state)
         memory.state.last = 0
@@ -109,6 +117,20 @@ class ProgramOnGpu:
                 self._constants[number] = address
         memory.constants[number] = self._constants[number]
 
+    def open(self, context: int, device: int, number: int) -> None:
+        """Find another device's block, of which it has posted an address."""
+        call, memory = ProgramContext.from_address(context), self._memories[context]
+        row = ExportedTable(call.control, call.device_count, device).take(number)
+        if row is None:
+            raise InternalError(f"device {device} has posted an address in block {number}, which it has not exported")
+        try:
+            memory.opened[device * BLOCKS + number] = self._gpu.blocks.open(*row)
+        except DriverCallError as error:
+            hint = f"{VARIABLE}=host copies such data through the host's memory"
+            raise DriverError(
+                f"{self._context.gpu} can't open the memory of device {device}'s GPU: {error.message} ({hint})"
+            ) from error
+
     def failed(self, context: int, function: int, result: int) -> None:
         """Raise the error of a function of the driver that the program called."""
         last = self._memories[context].state.last
@@ -123,12 +145,15 @@ class ProgramOnGpu:
 
     # --- memory
 
-    def _new_memory(self, constants: int) -> CallMemory:
-        memory = CallMemory(CallState(), (ctypes.c_uint64 * constants)())
+    def _new_memory(self, constants: int, call: ProgramContext) -> CallMemory:
+        opened = call.device_count * BLOCKS if self._exports else 0
+        memory = CallMemory(CallState(), (ctypes.c_uint64 * constants)(), (ctypes.c_uint64 * opened)())
         memory.state.stream = self._context.create_stream()
         memory.state.functions = ctypes.addressof(self._functions)
         memory.state.constants = ctypes.addressof(memory.constants)
         memory.state.staging = ctypes.addressof(memory.staging)
+        memory.state.opened = ctypes.addressof(memory.opened)
+        memory.state.is_one_of_several = self._gpu.is_one_of_several
         return memory
 
     def _place(self, memory: CallMemory, context: ProgramContext) -> None:
@@ -153,7 +178,8 @@ class ProgramOnGpu:
         needed = BEFORE_RANGES + ranges.bytes + self._scratch_bytes
         if needed != memory.size:
             self._free(memory)
-            memory.state.context, memory.size = self._context.allocate(needed), needed
+            memory.state.context = self._allocate(memory, needed, context)
+            memory.size = needed
         first = memory.state.context + BEFORE_RANGES
 
         def address(offset: int) -> int:
@@ -168,10 +194,26 @@ class ProgramOnGpu:
             setattr(memory.state, name, ctypes.addressof(memory.tables[name]))
         memory.place = place
 
+    def _allocate(self, memory: CallMemory, size: int, context: ProgramContext) -> int:
+        if not self._exports:
+            return self._context.allocate(size)
+        block = self._gpu.blocks.allocate(size)
+        table = ExportedTable(context.control, context.device_count, context.device)
+        memory.exported = block, table
+        memory.state.export = block.export & (1 << 64) - 1
+        table.publish(block)
+        return block.address
+
     def _free(self, memory: CallMemory) -> None:
-        if memory.size:
-            memory.size = 0
+        if not memory.size:
+            return
+        memory.size = 0
+        if memory.exported is None:
             self._context.free(memory.state.context)
+            return
+        block, table = memory.exported
+        self._gpu.blocks.give_back(block, is_opened=table.is_opened(block.number))
+        memory.exported = None
 
     def close(self) -> None:
         """Twice is fine; no call may be under way. After a fault the process's end frees what is left."""

@@ -56,6 +56,10 @@ class Code(Instructions, Fibers):
     def grid_calls(self) -> None:
         return None
 
+    @property
+    def communicates_on_grid(self) -> bool:
+        return False
+
     def finish_grid(self, module: ir.Module) -> object:
         raise InternalError("this processor has no grid")
 

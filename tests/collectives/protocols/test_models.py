@@ -264,7 +264,7 @@ def mutant(model: str, tag: str, change: str) -> list[Process]:
 def _neighbour(steps: list[Step], at: int, direction: int) -> int:
     """The access before or after a step."""
     at += direction
-    while steps[at].kind in ("jump", "check", "assign", "increment"):
+    while steps[at].kind in ("jump", "check", "assign", "increment", "end"):
         at += direction
     return at
 

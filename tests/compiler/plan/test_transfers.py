@@ -29,7 +29,8 @@ from distxla.compiler.plan.buffers import (
     Swap,
     Transfer,
 )
-from distxla.compiler.plan.transfers import place_transfers
+from distxla.compiler.plan.transfers import place_transfers, round_number
+from distxla.ops.support.collective_start_done import AsyncPart, async_part_of
 from distxla.text.parser import parse_module
 from tests.compiler.plan.test_outlined_calls import PROGRAMS as CALLS
 from tests.compiler.plan.test_outlined_calls import small_budget  # noqa: F401  a fixture
@@ -72,7 +73,7 @@ class Execution:
     needless: transfers of what was there already.
     """
 
-    def __init__(self, plan: Plan, on_device: Callable[[Kernel], bool], choose: random.Random) -> None:
+    def __init__(self, plan: Plan, on_device: Callable[[Kernel | Communicate], bool], choose: random.Random) -> None:
         self.plan, self.on_device, self.choose = plan, on_device, choose
         self.meant: dict[Buffer, int] = {}
         self.host: dict[Buffer, int] = {}
@@ -103,11 +104,12 @@ class Execution:
     def step(self, step: Step) -> None:
         name = step.instruction.name
         if isinstance(step, Kernel | Communicate):
-            memory = self.device if isinstance(step, Kernel) and self.on_device(step) else self.host
+            memory = self.device if self.on_device(step) else self.host
+            on_host = round_number(step) if isinstance(step, Communicate) else None
             for operand in step.operands:
-                self.read(operand, memory, name)
+                self.read(operand, self.host if operand is on_host else memory, name)
             for result in step.results:
-                self.write(result, memory)
+                self.write(result, self.host if result is on_host else memory)
         elif isinstance(step, Copy):
             memory = self.device if step.on_device else self.host
             self.read(step.source, memory, name)
@@ -141,9 +143,18 @@ def plan_of(text: str, devices: int = 1) -> Plan:
     return plan
 
 
-def some_kernels(plan: Plan, choose: random.Random, share: float) -> Callable[[Kernel], bool]:
-    chosen = {id(step) for step in plan.walk() if isinstance(step, Kernel) and choose.random() < share}
-    return lambda step: id(step) in chosen
+def some_steps(plan: Plan, choose: random.Random, share: float) -> Callable[[Kernel | Communicate], bool]:
+    """Of an async pair both or none."""
+    steps = [step for step in plan.walk() if isinstance(step, Kernel | Communicate)]
+    chosen = {place(step) for step in steps if choose.random() < share}
+    return lambda step: place(step) in chosen
+
+
+def place(step: Kernel | Communicate) -> tuple[str, str]:
+    """Where the step, or the start that it completes, is."""
+    instruction = step.instruction
+    name = instruction.operands[0] if async_part_of(instruction.op) is AsyncPart.DONE else instruction.name
+    return step.computation.name, name
 
 
 TEXTS = {
@@ -162,7 +173,7 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Plan]:
 
 def require_right(plan: Plan, seed: int) -> None:
     choose = random.Random(seed)
-    on_device = some_kernels(plan, choose, share=choose.choice([0.3, 0.7, 1.0]))
+    on_device = some_steps(plan, choose, share=choose.choice([0.3, 0.7, 1.0]))
     placed = place_transfers(plan, on_device)
     for _ in range(4):
         assert Execution(placed, on_device, choose).wrong == []
@@ -179,11 +190,11 @@ def test_every_step_reads_what_is_meant(name: str, plans: Callable[[str], Plan])
 @pytest.mark.parametrize("form", ["partitioned", "optimized"])
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.name)
 def test_every_step_of_programs_reads_what_is_meant(program: ShardedProgram, form: str) -> None:
-    """And nothing is copied that is there already, where all kernels have a memory of their own."""
+    """And nothing is copied that is there already, where all steps have a memory of their own."""
     plan = plan_of(program.text(form), program.devices)
     for seed in range(3):
         require_right(plan, seed)
-    execution = Execution(place_transfers(plan, lambda kernel: True), lambda kernel: True, random.Random(1))
+    execution = Execution(place_transfers(plan, lambda step: True), lambda step: True, random.Random(1))
     assert execution.wrong == execution.needless == []
 
 
@@ -191,7 +202,7 @@ def test_every_step_of_programs_reads_what_is_meant(program: ShardedProgram, for
 def test_a_lost_transfer_is_noticed(plans: Callable[[str], Plan]) -> None:
     """Of each transfer of a program there is a way through it on which the result needs it."""
     plan = plans("control flow")
-    on_device = some_kernels(plan, random.Random(1), share=0.7)
+    on_device = some_steps(plan, random.Random(1), share=0.7)
     placed = place_transfers(plan, on_device)
     lost = [step for step in placed.walk() if isinstance(step, Transfer)]
     assert len(lost) > 5

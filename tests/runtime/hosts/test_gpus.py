@@ -97,6 +97,32 @@ def registered() -> Iterator[None]:
     user._registered.clear()
 
 
+SUM = """
+HloModule sum, replica_count=4
+add { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT c = f32[] add(a, b) }
+ENTRY main { p = f32[300] parameter(0)  x = f32[300] add(p, p)  y = f32[300] all-reduce(x), to_apply=add
+  ROOT r = f32[300] negate(y) }
+"""
+
+
+def exchanged(cluster: Cluster) -> bool:
+    """Whether devices have exchanged arrays between GPUs' memories for a right sum."""
+    step = cluster.compile(dx.parse(SUM))
+    rows = [[np.full(300, k, np.float32)] for k in range(4)]
+    assert [np.unique(np.asarray(got)).tolist() for (got,) in step(rows)] == [[-12.0]] * 4
+    return all(site.on_device for site in step.program.sites)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("counts", "expected"), [([4], True), ([2, 1, 1], False), ([0, 2, 2], False)])
+def test_arrays_are_exchanged_between_gpus_of_one_host(
+    address: str, monkeypatch: pytest.MonkeyPatch, counts: list[int], expected: bool
+) -> None:
+    monkeypatch.setenv("DISTXLA_GPU_DRIVER", "emulated")
+    with Cluster(4, address=address, backend="gpu", devices_per_host=counts) as opened:
+        assert exchanged(opened) is expected
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("registered")
 def test_devices_go_where_gpus_are_and_use_those_that_ray_gives(
@@ -117,5 +143,6 @@ def test_devices_go_where_gpus_are_and_use_those_that_ray_gives(
             assert [np.asarray(row[0]).tolist() for row in negate([np.arange(3.0, dtype=np.float32)])] == [
                 [0, -1, -2]
             ] * 4
+            assert exchanged(opened)
     finally:
         ray_cluster.remove_node(added)

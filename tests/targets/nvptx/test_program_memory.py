@@ -105,12 +105,6 @@ def test_a_program_runs_again_and_again() -> None:
         devices.close()
 
 
-@pytest.fixture
-def emulator(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For tests that look into it, on a machine with a GPU, too."""
-    monkeypatch.setenv("DISTXLA_GPU_DRIVER", "emulated")
-
-
 @pytest.mark.usefixtures("emulator")
 def test_a_fault_loses_the_gpu_for_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first error says what failed, later ones that it has; closing is no further error."""

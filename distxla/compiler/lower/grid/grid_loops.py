@@ -49,6 +49,7 @@ class GridLoops(KernelEmitter):
 
     number: the function's argument that says which segment runs, and in its upper half in which round.  read_only:
     pointers to arrays that the kernel does not write.  launches: (number, blocks, threads) of each, in their order.
+    part: emits which part of each nest's iterations a launch runs, and of how many; None: it runs all.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class GridLoops(KernelEmitter):
         self.launches: list[tuple[int, int, int]] = []
         self._segment = builder.and_(number, ir.Constant(I32, (1 << ROUND_SHIFT) - 1))
         self._round = builder.zext(builder.lshr(number, ir.Constant(I32, ROUND_SHIFT)), I64)
+        self.part: Callable[[], tuple[ir.Value, ir.Value]] | None = None
         self._segments = 0
         self._in_rounds = False
         self._read_only = list(read_only)
@@ -141,9 +143,12 @@ class GridLoops(KernelEmitter):
 
         def begin() -> tuple[ir.Value, ir.Value, ir.Value]:
             grid, builder = grid_of(self.builder), self.builder
-            threads = grid.emit_threads(builder)
-            first = builder.add(builder.mul(grid.emit_block(builder), threads), grid.emit_thread(builder))
-            return is_launch, first, builder.mul(grid.emit_blocks(builder), threads)
+            threads, block, blocks = (emit(builder) for emit in (grid.emit_threads, grid.emit_block, grid.emit_blocks))
+            if self.part is not None:
+                which, parts = self.part()
+                block, blocks = builder.add(block, builder.mul(which, blocks)), builder.mul(blocks, parts)
+            first = builder.add(builder.mul(block, threads), grid.emit_thread(builder))
+            return is_launch, first, builder.mul(blocks, threads)
 
         iterations = prod(sizes)
         is_launch = self.launch(blocks_of(iterations), min(BLOCK, iterations))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from llvmlite import ir
 
 from distxla.compiler.abi import ALIGNMENT
@@ -38,14 +40,27 @@ def emit_grid_kernel(
     except NoGridFormError:
         _restore(grid_module, globals_before)
         raise
+    leaves = operand_leaves, result_leaves, _shared(instruction, operands, result_leaves)
+    return launched(grid_module, function, emit, name, lambda arguments: _declare_arguments(arguments, *leaves))
+
+
+def launched(
+    grid_module: GridModule,
+    body: ir.Function,
+    emit: GridEmitter,
+    name: str,
+    declare: Callable[[Sequence[ir.Argument]], None],
+) -> GridKernel:
+    """The functions of the launches that `emit` has made in `body`, which gets the launch's number before their own
+    arguments. declare: sets what is known of these."""
     launches = []
     for position, (number, blocks, threads) in enumerate(emit.launches):
         symbol = name if len(emit.launches) == 1 else f"{name}_{position}"
-        made = ir.Function(grid_module, ir.FunctionType(ir.VoidType(), pointers), symbol)
-        _declare_arguments(made.args, operand_leaves, result_leaves, _shared(instruction, operands, result_leaves))
+        made = ir.Function(grid_module, ir.FunctionType(ir.VoidType(), body.function_type.args[1:]), symbol)
+        declare(made.args)
         grid_module.grid.begin_kernel(made)
         builder = ir.IRBuilder(made.append_basic_block("entry"))
-        builder.call(function, [ir.Constant(I32, number), *made.args])
+        builder.call(body, [ir.Constant(I32, number), *made.args])
         builder.ret_void()
         launches.append(Launch(symbol, blocks, threads))
     return GridKernel(tuple(launches), emit.scratch_bytes)
@@ -59,9 +74,7 @@ def _emit_body(
     operand_leaves: list[Shape],
     result_leaves: list[Shape],
 ) -> GridEmitter:
-    function.linkage = "internal"
-    for word in ("alwaysinline", "nounwind"):
-        function.attributes.add(word)
+    inline(function)
     number, context, *places, scratch = function.args
     count = len(operand_leaves)
     shared = _shared(instruction, operands, result_leaves)
@@ -72,13 +85,26 @@ def _emit_body(
     emit.for_instruction(instruction, operands)
     arrays = [MemoryArray(emit, p, s) for p, s in zip(places[:count], operand_leaves)]
     results = [MemoryArray(emit, p, s) for p, s in zip(places[count:], result_leaves)]
+    begin(emit)
+    emit_instruction(emit, module, instruction, operands, arrays, results)
+    builder.ret_void()
+    return emit
+
+
+def inline(body: ir.Function) -> None:
+    """Every launch has the body's code in its own function."""
+    body.linkage = "internal"
+    for word in ("alwaysinline", "nounwind"):
+        body.attributes.add(word)
+
+
+def begin(emit: GridEmitter) -> None:
+    """Leave the entry block to what the whole function needs."""
+    builder = emit.builder
     start = builder.append_basic_block("start")
     emit.entry = builder.block
     builder.branch(start)
     builder.position_at_end(start)
-    emit_instruction(emit, module, instruction, operands, arrays, results)
-    builder.ret_void()
-    return emit
 
 
 def _shared(instruction: Instruction, operands: list[Shape], result_leaves: list[Shape]) -> set[int]:
@@ -92,7 +118,7 @@ def _shared(instruction: Instruction, operands: list[Shape], result_leaves: list
 
 
 def _declare_arguments(
-    arguments: list[ir.Argument], operand_leaves: list[Shape], result_leaves: list[Shape], shared: set[int]
+    arguments: Sequence[ir.Argument], operand_leaves: list[Shape], result_leaves: list[Shape], shared: set[int]
 ) -> None:
     """arguments: context, operands, results, scratch."""
     for position, argument in enumerate(arguments[1:-1]):

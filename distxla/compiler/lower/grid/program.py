@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from distxla.compiler.lower.communication import GridRound
 from distxla.compiler.lower.grid.grid_emitter import NoGridFormError
 from distxla.compiler.lower.grid.kernel import emit_grid_kernel
 from distxla.compiler.lower.grid.launches import GridKernel
+from distxla.compiler.lower.grid.rounds import emit_grid_round, round_key
 from distxla.compiler.lower.kernels import kernel_key
-from distxla.compiler.plan.buffers import Kernel, Plan
+from distxla.compiler.plan.buffers import Communicate, Kernel, Plan
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.structure import Structure
 from distxla.targets.grid import GridTarget
 from distxla.targets.grid_module import GridModule
+
+GridRounds = Callable[[Communicate], tuple[GridRound, ...] | None]
 
 
 @dataclass(frozen=True)
@@ -37,19 +41,33 @@ class GridStep:
 @dataclass(frozen=True)
 class GridProgram:
     """llvm_module: the kernels.  steps: one an instruction that a kernel computes, in the plan's order.
-    kernels: by what their code depends on (lower/kernels.py, `kernel_key`); those of the host are missing."""
+    kernels: by what their code depends on (lower/kernels.py, `kernel_key`); those of the host are missing.
+    rounds: by computation and instruction that communicates between the kernels' memories, the keys of the kernels that
+    do its rounds' work."""
 
     llvm_module: GridModule
     steps: tuple[GridStep, ...]
     kernels: Mapping[Hashable, GridKernel]
+    rounds: Mapping[tuple[str, str], tuple[Hashable, ...]] = field(default_factory=dict)
+
+    def is_on_device(self, structure: Structure, step: Kernel | Communicate) -> bool:
+        """Whether a step's arrays are in the kernels' memory. structure: the module's."""
+        if isinstance(step, Communicate):
+            return place_of(step) in self.rounds
+        return kernel_key(structure, step.computation, step.instruction) in self.kernels
 
 
 def emit_grid_program(
-    module: Module, plan: Plan, target: GridTarget, progress: Callable[[str], None] = lambda text: None
+    module: Module,
+    plan: Plan,
+    target: GridTarget,
+    progress: Callable[[str], None] = lambda text: None,
+    grid_rounds: GridRounds = lambda step: None,
 ) -> GridProgram:
     """Emit the kernels of all steps; instructions that differ in names only share one.
 
-    progress: called with the name of each instruction before it is lowered.  Raises as `emit_grid_kernel`, but for
+    progress: called with the name of each instruction before it is lowered.  grid_rounds: the rounds of a step that
+    is to communicate between the kernels' memories, None for any other.  Raises as `emit_grid_kernel`, but for
     NoGridFormError.
     """
     grid_module, structure = GridModule(module.name, target), Structure(module)
@@ -75,7 +93,25 @@ def emit_grid_program(
         else:
             steps.append(GridStep(instruction, found))
     kernels = {key: found for key, found in made.items() if isinstance(found, GridKernel)}
-    return GridProgram(grid_module, tuple(steps), kernels)
+    rounds: dict[tuple[str, str], tuple[Hashable, ...]] = {}
+    for step in plan.walk():
+        if not isinstance(step, Communicate) or not kernels:
+            continue
+        found_rounds = grid_rounds(step)
+        if found_rounds is None:
+            continue
+        progress(step.instruction.name)
+        for each in found_rounds:
+            key = round_key(structure, each)
+            if key not in kernels:
+                kernels[key] = emit_grid_round(grid_module, module, each, f"round_{len(kernels)}")
+        rounds[place_of(step)] = tuple(round_key(structure, each) for each in found_rounds)
+    return GridProgram(grid_module, tuple(steps), kernels, rounds)
+
+
+def place_of(step: Communicate) -> tuple[str, str]:
+    """The instruction, by its computation's name and its own."""
+    return step.computation.name, step.instruction.name
 
 
 def _counts(step: Kernel) -> bool:
@@ -87,4 +123,4 @@ def _counts(step: Kernel) -> bool:
     )
 
 
-__all__ = ["GridProgram", "GridStep", "emit_grid_program"]
+__all__ = ["GridProgram", "GridStep", "emit_grid_program", "place_of"]

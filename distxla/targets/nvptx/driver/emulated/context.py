@@ -137,9 +137,9 @@ class EmulatedContext:
             if kind.startswith("ptr") and argument and not self.memories.holds(argument):
                 text = f"kernel {function.kernel.name} got {argument:#x}, which is in no memory of the GPU"
                 raise Failure(interface.ILLEGAL_ADDRESS, text)
-        memory = [Memory(one.address, one.end) for one in self.memories]
         try:
-            with self.memories.accessible():
+            with self.memories.accessible() as found:
+                memory = [Memory(one.address, one.end) for one in found]
                 function.module.launch(
                     function.kernel.name, grid, block, arguments, shared_bytes=shared, order=self.order, memory=memory
                 )

@@ -69,6 +69,15 @@ class Allocation:
         if os.pread(self.descriptor, 1, self._mapped) == FREED:
             raise Failure(interface.ILLEGAL_ADDRESS, "the process that allocated the memory has freed it")
 
+    @property
+    def is_there(self) -> bool:
+        """Whether the process that allocated it still has it."""
+        try:
+            self.require_owner()
+        except Failure:
+            return False
+        return True
+
     def read(self, offset: int, view: memoryview) -> None:
         self.require_owner()
         done = 0
@@ -167,15 +176,15 @@ class Memories:
         return any(one.address <= address <= one.end for one in self._found.values())
 
     @contextmanager
-    def accessible(self) -> Iterator[None]:
-        """Let this process access the memory: only while kernels run."""
+    def accessible(self) -> Iterator[list[Allocation]]:
+        """Let this process access the memory: only while kernels run. Gives all that is still there."""
         opened: list[Allocation] = []
         try:
             for one in self._found.values():
-                one.require_owner()
-                one.protect(ACCESS)
-                opened.append(one)
-            yield
+                if one.is_there:
+                    one.protect(ACCESS)
+                    opened.append(one)
+            yield opened
         finally:
             self._shut(opened)
 

@@ -1,0 +1,119 @@
+"""Blocks of the GPU's memory that other devices of the host may use, and theirs in this process.
+
+    device 0 allocates block 3 and publishes it          row 3 of its table: process, address, handle
+    device 0 posts (3, offset) for an all-reduce
+    device 1 finds (3, offset), opens block 3 of device 0, and keeps the address for later calls
+
+A block that another device has opened is not freed before the process ends: the driver forbids it while others have it
+open. Once its program is closed, it serves the next program that it suffices for.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import dataclass
+from struct import Struct
+
+from distxla.collectives.protocols import exported_memory as words
+from distxla.collectives.protocols.control_block import exported_offset
+from distxla.targets.nvptx.driver.driver import Context
+from distxla.targets.nvptx.driver.errors import DriverError
+from distxla.targets.registry import atomics
+
+HANDLE = Struct(f"<{words.HANDLE_BYTES // 8}Q")
+WASTE = 2  # a block serves for what needs at least this part of it
+
+
+@dataclass
+class ExportedBlock:
+    """number: of its row in the table of the device that owns it."""
+
+    number: int
+    address: int
+    size: int
+    handle: bytes
+
+    @property
+    def export(self) -> int:
+        """Added to an address in the block, it gives what is posted, modulo 2^64."""
+        return (self.number << words.NUMBER_SHIFT) - self.address
+
+
+class ExportedTable:
+    """The rows of a device in the control block of its host."""
+
+    def __init__(self, control: int, devices: int, device: int) -> None:
+        """control: the address of the control block in this process.  devices: of the whole run."""
+        self._begin = control + exported_offset(devices, device, 0)
+        self._atomics = atomics()
+
+    def publish(self, block: ExportedBlock) -> None:
+        at = self._row(block.number)
+        self._atomics.publish(at + words.X_PID, os.getpid())
+        self._atomics.publish_long(at + words.X_ADDRESS, block.address)
+        for number, word in enumerate(HANDLE.unpack(block.handle)):
+            self._atomics.publish_long(at + words.X_HANDLE + 8 * number, word)
+        self._atomics.publish(at + words.X_IS_OPENED, 0)
+        self._atomics.publish(at + words.X_IS_THERE, 1)
+
+    def take(self, number: int) -> tuple[int, int, bytes] | None:
+        """Note that the block is opened; its process, its address there, and its handle. None if there is none."""
+        at, read_long = self._row(number), self._atomics.read_long
+        if not self._atomics.read(at + words.X_IS_THERE):
+            return None
+        self._atomics.publish(at + words.X_IS_OPENED, 1)
+        handle = HANDLE.pack(*(read_long(at + words.X_HANDLE + 8 * k) for k in range(words.HANDLE_BYTES // 8)))
+        return self._atomics.read(at + words.X_PID), read_long(at + words.X_ADDRESS), handle
+
+    def is_opened(self, number: int) -> bool:
+        return bool(self._atomics.read(self._row(number) + words.X_IS_OPENED))
+
+    def _row(self, number: int) -> int:
+        return self._begin + number * words.EXPORTED.size
+
+
+class ExportedBlocks:
+    """Of this process on one GPU: its own blocks, and those that it has opened. Methods may be called by any thread,
+    and raise DriverError."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._numbers = list(range(words.BLOCKS))
+        self._idle: list[ExportedBlock] = []
+        self._opened: dict[bytes, int] = {}
+        self._lock = threading.Lock()
+
+    def allocate(self, size: int) -> ExportedBlock:
+        """At least so many bytes, at a multiple of 256, uninitialised."""
+        with self._lock:
+            fitting = [block for block in self._idle if size <= block.size <= WASTE * size]
+            if fitting:
+                block = min(fitting, key=lambda block: block.size)
+                self._idle.remove(block)
+                return block
+            if not self._numbers:
+                raise DriverError(f"{words.BLOCKS} programs that communicate on the GPU are loaded: close some")
+            address = self._context.allocate(size)
+            return ExportedBlock(self._numbers.pop(0), address, size, self._context.export(address))
+
+    def give_back(self, block: ExportedBlock, *, is_opened: bool) -> None:
+        """Free a block that no device uses now. is_opened: by another device, at some time: then it is kept."""
+        with self._lock:
+            if is_opened:
+                self._idle.append(block)
+                return
+            self._numbers.append(block.number)
+            self._context.free(block.address)
+
+    def open(self, pid: int, address: int, handle: bytes) -> int:
+        """The address here of a block that the process `pid` has at `address`."""
+        if pid == os.getpid():
+            return address
+        with self._lock:
+            if handle not in self._opened:
+                self._opened[handle] = self._context.open_peer(handle)
+            return self._opened[handle]
+
+
+__all__ = ["ExportedBlock", "ExportedBlocks", "ExportedTable"]

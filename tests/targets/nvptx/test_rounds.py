@@ -1,0 +1,249 @@
+"""Collectives between the memories of GPUs: the processor's bits, in every form of group and type."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from distxla.collectives.protocols.control_block import fixed_bytes
+from distxla.collectives.transports.shared_memory import grid_items
+from distxla.compiler.artifact import CompiledProgram
+from distxla.compiler.compile import compile_module
+from distxla.compiler.lower.device_memory import DeviceMemory
+from distxla.compiler.stages import emit
+from distxla.errors import ArgumentError
+from distxla.targets.nvptx import load
+from distxla.targets.nvptx.driver.binding import Binding
+from distxla.targets.nvptx.driver.emulated.library import EmulatedLibrary
+from distxla.targets.nvptx.driver.errors import DriverError
+from distxla.targets.nvptx.exported_blocks import ExportedBlocks, ExportedTable
+from distxla.targets.nvptx.process_gpu import ProcessGpu
+from distxla.targets.registry import target_named
+from distxla.targets.target import LoadedImage
+from distxla.text.parser import parse_module
+from tests.collectives.executors import run_module
+from tests.compiler import runner
+
+ADD = "add { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT c = f32[] add(a, b) }"
+GROUPS = "replica_groups={{0,2},{3,1}}"
+# name -> (computations, the collective of operand x, its result's type, the type of x)
+COLLECTIVES = {
+    "all-reduce": (ADD, "all-reduce(x), to_apply=add", "f32[6,35]", "f32[6,35]"),
+    "of groups": (ADD, f"all-reduce(x), {GROUPS}, to_apply=add", "f32[6,35]", "f32[6,35]"),
+    "of unequal groups": (ADD, "all-reduce(x), replica_groups={{0,2,1},{3}}, to_apply=add", "f32[6,35]", "f32[6,35]"),
+    "of narrow floats": (
+        "big { a = bf16[] parameter(0)  b = bf16[] parameter(1)  s = bf16[] add(a, b)  ROOT c = bf16[] maximum(s, b) }",
+        "all-reduce(x), to_apply=big",
+        "bf16[301]",
+        "bf16[301]",
+    ),
+    "of small integers": (
+        "mul { a = s8[] parameter(0)  b = s8[] parameter(1)  ROOT c = s8[] multiply(a, b) }",
+        "all-reduce(x), to_apply=mul",
+        "s8[1031]",
+        "s8[1031]",
+    ),
+    "of complex numbers": (
+        "add { a = c64[] parameter(0)  b = c64[] parameter(1)  ROOT c = c64[] add(a, b) }",
+        "all-reduce(x), to_apply=add",
+        "c64[77]",
+        "c64[77]",
+    ),
+    "all-gather along the first dimension": ("", "all-gather(x), dimensions={0}", "s16[28,23]", "s16[7,23]"),
+    "all-gather along the last dimension": ("", "all-gather(x), dimensions={1}", "u8[24,68]", "u8[24,17]"),
+    "all-gather of groups": ("", f"all-gather(x), dimensions={{1}}, {GROUPS}", "f32[24,34]", "f32[24,17]"),
+    "reduce-scatter": (ADD, "reduce-scatter(x), dimensions={1}, to_apply=add", "f32[9,5]", "f32[9,20]"),
+    "all-to-all": ("", "all-to-all(x), dimensions={1}", "f64[5,12]", "f64[5,12]"),
+    "collective-broadcast": ("", "collective-broadcast(x), replica_groups={{2,0}}", "f32[6,35]", "f32[6,35]"),
+    "collective-permute": ("", "collective-permute(x), source_target_pairs={{0,1},{1,3},{3,0}}", "f32[91]", "f32[91]"),
+}
+DEVICES = 4
+
+
+def module_of(name: str, *, apart: bool = False) -> str:
+    """The collective between two kernels. apart: as start and done."""
+    computations, collective, result, operand = COLLECTIVES[name]
+    opcode, rest = collective.split("(", 1)
+    lines = f"  y = {result} {collective}"
+    if apart:
+        pair = f"({operand}, {result})" if opcode != "all-reduce" else result
+        lines = f"  s = {pair} {opcode}-start({rest}\n  w = {operand} negate(x)\n  y = {result} {opcode}-done(s)"
+        if opcode in ("reduce-scatter", "all-to-all", "collective-broadcast"):  # asynchronous as a computation only
+            called = f"apart {{ x = {operand} parameter(0)  ROOT y = {result} {collective} }}\n"
+            computations += "\n" + called
+            lines = f"""  s = (({operand}), {result}, u32[]) async-start(x), calls=apart
+  w = {operand} negate(x)
+  y = {result} async-done(s)"""
+    root = "ROOT r = (W, V) tuple(w, v)".replace("W", operand).replace("V", result)
+    other = "" if apart else f"  w = {operand} negate(x)\n"
+    return f"""HloModule m, replica_count={DEVICES}
+{computations}
+ENTRY main {{
+  p = {operand} parameter(0)
+  x = {operand} add(p, p)
+{lines}
+{other}  v = {result} add(y, y)
+  {root}
+}}
+"""
+
+
+def arguments_of(text: str) -> list[list[Any]]:
+    shape = parse_module(text).entry_computation.parameters[0].shape
+    rng = np.random.default_rng(1)
+    found = rng.integers(-100, 100, (DEVICES, *shape.dims)) / (1 if shape.dtype.bits < 16 else 8)
+    if shape.dtype.is_complex:
+        found = found + 1j * rng.integers(-100, 100, found.shape)
+    return [[each.astype(shape.dtype.dtype)] for each in found]
+
+
+@pytest.mark.parametrize("apart", [False, True], ids=["synchronous", "apart"])
+@pytest.mark.parametrize("name", COLLECTIVES)
+def test_rounds_give_the_processors_bits(name: str, *, apart: bool) -> None:
+    text = module_of(name, apart=apart)
+    compiled = compile_module(parse_module(text), replicas=DEVICES, partitions=1, target="nvptx")
+    assert all(site.on_device for site in compiled.sites)
+    arguments = arguments_of(text)
+    wanted, got = (run_module(executor, text, arguments, DEVICES) for executor in ("compiled", "nvptx"))
+    for ours, theirs in zip(wanted, got, strict=True):
+        assert [leaf.tobytes() for leaf in ours] == [leaf.tobytes() for leaf in theirs]
+
+
+@pytest.mark.usefixtures("emulator")
+@pytest.mark.parametrize("name", COLLECTIVES)
+def test_several_gpus_share_the_work(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each member does a part of a round."""
+    gpu = ProcessGpu(Binding(EmulatedLibrary()).context(0), is_one_of_several=True)
+    monkeypatch.setattr(load, "_gpu", lambda *_: gpu)
+    for apart in (False, True):
+        text = module_of(name, apart=apart)
+        arguments = arguments_of(text)
+        wanted, got = (run_module(executor, text, arguments, DEVICES) for executor in ("compiled", "nvptx"))
+        for ours, theirs in zip(wanted, got, strict=True):
+            assert [leaf.tobytes() for leaf in ours] == [leaf.tobytes() for leaf in theirs]
+
+
+def test_small_rounds_are_the_hosts() -> None:
+    """Their values may decide about a loop, and cost less to copy than a launch."""
+    module = parse_module(module_of("all-reduce").replace("f32[6,35]", "f32[8,8]"))
+    compiled = compile_module(module, replicas=4, partitions=1, target="nvptx")
+    assert [site.on_device for site in compiled.sites] == [False]
+
+
+@pytest.mark.parametrize("order", ["tree", "ring"])
+def test_other_orders_are_the_hosts(order: str) -> None:
+    text = module_of("all-reduce").replace("to_apply=add", f"to_apply=add, reduction_order={order}")
+    arguments = arguments_of(text)
+    assert np.array_equal(run_module("compiled", text, arguments, 4), run_module("nvptx", text, arguments, 4))
+
+
+# what has to be waited for -> where the wait is
+WAITS = {
+    "the own kernels before a round": (DeviceMemory, "emit_wait"),
+    "the round's work before its end": (grid_items, "emit_end"),
+}
+
+
+@pytest.mark.usefixtures("emulator")
+@pytest.mark.parametrize("name", WAITS)
+def test_a_missing_wait_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(*WAITS[name], lambda *arguments: None)
+    text = module_of("all-reduce")
+    arguments = arguments_of(text)
+    wanted = run_module("compiled", text, arguments, 4)  # what others read depends on when the last one waits
+    assert not all(np.array_equal(wanted, run_module("nvptx", text, arguments, 4)) for _ in range(30))
+
+
+def test_communication_by_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DISTXLA_GPU_COMMUNICATION", "host")
+    compiled = compile_module(parse_module(module_of("all-reduce")), replicas=4, partitions=1, target="nvptx")
+    assert not any(site.on_device for site in compiled.sites)
+    monkeypatch.setenv("DISTXLA_GPU_COMMUNICATION", "device")
+    several = compile_module(
+        parse_module(module_of("all-reduce")), replicas=4, partitions=1, target="nvptx", several_hosts=True
+    )
+    assert not any(site.on_device for site in several.sites)
+
+
+def test_an_unknown_way_to_communicate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DISTXLA_GPU_COMMUNICATION", "pigeon")
+    with pytest.raises(ArgumentError, match="DISTXLA_GPU_COMMUNICATION='pigeon': expected device or host"):
+        compile_module(parse_module(module_of("all-reduce")), replicas=4, partitions=1, target="nvptx")
+
+
+def test_nothing_is_copied_for_a_round() -> None:
+    plan = str(emit(parse_module(module_of("all-reduce")), "buffers", replicas=4, partitions=1, target="nvptx"))
+    steps = [line.split()[0] for line in plan.splitlines() if line and "(" in line and " <- " in line]
+    assert "device communicate y (all-reduce)" in plan
+    assert not [line for line in plan.splitlines() if "to the host  for y" in line or "to the device  for y" in line]
+    assert steps
+
+
+# --- blocks that other devices use
+
+
+@pytest.fixture
+def blocks() -> ExportedBlocks:
+    return ExportedBlocks(Binding(EmulatedLibrary()).context(0))
+
+
+@pytest.fixture
+def table() -> Iterator[ExportedTable]:
+    memory = ctypes.create_string_buffer(fixed_bytes(2))
+    yield ExportedTable(ctypes.addressof(memory), 2, 1)
+    del memory
+
+
+def test_a_block_that_others_have_opened_is_kept(blocks: ExportedBlocks, table: ExportedTable) -> None:
+    """For the next one that it suffices for, and of which it is not far too large."""
+    first = blocks.allocate(3000)
+    assert table.take(first.number) is None
+    table.publish(first)
+    assert not table.is_opened(first.number)
+    taken = table.take(first.number)
+    assert taken is not None
+    assert blocks.open(*taken) == first.address
+    blocks.give_back(first, is_opened=table.is_opened(first.number))
+    assert blocks.allocate(3001) is not first
+    assert blocks.allocate(1000) is not first
+    assert blocks.allocate(1600) is first
+
+
+def test_a_block_that_nobody_has_opened_is_freed(blocks: ExportedBlocks, table: ExportedTable) -> None:
+    for size in range(1, 600):  # more than there are numbers
+        block = blocks.allocate(size)
+        table.publish(block)
+        blocks.give_back(block, is_opened=table.is_opened(block.number))
+
+
+def test_too_many_blocks(blocks: ExportedBlocks) -> None:
+    for _ in range(256):
+        blocks.allocate(1)
+    with pytest.raises(DriverError, match="256 programs that communicate on the GPU are loaded: close some"):
+        blocks.allocate(1)
+
+
+@pytest.mark.usefixtures("emulator")
+def test_a_peer_whose_memory_cannot_be_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where GPUs can't access one another; here the driver refuses what the process itself has allocated."""
+    opened, errors = ExportedBlocks.open, list[tuple[str, str]]()
+
+    def open_other(self: ExportedBlocks, pid: int, address: int, handle: bytes) -> int:
+        return opened(self, 0, address, handle)
+
+    def loaded(program: CompiledProgram) -> LoadedImage:
+        return target_named("nvptx").loader.load_image(program, report=lambda *error: errors.append(error))
+
+    monkeypatch.setattr(ExportedBlocks, "open", open_other)
+    monkeypatch.setattr(runner, "load_image", loaded)
+    text = module_of("all-reduce").replace(f"replica_count={DEVICES}", "replica_count=1")
+    with pytest.raises(AssertionError, match="status of each device"):
+        run_module("nvptx", text, arguments_of(text)[:1], 1)
+    assert errors[0][0].startswith("opening another device's memory: ")
+    assert "can't open the memory of device 0's GPU: " in errors[0][0]
+    assert "memory of this process can't be imported" in errors[0][0]
+    assert "(DISTXLA_GPU_COMMUNICATION=host copies such data through the host's memory)" in errors[0][0]
