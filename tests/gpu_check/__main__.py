@@ -16,6 +16,7 @@ TESTS = (
     "tests/targets/nvptx/driver",
     "tests/targets/nvptx/test_programs.py",
     "tests/targets/nvptx/test_program_memory.py",
+    "tests/targets/nvptx/test_rounds.py",
     "tests/compiler/lower/grid",
     "tests/ops/test_rng.py",
 )

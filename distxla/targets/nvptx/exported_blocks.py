@@ -18,10 +18,13 @@ from struct import Struct
 from distxla.collectives.protocols import exported_memory as words
 from distxla.collectives.protocols.control_block import exported_offset
 from distxla.targets.nvptx.driver.driver import Context
-from distxla.targets.nvptx.driver.errors import DriverError
+from distxla.targets.nvptx.driver.errors import DriverCallError, DriverError
+from distxla.targets.nvptx.placement import VARIABLE
 from distxla.targets.registry import atomics
 
 HANDLE = Struct(f"<{words.HANDLE_BYTES // 8}Q")
+PAGE_BYTES = 2 << 20  # of a GPU: a block that shares one with other memory would let others open that, too
+HINT = f"{VARIABLE}=host copies such data through the host's memory"
 WASTE = 2  # a block serves for what needs at least this part of it
 
 
@@ -86,6 +89,7 @@ class ExportedBlocks:
 
     def allocate(self, size: int) -> ExportedBlock:
         """At least so many bytes, at a multiple of 256, uninitialised."""
+        size = -(-size // PAGE_BYTES) * PAGE_BYTES
         with self._lock:
             fitting = [block for block in self._idle if size <= block.size <= WASTE * size]
             if fitting:
@@ -95,7 +99,14 @@ class ExportedBlocks:
             if not self._numbers:
                 raise DriverError(f"{words.BLOCKS} programs that communicate on the GPU are loaded: close some")
             address = self._context.allocate(size)
-            return ExportedBlock(self._numbers.pop(0), address, size, self._context.export(address))
+            try:
+                handle = self._context.export(address)
+            except DriverCallError as error:
+                self._context.free(address)
+                raise DriverError(
+                    f"{self._context.gpu} can't share memory with other processes: {error.message} ({HINT})"
+                ) from error
+            return ExportedBlock(self._numbers.pop(0), address, size, handle)
 
     def give_back(self, block: ExportedBlock, *, is_opened: bool) -> None:
         """Free a block that no device uses now. is_opened: by another device, at some time: then it is kept."""
@@ -111,9 +122,14 @@ class ExportedBlocks:
         if pid == os.getpid():
             return address
         with self._lock:
-            if handle not in self._opened:
-                self._opened[handle] = self._context.open_peer(handle)
-            return self._opened[handle]
+            if handle in self._opened:
+                return self._opened[handle]
+            try:
+                return self._opened.setdefault(handle, self._context.open_peer(handle))
+            except DriverCallError as error:
+                raise DriverError(
+                    f"{self._context.gpu} can't open memory of another device's GPU: {error.message} ({HINT})"
+                ) from error
 
 
 __all__ = ["ExportedBlock", "ExportedBlocks", "ExportedTable"]

@@ -24,7 +24,6 @@ from distxla.targets.nvptx.device_ranges import DeviceRanges
 from distxla.targets.nvptx.driver.driver import Context, Module
 from distxla.targets.nvptx.driver.errors import DriverCallError, DriverError
 from distxla.targets.nvptx.exported_blocks import ExportedBlock, ExportedTable
-from distxla.targets.nvptx.placement import VARIABLE
 from distxla.targets.nvptx.process_gpu import ProcessGpu
 
 CONTEXT_BYTES = ctypes.sizeof(ProgramContext)
@@ -123,13 +122,7 @@ class ProgramOnGpu:
         row = ExportedTable(call.control, call.device_count, device).take(number)
         if row is None:
             raise InternalError(f"device {device} has posted an address in block {number}, which it has not exported")
-        try:
-            memory.opened[device * BLOCKS + number] = self._gpu.blocks.open(*row)
-        except DriverCallError as error:
-            hint = f"{VARIABLE}=host copies such data through the host's memory"
-            raise DriverError(
-                f"{self._context.gpu} can't open the memory of device {device}'s GPU: {error.message} ({hint})"
-            ) from error
+        memory.opened[device * BLOCKS + number] = self._gpu.blocks.open(*row)
 
     def failed(self, context: int, function: int, result: int) -> None:
         """Raise the error of a function of the driver that the program called."""

@@ -17,7 +17,7 @@ from distxla.compiler.lower.device_memory import DeviceMemory
 from distxla.compiler.stages import emit
 from distxla.errors import ArgumentError
 from distxla.targets.nvptx import load
-from distxla.targets.nvptx.driver.binding import Binding
+from distxla.targets.nvptx.driver.binding import Binding, BoundContext
 from distxla.targets.nvptx.driver.emulated.library import EmulatedLibrary
 from distxla.targets.nvptx.driver.errors import DriverError
 from distxla.targets.nvptx.exported_blocks import ExportedBlocks, ExportedTable
@@ -186,6 +186,9 @@ def test_nothing_is_copied_for_a_round() -> None:
 # --- blocks that other devices use
 
 
+MIB = 1 << 20
+
+
 @pytest.fixture
 def blocks() -> ExportedBlocks:
     return ExportedBlocks(Binding(EmulatedLibrary()).context(0))
@@ -200,7 +203,8 @@ def table() -> Iterator[ExportedTable]:
 
 def test_a_block_that_others_have_opened_is_kept(blocks: ExportedBlocks, table: ExportedTable) -> None:
     """For the next one that it suffices for, and of which it is not far too large."""
-    first = blocks.allocate(3000)
+    first = blocks.allocate(5 * MIB)
+    assert first.size == 6 * MIB
     assert table.take(first.number) is None
     table.publish(first)
     assert not table.is_opened(first.number)
@@ -208,9 +212,9 @@ def test_a_block_that_others_have_opened_is_kept(blocks: ExportedBlocks, table: 
     assert taken is not None
     assert blocks.open(*taken) == first.address
     blocks.give_back(first, is_opened=table.is_opened(first.number))
-    assert blocks.allocate(3001) is not first
-    assert blocks.allocate(1000) is not first
-    assert blocks.allocate(1600) is first
+    assert blocks.allocate(7 * MIB) is not first
+    assert blocks.allocate(1) is not first
+    assert blocks.allocate(4 * MIB) is first
 
 
 def test_a_block_that_nobody_has_opened_is_freed(blocks: ExportedBlocks, table: ExportedTable) -> None:
@@ -225,6 +229,16 @@ def test_too_many_blocks(blocks: ExportedBlocks) -> None:
         blocks.allocate(1)
     with pytest.raises(DriverError, match="256 programs that communicate on the GPU are loaded: close some"):
         blocks.allocate(1)
+
+
+def test_memory_that_cannot_be_shared(blocks: ExportedBlocks, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: BoundContext, address: int) -> bytes:
+        raise self.error("cuIpcGetMemHandle", 999)
+
+    monkeypatch.setattr(BoundContext, "export", refuse)
+    for _ in range(300):  # no number is lost
+        with pytest.raises(DriverError, match=r"can't share memory with other processes: .*COMMUNICATION=host copies"):
+            blocks.allocate(1)
 
 
 @pytest.mark.usefixtures("emulator")
@@ -244,6 +258,6 @@ def test_a_peer_whose_memory_cannot_be_opened(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(AssertionError, match="status of each device"):
         run_module("nvptx", text, arguments_of(text)[:1], 1)
     assert errors[0][0].startswith("opening another device's memory: ")
-    assert "can't open the memory of device 0's GPU: " in errors[0][0]
+    assert "can't open memory of another device's GPU: " in errors[0][0]
     assert "memory of this process can't be imported" in errors[0][0]
     assert "(DISTXLA_GPU_COMMUNICATION=host copies such data through the host's memory)" in errors[0][0]
