@@ -30,12 +30,13 @@ WASTE = 2  # a block serves for what needs at least this part of it
 
 @dataclass
 class ExportedBlock:
-    """number: of its row in the table of the device that owns it."""
+    """number: of its row in the table of the device that owns it.  is_opened: another device has opened it once."""
 
     number: int
     address: int
     size: int
     handle: bytes
+    is_opened: bool = False
 
     @property
     def export(self) -> int:
@@ -109,9 +110,10 @@ class ExportedBlocks:
             return ExportedBlock(self._numbers.pop(0), address, size, handle)
 
     def give_back(self, block: ExportedBlock, *, is_opened: bool) -> None:
-        """Free a block that no device uses now. is_opened: by another device, at some time: then it is kept."""
+        """Free a block that no device uses now, or keep it. is_opened: by another device since it was published."""
         with self._lock:
-            if is_opened:
+            block.is_opened = block.is_opened or is_opened
+            if block.is_opened:
                 self._idle.append(block)
                 return
             self._numbers.append(block.number)
