@@ -21,7 +21,7 @@ from distxla.collectives.protocols.layout import Area, Order
 MOST_DEVICES = 4096  # that one run may have
 
 MAGIC = 0x42_4C_58_54_53_49_44_31
-VERSION = 1
+VERSION = 2
 
 HOST_PROCESS, DEVICE = "host process", "its device"
 

@@ -191,7 +191,8 @@ class CompiledProgram:
     in_place: (result leaf, parameter leaf) that may have the same memory in a call, the argument's, which is lost then.
     kernels: those that the target runs itself.  module: with the computations that these call.
     launched: the kernels on a grid, by number; their launches are numbered, too, in this order.  device_code: as the
-    target's loader wants them.  several_hosts: whether the devices may be on several hosts.
+    target's loader wants them.  through_host: collectives
+    exchange arrays through the hosts' memory, whatever memory the kernels have.
     assignment: of a program that is bound to devices of a larger run, those by its own flattened ids; else both are the
     same.
     timings: seconds by stage, for reports.  steps: the meanings of the numbers in a device's record, for reports.
@@ -222,7 +223,7 @@ class CompiledProgram:
     device_code: object = field(default=None, repr=False)
     assignment: tuple[int, ...] | None = None
     in_place: InPlace = ()
-    several_hosts: bool = False
+    through_host: bool = False
 
     def logical(self, device: int) -> int:
         """The program's flattened id of a device of the run that it runs on."""

@@ -39,7 +39,7 @@ class ProgramCache:
         points: tuple[str, ...] = (),
         target: str | None = None,
         in_place: InPlace = (),
-        several_hosts: bool = False,
+        through_host: bool = False,
     ) -> CompiledProgram | None:
         """The program, its sites located in `module`; None if there is none."""
         key = program_key(
@@ -50,7 +50,7 @@ class ProgramCache:
             points=points,
             target=target,
             in_place=in_place,
-            several_hosts=several_hosts,
+            through_host=through_host,
         )
         program = self.read(key)
         return None if program is None else _located(program, module)
@@ -78,7 +78,7 @@ class ProgramCache:
             points=points,
             target=program.target,
             in_place=in_place,
-            several_hosts=program.several_hosts,
+            through_host=program.through_host,
         )
         self.write(key, program)
 
@@ -98,12 +98,12 @@ def compile_cached(
     points: tuple[str, ...] = (),
     target: str | None = None,
     in_place: InPlace = (),
-    several_hosts: bool = False,
+    through_host: bool = False,
 ) -> tuple[CompiledProgram, bool]:
     """The module's program, and whether it came from the cache. Blocks; raises the errors of CompileServer.compile.
 
     points: instructions at which faults can be injected.  target: by name, by default this processor's.  in_place,
-    several_hosts: as in CompiledProgram.
+    through_host: as in CompiledProgram.
     """
     programs = programs or ProgramCache()
     options: dict[str, Any] = {
@@ -111,7 +111,7 @@ def compile_cached(
         "points": points,
         "target": target,
         "in_place": in_place,
-        "several_hosts": several_hosts,
+        "through_host": through_host,
     }
     found = programs.get(module, replicas, partitions, **options)
     if found is not None:

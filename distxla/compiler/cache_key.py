@@ -29,13 +29,13 @@ def program_key(
     points: tuple[str, ...] = (),
     target: str | None = None,
     in_place: InPlace = (),
-    several_hosts: bool = False,
+    through_host: bool = False,
 ) -> str:
     """The hash of everything that the compiled program depends on. target: by name, by default this processor's."""
     registered = "".join(f"\n{kind} {name!r}" for name, kind in declarations(user_targets(module)))
     kind = " traced" * traced + " filled" * is_filled() + f" points {sorted(points)}" * bool(points)
     kind += f" in place {in_place}" * bool(in_place)
-    kind += " for several hosts" * several_hosts
+    kind += " through the host" * through_host
     found = native_target() if target is None else target_named(target)
     kind += f" for {found.name} {found.variant}"
     return text_key(print_module(_without_metadata(module)), f"{replicas} x {partitions}{registered}{kind}")

@@ -68,22 +68,22 @@ def compile_module(
     points: tuple[str, ...] = (),
     target: str | None = None,
     in_place: InPlace = (),
-    several_hosts: bool = False,
+    through_host: bool = False,
 ) -> CompiledProgram:
     """Compile a verified module for replicas x partitions devices; one program for all of them.
 
     progress: called with an instruction or a stage before the work on it begins; bad input to LLVM can end the
     process (see server.py).  traced: its steps record when they ran.  points: instructions at which faults
     can be injected (compiler/lower/injection.py).  target: by name, by default the processor's.  in_place: (result
-    leaf, parameter leaf) that may have the same memory in a call.  several_hosts: devices communicate by the memory of
-    their hosts, not by that of their kernels.  Raises UnsupportedOpError for instructions that this version cannot
-    execute, CompileError for failures of the compiler.
+    leaf, parameter leaf) that may have the same memory in a call.  through_host: collectives exchange arrays through
+    the hosts' memory, whatever memory the kernels have.  Raises UnsupportedOpError for instructions that this version
+    cannot execute, CompileError for failures of the compiler.
     """
     require_counts(replicas, partitions)
     clock = StageClock()
     compilation = planned(Pipeline(progress=progress), module, replicas, partitions, clock, in_place)
     code = code_target(target)
-    grid = grid_program(compilation, code, progress, several_hosts=several_hosts)
+    grid = grid_program(compilation, code, progress, through_host=through_host)
     entry = lower(module, compilation, code, progress, traced=traced, points=points, grid=grid)
     clock.lap("emit")
     parsed = parse_llvm(entry, code, progress)
@@ -127,7 +127,7 @@ def compile_module(
         launched=entry.launched,
         module=compilation.module if code.imports_kernels else None,
         device_code=device_code,
-        several_hosts=several_hosts,
+        through_host=through_host,
     )
 
 
@@ -203,23 +203,23 @@ def lower(
 
 
 def grid_program(
-    compilation: Compilation, code: CodeTarget, progress: Progress = silent, *, several_hosts: bool = False
+    compilation: Compilation, code: CodeTarget, progress: Progress = silent, *, through_host: bool = False
 ) -> GridProgram | None:
-    """The planned program's kernels for the target's grid; None where it has none. several_hosts: as for
+    """The planned program's kernels for the target's grid; None where it has none. through_host: as for
     compile_module."""
     if code.grid is None:
         return None
-    between = code.communicates_on_grid and not several_hosts
-    rounds = partial(_grid_rounds, compilation) if between else _no_rounds
+    rounds = partial(grid_rounds, compilation) if code.communicates_on_grid and not through_host else None
     return emit_grid_program(compilation.module, plan_of(compilation), code.grid, progress, rounds)
 
 
-def _grid_rounds(compilation: Compilation, step: Communicate) -> tuple[GridRound, ...] | None:
-    """The rounds of a step that is worth them."""
+def grid_rounds(compilation: Compilation, step: Communicate) -> tuple[GridRound, ...] | None:
+    """The rounds of a step between the kernels' memories; None for one that sends at most SMALL_ROUND_BYTES, and where
+    the transport has none."""
     instruction = step.instruction
-    operands = tuple(leaf for o in step.computation.operands(instruction) for leaf in o.shape.leaves())
     if instruction.op.lowering is Lowering.HOST:
         return None
+    operands = step.operand_leaves
     sent, _ = of_whole(instruction, operands)
     if sum(leaf.byte_size for leaf in sent if leaf.is_array) <= SMALL_ROUND_BYTES:
         return None
@@ -227,16 +227,11 @@ def _grid_rounds(compilation: Compilation, step: Communicate) -> tuple[GridRound
     return SharedMemoryEmitter().grid_rounds(instruction, operands, *counts)
 
 
-def _no_rounds(step: Communicate) -> None:
-    return None
-
-
 def with_transfers(compilation: Compilation, grid: GridProgram) -> Plan:
     """The plan where those kernels have a memory of their own; without kernels nothing has to be copied."""
     if not grid.kernels:
         return plan_of(compilation)
     structure = Structure(compilation.module)
-
     return place_transfers(plan_of(compilation), partial(grid.is_on_device, structure))
 
 

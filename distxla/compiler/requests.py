@@ -24,7 +24,7 @@ def warm_up() -> None:
 def answer(kind: str, arguments: list[Any], progress: Progress) -> Any:
     """The result of a request; raises the compiler's errors."""
     if kind == "compile":
-        module, replicas, partitions, names, target, traced, points, in_place, several_hosts = arguments
+        module, replicas, partitions, names, target, traced, points, in_place, through_host = arguments
         with declared(names):
             return compile_module(
                 module,
@@ -35,7 +35,7 @@ def answer(kind: str, arguments: list[Any], progress: Progress) -> Any:
                 points=points,
                 target=target,
                 in_place=in_place,
-                several_hosts=several_hosts,
+                through_host=through_host,
             )
     if kind == "emit":
         module, stage, replicas, partitions, names, passes, target, gpu_architecture = arguments

@@ -70,7 +70,7 @@ class CompileServer:
         points: tuple[str, ...] = (),
         target: str | None = None,
         in_place: InPlace = (),
-        several_hosts: bool = False,
+        through_host: bool = False,
     ) -> CompiledProgram:
         """`compile_module` in the child; blocks until it is done.
 
@@ -78,7 +78,7 @@ class CompileServer:
         where it needed more memory than it may have, TimeLimitError (`distxla.time_limit`), ClusterError after `close`.
         """
         names = _registered(module)
-        options = target, traced, points, in_place, several_hosts
+        options = target, traced, points, in_place, through_host
         program: CompiledProgram = self._call("compile", module, replicas, partitions, names, *options)
         return program
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
+from functools import partial
 
 from distxla.compiler.compile import (
     Progress,
     code_target,
     grid_program,
+    grid_rounds,
     lower,
     parse_llvm,
     plan_of,
@@ -134,7 +136,8 @@ def _gpu_code(compilation: Compilation, stage: str, architecture: str, progress:
     """The kernels of a program; their text is headed by comments that say how each instruction is computed."""
     code = code_for(architecture)
     assert compilation.plan is not None
-    program = emit_grid_program(compilation.module, compilation.plan, code, progress)
+    rounds = partial(grid_rounds, compilation)
+    program = emit_grid_program(compilation.module, compilation.plan, code, progress, rounds)
     progress("optimising LLVM IR")
     parsed = code.parse(program.llvm_module)
     code.optimise(parsed)

@@ -310,12 +310,12 @@ class Cluster(Handle):
     ) -> tuple[CompiledProgram, bool]:
         """The program, and whether the cache on disk had it."""
         assert self._server is not None
-        # programs of other devices, which may be in its groups, are compiled without it
+        # if it is not whole, its groups have members whose programs are compiled apart, with arrays anywhere
         compiled = module if assigned.is_whole else with_rounds_in_order(module)
         points = () if self._injection is None else self._injection.points(module, assigned.devices)
         counts = assigned.replicas, assigned.partitions
-        several = self._hosts.exchange_between_hosts(self._thread)
-        options: dict[str, Any] = {"target": self._target, "in_place": in_place, "several_hosts": several}
+        through_host = not assigned.is_whole or self._hosts.has_gpus_on_several(self._thread)
+        options: dict[str, Any] = {"target": self._target, "in_place": in_place, "through_host": through_host}
         found, cached = compile_cached(self._server, compiled, *counts, traced=traced, points=points, **options)
         if self._injection is not None:
             self._injection.require_points(found, assigned.devices, points)

@@ -167,8 +167,8 @@ class Hosts:
                 return self._joined.is_set()
         return True
 
-    def exchange_between_hosts(self, starting: threading.Thread | None) -> bool:
-        """Whether devices with GPUs live on several hosts. Blocks until that is known; False if `start`, in the thread
+    def has_gpus_on_several(self, starting: threading.Thread | None) -> bool:
+        """Whether devices of several hosts use GPUs. Blocks until that is known; False if `start`, in the thread
         `starting`, has ended without it."""
         if not self._gpus.used or access.is_embedded(self._address):
             return False

@@ -51,14 +51,14 @@ class GridCalls(Protocol):
     # --- addresses that the other devices of this host understand, i64: they are posted in place of offsets
 
     def emit_export(self, builder: ir.IRBuilder, context: ir.Value, address: ir.Value) -> ir.Value:
-        """Of an address of the call's own arrays."""
+        """Of an address of the call's own arrays. Never 0, which is posted for an empty array."""
 
     def emit_import(
         self, builder: ir.IRBuilder, context: ir.Value, device: ir.Value, exported: ir.Value, place: ir.Value
     ) -> ir.Value:
-        """Store the address here of what a device (i32, of the run) has exported at `place`; a Status.
+        """Store the address here of what a device (i32, of the run) has exported at `place`; 0 for 0. A Status.
 
-        It is valid until this device answers to that one that it needs it no longer.
+        It is valid until the round ends in which it was posted.
         """
 
     # --- queued, in their order

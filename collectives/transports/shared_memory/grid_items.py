@@ -2,7 +2,7 @@
 
 Members post addresses that they have exported (targets/grid_calls.py). An item writes a table of them as addresses of
 its own process, launches the round's kernel, and waits for it. On one grid the last one to arrive does all the work in
-one item; where there are several, each member does a part of it, an item.
+one item. Where there are several, the work has as many equal parts, each an item, as there are members.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from distxla.collectives.transports.shared_memory.work_items import ITEMS_TYPE
 from distxla.compiler.abi import Status
 from distxla.compiler.lower.communication import ADDRESSES, PART, PARTS, LaunchedRound
 from distxla.targets.grid_calls import GridCalls
+
+ON_GRID = 0x6D656D6F72792121  # in signatures of rounds: members whose arrays are in different memory don't match
 
 
 def emit_grid_items(
@@ -65,6 +67,8 @@ def emit_grid_zeros(
     builder, place = atomics.builder, atomics.local(I64)
     device = atomics.context_field(context, "device")
     for leaf, size in enumerate(sizes):
+        if not size:
+            continue
         posted = atomics.load(I64, exported, 8 * leaf)
         require(atomics, calls.emit_import(builder, context, device, posted, place))
         require(atomics, calls.emit_fill(builder, context, atomics.load(I64, place), 0, size))

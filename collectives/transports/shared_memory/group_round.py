@@ -1,7 +1,8 @@
 """Rounds of a group: members post their buffers, the last one to arrive starts the work, and each waits for its end.
 
 Operands are read and results written where they are; nothing is copied into shared memory. A round has an async start
-and a done: the start (post, arrive) never waits for others, the done does. A synchronous collective is both.
+and a done: the start (post, arrive) never waits for others, the done does. A synchronous collective
+is both. (In the memory of a GPU the start of the last one to arrive waits for the work that it has launched there.)
 Members count the rounds that they begin; round r of all of them is one round, in area r % ROUNDS of the state, so up
 to ROUNDS rounds may be in flight, and be ended in any order. A member that begins one more ends its own oldest first,
 whose done then finds it over: an area is posted to again only when all members have left the round that used it before.
@@ -331,7 +332,7 @@ class _Round:
                 self._wake(i32(ALL_SLEEPERS))
 
     def _do_items(self, first: ir.Value, end: ir.Value) -> ir.Value:
-        """Their Status."""
+        """The Status of these items of the work."""
         argument = self.argument
         arguments = (argument["context"], self.slots, argument["members"], argument["size"], argument["table"])
         return self.builder.call(argument["do_items"], [*arguments, first, end])
@@ -368,9 +369,9 @@ def emit_group_round(llvm_module: ir.Module) -> ir.Function:
 
 
 def emit_group_begin(llvm_module: ir.Module) -> ir.Function:
-    """i32 distxla_group_begin(ARGUMENTS, ticket): OK, or the status with which the oldest round ended.
+    """i32 distxla_group_begin(ARGUMENTS, ticket): OK, or the status with which the oldest round, or the work, ended.
 
-    Blocks only where ROUNDS rounds of this member are in flight.
+    Waits for others only where ROUNDS rounds of this member are in flight.
     """
     found = llvm_module.globals.get(BEGIN_FUNCTION)
     return found or _Round(llvm_module, BEGIN_FUNCTION, (*ARGUMENTS, TICKET)).emit_begin(emit_group_end(llvm_module))

@@ -14,7 +14,12 @@ from distxla.collectives.signature import signature, structure
 from distxla.collectives.transports.shared_memory.atomics_builder import I32, I64, POINTER, i32, i64
 from distxla.collectives.transports.shared_memory.copies import emit_zero
 from distxla.collectives.transports.shared_memory.device_tables import by_device, constant, device_row, digest, ticket
-from distxla.collectives.transports.shared_memory.grid_items import emit_grid_items, emit_grid_zeros, grid_parts
+from distxla.collectives.transports.shared_memory.grid_items import (
+    ON_GRID,
+    emit_grid_items,
+    emit_grid_zeros,
+    grid_parts,
+)
 from distxla.collectives.transports.shared_memory.group_round import emit_group_begin, emit_group_end, emit_group_round
 from distxla.collectives.transports.shared_memory.ragged_work_items import (
     bytes_read,
@@ -104,6 +109,8 @@ class _GroupSite:
         self.part = async_part_of(routine.instruction.op)
         self.operands, self.result = of_whole(routine.instruction, routine.operands)
         self.signature = signature(routine.module, routine.instruction.replace(op=op), self.operands)
+        if routine.grid is not None:
+            self.signature ^= ON_GRID
         self.llvm_module = self.atomics.builder.module
         self.rounds, self.grid = routine.rounds, routine.grid
         self.launched = iter(() if self.grid is None else self.grid.rounds)

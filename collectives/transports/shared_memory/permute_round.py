@@ -125,7 +125,7 @@ class _Round:
         """Send, and say where to receive. The round's number, u64."""
         atomics, builder = self.atomics, self.builder
         with atomics.when(builder.not_(self.receives)):
-            for leaf, size in enumerate(self.sizes):
+            for leaf, size in self._leaves():
                 self._zero(self._buffer(self.own, self.argument["results"], leaf), size)
             atomics.return_if(self._alone(), i32(Status.OK))
         counter = self._counter()
@@ -253,7 +253,7 @@ class _Round:
         """Copy the operands into the target's results."""
         there = self.atomics.at(self.outgoing, permute_words.M_TARGET_POST + round_words.S_OFFSETS)
         owner = self._owner(self.target)
-        for leaf, size in enumerate(self.sizes):
+        for leaf, size in self._leaves():
             operand = self._buffer(self.own, self.argument["operands"], leaf)
             self._copy(self._buffer(owner, there, leaf), operand, size)
         self._raise_taken_after_copies(self.outgoing)
@@ -329,7 +329,7 @@ class _Round:
 
     def _take_large(self) -> None:
         payload, owner = self.atomics.at(self.incoming, permute_words.M_PAYLOAD), self._owner(self.source)
-        for leaf, size in enumerate(self.sizes):
+        for leaf, size in self._leaves():
             operand = self._buffer(owner, payload, leaf)
             self._copy(self._buffer(self.own, self.argument["results"], leaf), operand, size)
         self._raise_taken_after_copies(self.incoming)
@@ -379,6 +379,10 @@ class _Round:
 
     # --- buffers: of a device's memory in this process, or of a grid's kernels
 
+    def _leaves(self) -> list[tuple[int, int]]:
+        """The number and the size of each leaf that isn't empty."""
+        return [(leaf, size) for leaf, size in enumerate(self.sizes) if size]
+
     def _owner(self, peer: ir.Value) -> ir.Value:
         """What `_buffer` asks for of another device, given by its id in the program."""
         if self.calls is not None:
@@ -396,13 +400,13 @@ class _Round:
     def _copy(self, target: ir.Value, source: ir.Value, size: int) -> None:
         if self.calls is None:
             emit_copy(self.atomics, target, source, i64(size))
-        elif size:
+        else:
             require(self.atomics, self.calls.emit_copy(self.builder, self.context, target, source, size))
 
     def _zero(self, target: ir.Value, size: int) -> None:
         if self.calls is None:
             emit_zero(self.atomics, target, i64(size))
-        elif size:
+        else:
             require(self.atomics, self.calls.emit_fill(self.builder, self.context, target, 0, size))
 
     def _raise_taken_after_copies(self, message: ir.Value) -> None:

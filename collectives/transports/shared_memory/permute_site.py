@@ -7,6 +7,7 @@ from distxla.collectives.protocols import rounds as round_words
 from distxla.collectives.signature import signature
 from distxla.collectives.transports.shared_memory.atomics_builder import I32, I64, i32, i64
 from distxla.collectives.transports.shared_memory.device_tables import by_device, constant, device_row, digest, ticket
+from distxla.collectives.transports.shared_memory.grid_items import ON_GRID
 from distxla.collectives.transports.shared_memory.permute_round import (
     NO_PAIR,
     emit_permute_begin,
@@ -57,6 +58,7 @@ class PermuteEmitter:
         operands, result = of_whole(routine.instruction, routine.operands)
         op = whole(routine.instruction.op)
         number = signature(routine.module, routine.instruction.replace(op=op), operands)
+        number ^= 0 if routine.grid is None else ON_GRID
         places = {device: position for group in spec.groups for position, device in enumerate(group)}
         targets, sources = dict(spec.pairs), {target: source for source, target in spec.pairs}
         rows = {

@@ -92,8 +92,6 @@ class DeviceMemory:
         """A u64 array of what a round posts: the exported addresses of buffers, and of the one `on_host` its offset."""
         table = body.begin.alloca(I64, size=max(1, len(buffers)))
         for k, buffer in enumerate(buffers):
-            if buffer.region is MemoryRegion.SHARED:  # in the device's own place
-                body.builder.store(body.in_arena(buffer), body.place_of(buffer))
             if buffer is on_host:
                 value = body.offset(buffer)
             elif buffer.size and buffer.region is not MemoryRegion.NONE:
@@ -102,6 +100,12 @@ class DeviceMemory:
                 value = I64(0)
             body.builder.store(value, body.builder.gep(table, [I64(k)], source_etype=I64))
         return table
+
+    def emit_own_places(self, body: FunctionBody, buffers: Iterable[Buffer]) -> None:
+        """Buffers that the next round writes are in this device's arena, not in one of its group's."""
+        for buffer in buffers:
+            if buffer.region is MemoryRegion.SHARED:
+                body.builder.store(body.in_arena(buffer), body.place_of(buffer))
 
     def emit_wait(self, body: FunctionBody) -> None:
         body.fail_unless_zero(self._calls.emit_wait(body.builder, body.context))

@@ -51,7 +51,7 @@ from distxla.compiler.plan.buffers import (
     Swap,
     Transfer,
 )
-from distxla.compiler.plan.transfers import round_number
+from distxla.compiler.plan.transfers import ticket_buffer
 from distxla.errors import CompileError, DistxlaError
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
@@ -59,6 +59,7 @@ from distxla.ir.module import Module
 from distxla.ir.op import Lowering
 from distxla.ir.structure import Structure
 from distxla.ir.unwritten import is_filled
+from distxla.ops.support.collective_start_done import AsyncPart, async_part_of
 from distxla.targets.code import CodeModule, CodeTarget
 
 I1, I8, I32, I64 = ir.IntType(1), ir.IntType(8), ir.IntType(32), ir.IntType(64)
@@ -274,9 +275,6 @@ class _EntryEmitter:
     def plain_step(self, step: Step) -> None:
         if self.fills and isinstance(step, Kernel | Communicate):
             self.fill(written_anew(step.operands, step.results))
-            if isinstance(step, Communicate) and step.on_device:
-                assert self.device_memory is not None
-                self.device_memory.emit_fill(self.body, written_anew(step.operands, step.results), 0)
         if isinstance(step, Kernel):
             self.kernel(step)
         elif isinstance(step, Transfer) or (isinstance(step, Copy) and step.on_device):
@@ -375,12 +373,7 @@ class _EntryEmitter:
     def communicate(self, step: Communicate) -> None:
         site = self.sites.add(step, tuple(self.loops), self.grid_site(step))
         if step.on_device:
-            assert self.device_memory is not None
-            self.device_memory.emit_wait(self.body)
-            leaves = step.operands, step.results
-            operands, results = (
-                self.device_memory.emit_exported(self.body, side, round_number(step)) for side in leaves
-            )
+            operands, results = self.exported(step)
         else:
             operands, results = self.body.offset_table(step.operands), self.body.result_table(step.results)
         table = self.body.field("communicate", POINTER)
@@ -392,12 +385,27 @@ class _EntryEmitter:
         if step.instruction.op.lowering is not Lowering.HOST:
             self.count_event()
 
+    def exported(self, step: Communicate) -> tuple[ir.Value, ir.Value]:
+        """The tables of an on-device step's operands and results, for a round that finds all kernels before it done."""
+        memory = self.device_memory
+        assert memory is not None
+        memory.emit_own_places(self.body, step.results)
+        if self.fills:
+            memory.emit_fill(self.body, written_anew(step.operands, step.results), 0)
+        if async_part_of(step.instruction.op) is not AsyncPart.DONE:  # which posts nothing
+            memory.emit_wait(self.body)
+        operands, results = (
+            memory.emit_exported(self.body, side, ticket_buffer(step)) for side in (step.operands, step.results)
+        )
+        return operands, results
+
     def count_event(self) -> None:
         """The event that the flight recorder has begun for a site is over."""
         place = self.body.begin.gep(self.body.field("record", POINTER), [I64(R_EVENTS)], source_etype=I8)
         self.body.builder.store(self.body.builder.add(self.body.builder.load(place, typ=I64), I64(1)), place)
 
     def grid_site(self, step: Communicate) -> GridSite | None:
+        """What the transport needs for rounds between the kernels' memories; None for a step of the host's."""
         if not step.on_device:
             return None
         assert self.device_memory is not None

@@ -20,7 +20,10 @@ from distxla.ops.custom_calls.user import ORIGINAL, NativeTarget, aliased_leaves
 
 
 class Sites:
-    """found: by number."""
+    """The sites of a program while its entry is emitted.
+
+    found: those so far, in the order of their numbers.
+    """
 
     def __init__(
         self,
@@ -46,7 +49,7 @@ class Sites:
         if instruction.op.lowering is Lowering.HOST:
             self.found.append(self._host_site(step))
             return index
-        operands = tuple(leaf for o in step.computation.operands(instruction) for leaf in o.shape.leaves())
+        operands = step.operand_leaves
         spec = self._communication.communicator(instruction, operands, *self._counts)
         number, spec = self._communicators.setdefault(spec.key, (len(self._communicators), spec))
         item = instruction.op.stream_item(

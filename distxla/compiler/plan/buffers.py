@@ -28,6 +28,7 @@ from distxla.compiler.artifact import InPlace, SharedArena
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.literal import Literal
+from distxla.ir.shape import Shape
 
 
 class MemoryRegion(Enum):
@@ -132,6 +133,12 @@ class Communicate:
     operands: tuple[Buffer, ...]
     results: tuple[Buffer, ...]
     on_device: bool = False
+
+    @property
+    def operand_leaves(self) -> tuple[Shape, ...]:
+        """The shapes of the instruction's operand leaves."""
+        operands = self.computation.operands(self.instruction)
+        return tuple(leaf for operand in operands for leaf in operand.shape.leaves())
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,10 @@ other one has, and no sooner: between two kernels nothing moves.
 
     kernel a: arena[0:64] <- parameter[0]          copy parameter[0] to the device
     kernel b: arena[64:128] <- arena[0:64]         kernel a, kernel b
-    all-reduce: arena[0:64] <- arena[64:128]       copy arena[64:128] to the host, all-reduce
+    send: arena[64:128]                            copy arena[64:128] to the host, send
 
-Some instructions communicate between the kernels' memories (`communicates`); then nothing moves for them, either. What
-an async start leaves for its done, the round's number, stays on the host.
+Most collectives exchange arrays between the kernels' memories (`Communicate.on_device`); then nothing is copied for
+them, either. The ticket that an async start writes for its done stays on the host.
 
 For each buffer the walk knows which of the two memories has its value. Where paths meet, at a loop's head and behind a
 branch, each path gets the copies that make them agree. A loop is walked until what its head expects is what its body
@@ -127,7 +127,7 @@ class _Walk:
             yield step
             _write(state, step.results, Holder.HOST)
             return
-        on_host = round_number(step)
+        on_host = ticket_buffer(step)
         yield from self.to_device((b for b in step.operands if b is not on_host), step.instruction, state)
         yield replace(step, on_device=True)
         _write(state, step.results, Holder.DEVICE)
@@ -204,8 +204,8 @@ class _Walk:
                 yield from self.to_device((buffer,), instruction, state)
 
 
-def round_number(step: Communicate) -> Buffer | None:
-    """The buffer that an async start writes for its done."""
+def ticket_buffer(step: Communicate) -> Buffer | None:
+    """The buffer of the ticket that an async start writes for its done; None of any other step."""
     part = async_part_of(step.instruction.op)
     if part is AsyncPart.SYNCHRONOUS:
         return None
@@ -239,4 +239,4 @@ def _joined(holders: list[Holder]) -> Holder:
     return Holder.DEVICE if Holder.DEVICE in holders else Holder.HOST
 
 
-__all__ = ["Holder", "place_transfers", "round_number"]
+__all__ = ["Holder", "place_transfers", "ticket_buffer"]

@@ -17,7 +17,7 @@ from distxla.ops.sorting.key_sort import key_words
 from distxla.ops.support.emit import Buffer, Index, IndexLike, IndexValue, KernelEmitter, Value
 from distxla.ops.support.row_major import reshaped_index
 
-MOST_IN_A_PLACE = 1 << 16  # updates that a single thread may have to apply
+MOST_IN_A_PLACE = 1 << 16  # updates without columns: a single thread may have to apply all of them
 Start = Callable[[Index], tuple[list[IndexLike], Value | None]]
 Update = Callable[[Index, Index, tuple[Value, ...]], tuple[Value, ...]]
 

@@ -33,13 +33,14 @@ class NvptxTarget:
 
     @property
     def variant(self) -> str:
-        """The driver, the architecture, how data travels; DriverError where there is no GPU."""
+        """The driver, the architecture, and through which memory collectives exchange arrays; DriverError where there
+        is no GPU."""
         from distxla.targets.nvptx.architectures import chosen_architecture
         from distxla.targets.nvptx.driver.choice import chosen
         from distxla.targets.nvptx.placement import communicates_on_gpu
 
-        between = "between GPUs" if communicates_on_gpu() else "between hosts"
-        return f"{chosen()} {chosen_architecture()} {between}"
+        exchange = "through GPUs" if communicates_on_gpu() else "through the host"
+        return f"{chosen()} {chosen_architecture()} {exchange}"
 
     @property
     def code(self) -> CodeTarget:

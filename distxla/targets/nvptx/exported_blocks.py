@@ -17,6 +17,8 @@ from struct import Struct
 
 from distxla.collectives.protocols import exported_memory as words
 from distxla.collectives.protocols.control_block import exported_offset
+from distxla.errors import OutOfMemoryError
+from distxla.machine.byte_counts import amount
 from distxla.targets.nvptx.driver.driver import Context
 from distxla.targets.nvptx.driver.errors import DriverCallError, DriverError
 from distxla.targets.nvptx.placement import VARIABLE
@@ -39,7 +41,7 @@ class ExportedBlock:
     is_opened: bool = False
 
     @property
-    def export(self) -> int:
+    def posted_bias(self) -> int:
         """Added to an address in the block, it gives what is posted, modulo 2^64."""
         return (self.number << words.NUMBER_SHIFT) - self.address
 
@@ -61,8 +63,13 @@ class ExportedTable:
         self._atomics.publish(at + words.X_IS_OPENED, 0)
         self._atomics.publish(at + words.X_IS_THERE, 1)
 
-    def take(self, number: int) -> tuple[int, int, bytes] | None:
-        """Note that the block is opened; its process, its address there, and its handle. None if there is none."""
+    def withdraw(self, number: int) -> None:
+        """There is no such block from now on."""
+        self._atomics.publish(self._row(number) + words.X_IS_THERE, 0)
+
+    def find_to_open(self, number: int) -> tuple[int, int, bytes] | None:
+        """The process that has a block, its address there, and its handle; the block counts as opened from now on.
+        None if there is none."""
         at, read_long = self._row(number), self._atomics.read_long
         if not self._atomics.read(at + words.X_IS_THERE):
             return None
@@ -75,6 +82,12 @@ class ExportedTable:
 
     def _row(self, number: int) -> int:
         return self._begin + number * words.EXPORTED.size
+
+
+def size_class(size: int) -> int:
+    """Rounded up to whole pages and to a quarter of a power of two, so that programs that grow share blocks."""
+    step = max(PAGE_BYTES, 1 << max(0, (size - 1).bit_length() - 3))
+    return -(-size // step) * step
 
 
 class ExportedBlocks:
@@ -90,24 +103,48 @@ class ExportedBlocks:
 
     def allocate(self, size: int) -> ExportedBlock:
         """At least so many bytes, at a multiple of 256, uninitialised."""
-        size = -(-size // PAGE_BYTES) * PAGE_BYTES
+        size = size_class(size)
         with self._lock:
-            fitting = [block for block in self._idle if size <= block.size <= WASTE * size]
-            if fitting:
-                block = min(fitting, key=lambda block: block.size)
-                self._idle.remove(block)
-                return block
-            if not self._numbers:
-                raise DriverError(f"{words.BLOCKS} programs that communicate on the GPU are loaded: close some")
-            address = self._context.allocate(size)
-            try:
-                handle = self._context.export(address)
-            except DriverCallError as error:
-                self._context.free(address)
-                raise DriverError(
-                    f"{self._context.gpu} can't share memory with other processes: {error.message} ({HINT})"
-                ) from error
-            return ExportedBlock(self._numbers.pop(0), address, size, handle)
+            found = self._take_idle(size, most=WASTE * size)
+            if found is None:
+                try:
+                    found = self._new(size)
+                except (DriverError, OutOfMemoryError) as error:
+                    found = self._take_idle(size, most=None)
+                    if found is None and isinstance(error, OutOfMemoryError):
+                        raise OutOfMemoryError(f"{error.message}{self._kept()}") from error
+                    if found is None:
+                        raise
+            return found
+
+    def _take_idle(self, size: int, most: int | None) -> ExportedBlock | None:
+        """The smallest idle block of at least `size` and at most `most` bytes."""
+        fitting = [block for block in self._idle if size <= block.size and (most is None or block.size <= most)]
+        if not fitting:
+            return None
+        block = min(fitting, key=lambda block: block.size)
+        self._idle.remove(block)
+        return block
+
+    def _new(self, size: int) -> ExportedBlock:
+        if not self._numbers:
+            raise DriverError(f"all {words.BLOCKS} blocks of GPU memory are in use{self._kept()}")
+        address = self._context.allocate(size)
+        try:
+            handle = self._context.export(address)
+        except DriverCallError as error:
+            self._context.free(address)
+            raise DriverError(
+                f"{self._context.gpu} can't share memory with other processes: {error.message} ({HINT})"
+            ) from error
+        return ExportedBlock(self._numbers.pop(0), address, size, handle)
+
+    def _kept(self) -> str:
+        """What errors add about idle blocks."""
+        if not self._idle:
+            return ""
+        size = amount(sum(block.size for block in self._idle))
+        return f"; {len(self._idle)} of {size} in all are kept for other programs: other processes have opened them"
 
     def give_back(self, block: ExportedBlock, *, is_opened: bool) -> None:
         """Free a block that no device uses now, or keep it. is_opened: by another device since it was published."""
@@ -134,4 +171,4 @@ class ExportedBlocks:
                 ) from error
 
 
-__all__ = ["ExportedBlock", "ExportedBlocks", "ExportedTable"]
+__all__ = ["ExportedBlock", "ExportedBlocks", "ExportedTable", "size_class"]

@@ -117,7 +117,10 @@ def _emit_constant(builder: ir.IRBuilder, context: ir.Value, number: ir.Value, p
 def _emit_import(
     builder: ir.IRBuilder, context: ir.Value, device: ir.Value, exported: ir.Value, place: ir.Value
 ) -> None:
-    """Through the table of opened blocks; the first time the block is opened."""
+    """Through the table of opened blocks; the first time the block is opened. 0 stays 0."""
+    with builder.if_then(builder.icmp_unsigned("==", exported, I64(0)), likely=False):
+        builder.store(exported, place)
+        builder.ret(I32(Status.OK))
     number = builder.lshr(exported, I64(exported_memory.NUMBER_SHIFT))
     row = builder.add(builder.mul(builder.zext(device, I64), I64(exported_memory.BLOCKS)), number)
     begin = builder.gep(_field(builder, _state(builder, context), "opened"), [row], source_etype=I64)

@@ -119,7 +119,7 @@ class ProgramOnGpu:
     def open(self, context: int, device: int, number: int) -> None:
         """Find another device's block, of which it has posted an address."""
         call, memory = ProgramContext.from_address(context), self._memories[context]
-        row = ExportedTable(call.control, call.device_count, device).take(number)
+        row = ExportedTable(call.control, call.device_count, device).find_to_open(number)
         if row is None:
             raise InternalError(f"device {device} has posted an address in block {number}, which it has not exported")
         memory.opened[device * BLOCKS + number] = self._gpu.blocks.open(*row)
@@ -193,7 +193,8 @@ class ProgramOnGpu:
         block = self._gpu.blocks.allocate(size)
         table = ExportedTable(context.control, context.device_count, context.device)
         memory.exported = block, table
-        memory.state.export = block.export & (1 << 64) - 1
+        memory.state.export = block.posted_bias & (1 << 64) - 1
+        memory.opened[context.device * BLOCKS + block.number] = block.address
         table.publish(block)
         return block.address
 
@@ -205,6 +206,7 @@ class ProgramOnGpu:
             self._context.free(memory.state.context)
             return
         block, table = memory.exported
+        table.withdraw(block.number)
         self._gpu.blocks.give_back(block, is_opened=table.is_opened(block.number))
         memory.exported = None
 

@@ -29,7 +29,7 @@ from distxla.compiler.plan.buffers import (
     Swap,
     Transfer,
 )
-from distxla.compiler.plan.transfers import place_transfers, round_number
+from distxla.compiler.plan.transfers import place_transfers, ticket_buffer
 from distxla.ops.support.collective_start_done import AsyncPart, async_part_of
 from distxla.text.parser import parse_module
 from tests.compiler.plan.test_outlined_calls import PROGRAMS as CALLS
@@ -105,7 +105,7 @@ class Execution:
         name = step.instruction.name
         if isinstance(step, Kernel | Communicate):
             memory = self.device if self.on_device(step) else self.host
-            on_host = round_number(step) if isinstance(step, Communicate) else None
+            on_host = ticket_buffer(step) if isinstance(step, Communicate) else None
             for operand in step.operands:
                 self.read(operand, self.host if operand is on_host else memory, name)
             for result in step.results:

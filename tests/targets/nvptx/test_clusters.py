@@ -13,9 +13,11 @@ import pytest
 import distxla as dx
 from distxla.ops.custom_calls import user
 from distxla.runtime.cluster import Cluster
+from distxla.targets.nvptx.driver.errors import DriverError
+from distxla.targets.nvptx.exported_blocks import ExportedBlocks
 from distxla.text.parser import parse_module
 from tests.collectives.executors import run_module
-from tests.targets.nvptx.test_rounds import COLLECTIVES, DEVICES, arguments_of, module_of
+from tests.targets.nvptx.test_rounds import ADD, COLLECTIVES, DEVICES, arguments_of, module_of
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 STEP = """
@@ -99,6 +101,61 @@ ENTRY""",
                 executable(arguments_of(module_of("all-reduce")))
     finally:
         user._registered.clear()
+
+
+def breaks(x: Any) -> Any:
+    """A custom-call after which its process can't open others' memory."""
+
+    def refuse(self: ExportedBlocks, pid: int, address: int, handle: bytes) -> int:
+        raise DriverError("lost")
+
+    ExportedBlocks.open = refuse  # type: ignore[method-assign]
+    return x
+
+
+def test_a_peer_whose_memory_is_lost() -> None:
+    """The one that moves the data fails; the others end with it."""
+    text = module_of("all-reduce").replace(
+        "add(p, p)", 'custom-call(q), custom_call_target="breaks"\n  q = f32[6,35] add(p, p)'
+    )
+    lines = text.splitlines()
+    at = next(k for k, line in enumerate(lines) if line.startswith("  q = "))
+    lines[at - 1], lines[at] = lines[at], lines[at - 1]
+    dx.register_custom_call("breaks", breaks)
+    try:
+        with Cluster(replicas=DEVICES, backend="gpu") as cluster:
+            executable = cluster.compile(parse_module("\n".join(lines)))
+            with pytest.raises(dx.ExecutionError, match=r"opening another device's memory: .*lost"):
+                executable(arguments_of(module_of("all-reduce")))
+    finally:
+        user._registered.clear()
+
+
+def test_two_programs_in_one_group() -> None:
+    """One of them has kernels, the other hasn't: both exchange arrays through the host's memory."""
+    begin = f"HloModule m, replica_count=2\n{ADD}\nENTRY main {{ p = f32[300] parameter(0)"
+    one = f"{begin}  x = f32[300] add(p, p)  y = f32[300] all-reduce(x), to_apply=add  ROOT r = f32[300] add(y, y) }}"
+    other = f"{begin}  ROOT r = f32[300] all-reduce(p), to_apply=add }}"
+    arguments = np.full(300, 1, np.float32), np.full(300, 3, np.float32)
+    with Cluster(replicas=2, backend="gpu") as cluster:
+        programs = {(0,): parse_module(one), (1,): parse_module(other)}
+        for _ in range(3):
+            outs = cluster.run(programs, {0: [arguments[0]], 1: [arguments[1]]})
+            assert np.asarray(outs[0][0]).tolist() == [10.0] * 300
+            assert np.asarray(outs[1][0]).tolist() == [5.0] * 300
+
+
+def test_several_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process a GPU; each one does a part of a round's work."""
+    monkeypatch.setenv("DISTXLA_GPU_DRIVER", "emulated:4")
+    with Cluster(replicas=DEVICES, backend="gpu") as cluster:
+        for name in ("all-reduce", "all-gather along the last dimension", "all-to-all", "collective-permute"):
+            text = module_of(name)
+            arguments = arguments_of(text)
+            wanted = run_module("compiled", text, arguments, DEVICES)
+            executable = cluster.compile(parse_module(text))
+            for got, leaves in zip(executable(arguments), wanted, strict=True):
+                assert [np.asarray(leaf).tobytes() for leaf in got] == [leaf.tobytes() for leaf in leaves]
 
 
 CROSSED = """

@@ -10,23 +10,21 @@ import numpy as np
 import pytest
 
 from distxla.collectives.protocols.control_block import fixed_bytes
-from distxla.collectives.transports.shared_memory import grid_items
-from distxla.compiler.artifact import CompiledProgram
+from distxla.collectives.transports.shared_memory import grid_items, permute_round
 from distxla.compiler.compile import compile_module
 from distxla.compiler.lower.device_memory import DeviceMemory
 from distxla.compiler.stages import emit
-from distxla.errors import ArgumentError
-from distxla.targets.nvptx import load
+from distxla.errors import ArgumentError, OutOfMemoryError
+from distxla.targets.nvptx import load, placement
 from distxla.targets.nvptx.driver.binding import Binding, BoundContext
-from distxla.targets.nvptx.driver.emulated.library import EmulatedLibrary
+from distxla.targets.nvptx.driver.emulated.library import EmulatedGpu, EmulatedLibrary
 from distxla.targets.nvptx.driver.errors import DriverError
-from distxla.targets.nvptx.exported_blocks import ExportedBlocks, ExportedTable
+from distxla.targets.nvptx.exported_blocks import ExportedBlock, ExportedBlocks, ExportedTable, size_class
+from distxla.targets.nvptx.placement import communicates_on_gpu
 from distxla.targets.nvptx.process_gpu import ProcessGpu
-from distxla.targets.registry import target_named
-from distxla.targets.target import LoadedImage
 from distxla.text.parser import parse_module
 from tests.collectives.executors import run_module
-from tests.compiler import runner
+from tests.targets.nvptx.assembler import ARCHITECTURES, assemble, needs_ptxas
 
 ADD = "add { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT c = f32[] add(a, b) }"
 GROUPS = "replica_groups={{0,2},{3,1}}"
@@ -127,6 +125,74 @@ def test_several_gpus_share_the_work(name: str, monkeypatch: pytest.MonkeyPatch)
             assert [leaf.tobytes() for leaf in ours] == [leaf.tobytes() for leaf in theirs]
 
 
+SUM = "y = f32[300000] all-reduce(x), to_apply=add, reduction_order="
+EMPTY = "(f32[301], f32[0])"
+# further programs: the type of x, what follows it, the type of the result
+PROGRAMS = {
+    "an all-gather of a result that hosts share": (
+        "f32[300000]",
+        SUM + "tree  z = f32[1200000] all-gather(y), dimensions={0}  ROOT r = f32[1200000] add(z, z)",
+    ),
+    "a permute of a result that hosts share": (
+        "f32[300000]",
+        SUM + "ring  z = f32[300000] collective-permute(y), source_target_pairs={{0,1},{1,2},{2,3},{3,0}}"
+        "  ROOT r = f32[300000] add(z, y)",
+    ),
+    "a large sum": ("f32[300000]", "y = f32[300000] all-reduce(x), to_apply=add  ROOT r = f32[300000] add(y, x)"),
+    "a sum of several": (
+        "f32[301]",
+        "w = f32[301] multiply(x, x)  y = (f32[301], f32[301]) all-reduce(x, w), to_apply=add"
+        "  a = f32[301] get-tuple-element(y), index=0  b = f32[301] get-tuple-element(y), index=1"
+        "  ROOT r = f32[301] subtract(a, b)",
+    ),
+    "an all-to-all of several": (
+        "f32[301]",
+        "w = f32[301] multiply(x, x)  v = f32[301] negate(x)"
+        "  y = (f32[301], f32[301], f32[301], f32[301]) all-to-all(x, w, v, w), replica_groups={{0,1,2,3}}"
+        "  a = f32[301] get-tuple-element(y), index=0  b = f32[301] get-tuple-element(y), index=3"
+        "  ROOT r = f32[301] subtract(a, b)",
+    ),
+    "groups of one": (
+        "f32[301]",
+        "y = f32[301] all-reduce(x), replica_groups={{0},{1},{2},{3}}, to_apply=add  ROOT r = f32[301] add(y, x)",
+    ),
+    **{
+        f"an empty array in {opcode}": (
+            "f32[301]",
+            f"e = f32[0] slice(x), slice={{[0:0]}}  w = f32[0] negate(e)  y = {EMPTY} {opcode}(x, w), {how}"
+            "  a = f32[301] get-tuple-element(y), index=0  ROOT r = f32[301] negate(a)",
+        )
+        for opcode, how in {
+            "all-reduce": "to_apply=add",
+            "collective-permute": "source_target_pairs={{0,1},{1,2}}",
+            "collective-broadcast": "replica_groups={{2,0}}",
+        }.items()
+    },
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs_give_the_processors_bits(name: str) -> None:
+    kind, rest = PROGRAMS[name]
+    text = f"HloModule m, replica_count=4\n{ADD}\nENTRY e {{ p = {kind} parameter(0)  x = {kind} add(p, p)  {rest} }}"
+    compiled = compile_module(parse_module(text), replicas=DEVICES, partitions=1, target="nvptx")
+    assert compiled.sites[-1].on_device
+    arguments = arguments_of(text)
+    wanted, got = (run_module(executor, text, arguments, DEVICES) for executor in ("compiled", "nvptx"))
+    for ours, theirs in zip(wanted, got, strict=True):
+        assert [leaf.tobytes() for leaf in ours] == [leaf.tobytes() for leaf in theirs]
+
+
+@needs_ptxas
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_rounds_assemble(architecture: str) -> None:
+    for name in COLLECTIVES:
+        module = parse_module(module_of(name))
+        ptx = str(emit(module, "ptx", replicas=DEVICES, partitions=1, gpu_architecture=architecture))
+        assert ("round_" in ptx) is (name != "collective-permute")
+        assert assemble(ptx, architecture).startswith(b"\x7fELF")
+
+
 def test_small_rounds_are_the_hosts() -> None:
     """Their values may decide about a loop, and cost less to copy than a launch."""
     module = parse_module(module_of("all-reduce").replace("f32[6,35]", "f32[8,8]"))
@@ -143,16 +209,19 @@ def test_other_orders_are_the_hosts(order: str) -> None:
 
 # what has to be waited for -> where the wait is
 WAITS = {
-    "the own kernels before a round": (DeviceMemory, "emit_wait"),
-    "the round's work before its end": (grid_items, "emit_end"),
+    "the own kernels before a round": ("all-reduce", DeviceMemory, "emit_wait"),
+    "the round's work before its end": ("all-reduce", grid_items, "emit_end"),
+    "the own kernels before a permute": ("collective-permute", DeviceMemory, "emit_wait"),
+    "a permute's copies before its end": ("collective-permute", permute_round, "emit_end"),
 }
 
 
 @pytest.mark.usefixtures("emulator")
 @pytest.mark.parametrize("name", WAITS)
 def test_a_missing_wait_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(*WAITS[name], lambda *arguments: None)
-    text = module_of("all-reduce")
+    collective, holder, wait = WAITS[name]
+    monkeypatch.setattr(holder, wait, lambda *arguments: None)
+    text = module_of(collective)
     arguments = arguments_of(text)
     wanted = run_module("compiled", text, arguments, 4)  # what others read depends on when the last one waits
     assert not all(np.array_equal(wanted, run_module("nvptx", text, arguments, 4)) for _ in range(30))
@@ -164,7 +233,7 @@ def test_communication_by_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not any(site.on_device for site in compiled.sites)
     monkeypatch.setenv("DISTXLA_GPU_COMMUNICATION", "device")
     several = compile_module(
-        parse_module(module_of("all-reduce")), replicas=4, partitions=1, target="nvptx", several_hosts=True
+        parse_module(module_of("all-reduce")), replicas=4, partitions=1, target="nvptx", through_host=True
     )
     assert not any(site.on_device for site in several.sites)
 
@@ -177,10 +246,15 @@ def test_an_unknown_way_to_communicate(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_nothing_is_copied_for_a_round() -> None:
     plan = str(emit(parse_module(module_of("all-reduce")), "buffers", replicas=4, partitions=1, target="nvptx"))
-    steps = [line.split()[0] for line in plan.splitlines() if line and "(" in line and " <- " in line]
-    assert "device communicate y (all-reduce)" in plan
-    assert not [line for line in plan.splitlines() if "to the host  for y" in line or "to the device  for y" in line]
-    assert steps
+    steps = [line.split(":")[0] for line in plan.splitlines() if " <- " in line or line.startswith("copy ")]
+    assert steps == [
+        "copy parameter[0] to the device  for w.fusion",
+        "kernel w.fusion (fusion)",
+        "device communicate y (all-reduce)",
+        "kernel v (fusion)",
+        "copy result[0] to the host  for v",
+        "copy result[1] to the host  for v",
+    ]
 
 
 # --- blocks that other devices use
@@ -201,36 +275,78 @@ def table() -> Iterator[ExportedTable]:
     del memory
 
 
+def opened(blocks: ExportedBlocks, table: ExportedTable, size: int) -> ExportedBlock:
+    """A block that another device has opened, and that its program does not need any more."""
+    block = blocks.allocate(size)
+    table.publish(block)
+    assert table.find_to_open(block.number) is not None
+    table.withdraw(block.number)
+    blocks.give_back(block, is_opened=table.is_opened(block.number))
+    return block
+
+
 def test_a_block_that_others_have_opened_is_kept(blocks: ExportedBlocks, table: ExportedTable) -> None:
-    """For the next one that it suffices for, and of which it is not far too large."""
-    first = blocks.allocate(5 * MIB)
+    """For the next program that it suffices for, and for which it is not far too large."""
+    first = opened(blocks, table, 5 * MIB)
     assert first.size == 6 * MIB
-    assert table.take(first.number) is None
-    table.publish(first)
-    assert not table.is_opened(first.number)
-    taken = table.take(first.number)
-    assert taken is not None
-    assert blocks.open(*taken) == first.address
-    blocks.give_back(first, is_opened=table.is_opened(first.number))
+    assert table.find_to_open(first.number) is None
     assert blocks.allocate(7 * MIB) is not first
     assert blocks.allocate(1) is not first
     assert blocks.allocate(4 * MIB) is first
     table.publish(first)
-    blocks.give_back(first, is_opened=table.is_opened(first.number))  # by none that knows its next program
+    found = table.find_to_open(first.number)
+    assert found is not None
+    assert blocks.open(*found) == first.address
+
+
+def test_a_block_stays_opened(blocks: ExportedBlocks, table: ExportedTable) -> None:
+    """Even if no device has opened it for its second program."""
+    first = opened(blocks, table, 6 * MIB)
+    assert blocks.allocate(6 * MIB) is first
+    table.publish(first)
+    blocks.give_back(first, is_opened=table.is_opened(first.number))
     assert blocks.allocate(6 * MIB) is first
 
 
 def test_a_block_that_nobody_has_opened_is_freed(blocks: ExportedBlocks, table: ExportedTable) -> None:
+    free = blocks._context.free_bytes()
     for size in range(1, 600):  # more than there are numbers
         block = blocks.allocate(size)
         table.publish(block)
+        assert not table.is_opened(block.number)
         blocks.give_back(block, is_opened=table.is_opened(block.number))
+    assert blocks._context.free_bytes() == free
+
+
+def test_programs_that_grow_share_blocks(blocks: ExportedBlocks, table: ExportedTable) -> None:
+    """And where all numbers are taken, a block serves that is far too large."""
+    for size in range(1, 400):
+        opened(blocks, table, size * MIB)
+    assert blocks.allocate(1).size <= 4 * MIB
+
+
+def test_sizes_of_blocks() -> None:
+    sizes = [size_class(count * MIB) // MIB for count in range(1, 65)]
+    assert sizes == sorted(sizes)
+    assert all(count <= size <= max(2, 1.25 * count + 1) for count, size in enumerate(sizes, 1))
+    assert len(set(sizes)) < 24
+
+
+def test_too_little_memory_takes_an_idle_block(table: ExportedTable) -> None:
+    small = ExportedBlocks(Binding(EmulatedLibrary([EmulatedGpu(memory_bytes=80 * MIB)])).context(0))
+    large = opened(small, table, 64 * MIB)
+    with pytest.raises(
+        OutOfMemoryError, match=r"128 MiB are needed .*; 1 of 64 MiB in all are kept for other programs"
+    ):
+        small.allocate(128 * MIB)
+    small.allocate(12 * MIB)
+    assert small.allocate(8 * MIB) is large
 
 
 def test_too_many_blocks(blocks: ExportedBlocks) -> None:
     for _ in range(256):
         blocks.allocate(1)
-    with pytest.raises(DriverError, match="256 programs that communicate on the GPU are loaded: close some"):
+    with pytest.raises(DriverError, match="all 256 blocks of GPU memory are in use"):
         blocks.allocate(1)
 
 
@@ -244,23 +360,24 @@ def test_memory_that_cannot_be_shared(blocks: ExportedBlocks, monkeypatch: pytes
             blocks.allocate(1)
 
 
-@pytest.mark.usefixtures("emulator")
-def test_a_peer_whose_memory_cannot_be_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_peer_whose_memory_cannot_be_opened(blocks: ExportedBlocks) -> None:
     """As where GPUs can't access one another; here the driver refuses what the process itself has allocated."""
-    opened, errors = ExportedBlocks.open, list[tuple[str, str]]()
+    block = blocks.allocate(1)
+    with pytest.raises(DriverError) as caught:
+        blocks.open(0, block.address, block.handle)
+    assert "can't open memory of another device's GPU: " in str(caught.value)
+    assert "memory of this process can't be imported" in str(caught.value)
+    assert "(DISTXLA_GPU_COMMUNICATION=host copies such data through the host's memory)" in str(caught.value)
 
-    def open_other(self: ExportedBlocks, pid: int, address: int, handle: bytes) -> int:
-        return opened(self, 0, address, handle)
 
-    def loaded(program: CompiledProgram) -> LoadedImage:
-        return target_named("nvptx").loader.load_image(program, report=lambda *error: errors.append(error))
-
-    monkeypatch.setattr(ExportedBlocks, "open", open_other)
-    monkeypatch.setattr(runner, "load_image", loaded)
-    text = module_of("all-reduce").replace(f"replica_count={DEVICES}", "replica_count=1")
-    with pytest.raises(AssertionError, match="status of each device"):
-        run_module("nvptx", text, arguments_of(text)[:1], 1)
-    assert errors[0][0].startswith("opening another device's memory: ")
-    assert "can't open memory of another device's GPU: " in errors[0][0]
-    assert "memory of this process can't be imported" in errors[0][0]
-    assert "(DISTXLA_GPU_COMMUNICATION=host copies such data through the host's memory)" in errors[0][0]
+@pytest.mark.parametrize(("has_peers", "expected"), [(True, True), (False, False)])
+def test_gpus_that_cannot_access_one_another(
+    monkeypatch: pytest.MonkeyPatch, *, has_peers: bool, expected: bool
+) -> None:
+    """Then the host's memory is used, unless the variable says something else."""
+    gpus = [EmulatedGpu(has_peers=has_peers, number=number) for number in range(2)]
+    monkeypatch.setattr(placement, "open_driver", lambda: Binding(EmulatedLibrary(gpus)))
+    monkeypatch.delenv("DISTXLA_GPU_COMMUNICATION", raising=False)
+    assert communicates_on_gpu() is expected
+    monkeypatch.setenv("DISTXLA_GPU_COMMUNICATION", "device")
+    assert communicates_on_gpu()

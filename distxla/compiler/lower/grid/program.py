@@ -40,7 +40,8 @@ class GridStep:
 
 @dataclass(frozen=True)
 class GridProgram:
-    """llvm_module: the kernels.  steps: one an instruction that a kernel computes, in the plan's order.
+    """llvm_module: the kernels.  steps: the instructions that kernels compute, then the rounds that kernels do, both in
+    the plan's order.
     kernels: by what their code depends on (lower/kernels.py, `kernel_key`); those of the host are missing.
     rounds: by computation and instruction that communicates between the kernels' memories, the keys of the kernels that
     do its rounds' work."""
@@ -62,12 +63,12 @@ def emit_grid_program(
     plan: Plan,
     target: GridTarget,
     progress: Callable[[str], None] = lambda text: None,
-    grid_rounds: GridRounds = lambda step: None,
+    grid_rounds: GridRounds | None = None,
 ) -> GridProgram:
     """Emit the kernels of all steps; instructions that differ in names only share one.
 
-    progress: called with the name of each instruction before it is lowered.  grid_rounds: the rounds of a step that
-    is to communicate between the kernels' memories, None for any other.  Raises as `emit_grid_kernel`, but for
+    progress: called with the name of each instruction before it is lowered.  grid_rounds: gives the rounds of a step
+    that is to communicate between the kernels' memories, None for any other.  Raises as `emit_grid_kernel`, but for
     NoGridFormError.
     """
     grid_module, structure = GridModule(module.name, target), Structure(module)
@@ -95,7 +96,7 @@ def emit_grid_program(
     kernels = {key: found for key, found in made.items() if isinstance(found, GridKernel)}
     rounds: dict[tuple[str, str], tuple[Hashable, ...]] = {}
     for step in plan.walk():
-        if not isinstance(step, Communicate) or not kernels:
+        if not isinstance(step, Communicate) or not kernels or grid_rounds is None:
             continue
         found_rounds = grid_rounds(step)
         if found_rounds is None:
@@ -105,6 +106,7 @@ def emit_grid_program(
             key = round_key(structure, each)
             if key not in kernels:
                 kernels[key] = emit_grid_round(grid_module, module, each, f"round_{len(kernels)}")
+            steps.append(GridStep(step.instruction, kernels[key]))
         rounds[place_of(step)] = tuple(round_key(structure, each) for each in found_rounds)
     return GridProgram(grid_module, tuple(steps), kernels, rounds)
 

@@ -81,6 +81,8 @@ def emit_grid_round(grid_module: GridModule, module: Module, round_: GridRound, 
 
 def _emit_movement(emit: GridEmitter, addresses: _Addresses, round_: GridRound, movement: Movement) -> None:
     kind, moved = round_.operands[movement.operand].dtype, movement
+    if moved.rows * moved.row == 0:
+        return
     if moved.is_contiguous:
         moved = replace(moved, rows=1, row=moved.rows * moved.row, source_stride=0, target_stride=0)
     if not moved.reduces:
