@@ -57,6 +57,7 @@ def test_the_compiler_follows_the_environment(monkeypatch: pytest.MonkeyPatch) -
             cluster.compile(module)
 
 
+@pytest.mark.sampled(one_in=4)
 @pytest.mark.parametrize("name", COLLECTIVES)
 def test_collectives_between_processes(name: str, make_cluster: Callable[..., Cluster]) -> None:
     """Each process opens the others' memory once. Programs that are loaded later use it again."""
