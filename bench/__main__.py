@@ -72,6 +72,12 @@ class Measured:
 @click.option(
     "--members", default="2,8", show_default=True, help="Of the groups of collectives, and devices that channels join."
 )
+@click.option(
+    "--backend",
+    default="cpu",
+    show_default=True,
+    help="distxla's, of programs and collectives: `gpu` for kernels there.",
+)
 @click.option("--json", "json_file", type=click.Path(dir_okay=False), help="Write all times to this file, too.")
 def main(
     rounds: int,
@@ -80,6 +86,7 @@ def main(
     match: str,
     xla: bool | None,
     members: str,
+    backend: str,
     json_file: str | None,
 ) -> None:
     """distxla beside XLA CPU, MPI and gloo, in turn: the programs of the repository, collectives, channels, kernels."""
@@ -103,7 +110,7 @@ def main(
             measured["start"] = list(measure_starts(match, rounds, xla))
             console.print(start_table(measured["start"]))
         if only in (None, "programs"):
-            with sides(xla) as (both, start_s):
+            with sides(xla, backend) as (both, start_s):
                 console.print(f"8 distxla replicas were up after {start_s:.2f} s; {len(os.sched_getaffinity(0))} cores")
                 names = [path.parent.name for path in sorted(PROGRAMS.glob("*/meta.json"))]
                 names = [name for name in names if match in name]
@@ -114,7 +121,8 @@ def main(
             here, notes = sides_here(xla)
             for note in notes:
                 console.print(note)
-            measured["collectives"] = list(measure_collectives(match, rounds, round_s, here, counts, console.print))
+            found = measure_collectives(match, rounds, round_s, here, counts, console.print, backend)
+            measured["collectives"] = list(found)
             console.print(collective_table(measured["collectives"], here))
         if only in (None, "channels"):
             measured["channels"] = list(measure_channels(match, rounds, counts))
@@ -135,8 +143,8 @@ def main(
             measured["jax"] = list(measure_jax_calls(match, rounds, round_s))
             console.print(jax_call_table(measured["jax"]))
     if json_file is not None:
-        found = {kind: [asdict(m) for m in rows] for kind, rows in measured.items()}
-        Path(json_file).write_text(json.dumps(found | {"start_s": start_s}, indent=1))
+        tables = {kind: [asdict(m) for m in rows] for kind, rows in measured.items()}
+        Path(json_file).write_text(json.dumps(tables | {"start_s": start_s}, indent=1))
 
 
 def command_seconds(arguments: list[str], runs: int = 7) -> float:
@@ -154,10 +162,10 @@ def command_seconds(arguments: list[str], runs: int = 7) -> float:
 
 
 @contextmanager
-def sides(xla: bool) -> Iterator[tuple[dict[str, Side], float]]:
+def sides(xla: bool, backend: str) -> Iterator[tuple[dict[str, Side], float]]:
     """Both sides by name, and the seconds that distxla's replicas took to start."""
     other: AbstractContextManager[Any] = Xla(DEVICES) if xla else nullcontext()
-    with Ours(DEVICES) as ours, other as theirs:
+    with Ours(DEVICES, backend) as ours, other as theirs:
         both: dict[str, Side] = {"distxla": ours}
         if theirs is not None:
             both["xla"] = theirs

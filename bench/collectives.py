@@ -54,14 +54,16 @@ def measure_collectives(
     sides: list[str],
     members: tuple[int, ...] = MEMBERS,
     say: Callable[[str], None] = print,
+    backend: str = "cpu",
 ) -> Iterator[MeasuredLoop]:
-    """Those whose "COLLECTIVE, N members, SIZE" has `match` in it. say: told what can't be started."""
+    """Those whose "COLLECTIVE, N members, SIZE" has `match` in it. say: told what can't be started.  backend: of
+    distxla."""
     for count in members:
         wanted = [loop for loop in loops(count) if match in f"{loop.collective}, {count} members, {loop.size}"]
         if not wanted:
             continue
         with ExitStack() as stack:
-            programs: dict[str, Side] = {"distxla": stack.enter_context(Ours(count))}
+            programs: dict[str, Side] = {"distxla": stack.enter_context(Ours(count, backend))}
             if "xla" in sides:
                 programs["xla"] = stack.enter_context(Xla(count))
             peers = {}

@@ -15,12 +15,12 @@ from bench.side import Arguments
 class Ours:
     """A context manager around a cluster. start_s: seconds until its replicas were ready."""
 
-    def __init__(self, devices: int) -> None:
-        self.devices = devices
+    def __init__(self, devices: int, backend: str = "cpu") -> None:
+        self.devices, self.backend = devices, backend
 
     def __enter__(self) -> Ours:
         begin = time.perf_counter()
-        self._cluster = dx.Cluster(partitions=self.devices)
+        self._cluster = dx.Cluster(partitions=self.devices, backend=self.backend)
         self._cluster.start()
         self._cluster.wait_started()
         self.start_s = time.perf_counter() - begin

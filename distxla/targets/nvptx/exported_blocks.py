@@ -90,6 +90,10 @@ def size_class(size: int) -> int:
     return -(-size // step) * step
 
 
+def whole_pages(size: int) -> int:
+    return -(-size // PAGE_BYTES) * PAGE_BYTES
+
+
 class ExportedBlocks:
     """Of this process on one GPU: its own blocks, and those that it has opened. Methods may be called by any thread,
     and raise DriverError."""
@@ -102,20 +106,22 @@ class ExportedBlocks:
         self._lock = threading.Lock()
 
     def allocate(self, size: int) -> ExportedBlock:
-        """At least so many bytes, at a multiple of 256, uninitialised."""
-        size = size_class(size)
+        """At least so many bytes, at a multiple of 256, uninitialised. OutOfMemoryError with what is needed, free and
+        kept."""
+        wanted, least = size_class(size), whole_pages(size)
         with self._lock:
-            found = self._take_idle(size, most=WASTE * size)
-            if found is None:
-                try:
-                    found = self._new(size)
-                except (DriverError, OutOfMemoryError) as error:
-                    found = self._take_idle(size, most=None)
-                    if found is None and isinstance(error, OutOfMemoryError):
-                        raise OutOfMemoryError(f"{error.message}{self._kept()}") from error
-                    if found is None:
-                        raise
-            return found
+            found = self._take_idle(wanted, most=WASTE * wanted)
+            if found is not None:
+                return found
+            try:
+                return self._new(wanted, least)
+            except (DriverError, OutOfMemoryError) as error:
+                found = self._take_idle(least, most=None)
+                if found is not None:
+                    return found
+                if isinstance(error, OutOfMemoryError):
+                    raise OutOfMemoryError(f"{error.message}{self._kept()}") from error
+                raise
 
     def _take_idle(self, size: int, most: int | None) -> ExportedBlock | None:
         """The smallest idle block of at least `size` and at most `most` bytes."""
@@ -126,9 +132,11 @@ class ExportedBlocks:
         self._idle.remove(block)
         return block
 
-    def _new(self, size: int) -> ExportedBlock:
+    def _new(self, wanted: int, least: int) -> ExportedBlock:
+        """Of `wanted` bytes, or where memory is short of `least`."""
         if not self._numbers:
             raise DriverError(f"all {words.BLOCKS} blocks of GPU memory are in use{self._kept()}")
+        size = wanted if wanted <= self._context.free_bytes() else least
         address = self._context.allocate(size)
         try:
             handle = self._context.export(address)

@@ -342,8 +342,16 @@ def test_too_little_memory_takes_an_idle_block(table: ExportedTable) -> None:
         OutOfMemoryError, match=r"128 MiB are needed .*; 1 of 64 MiB in all are kept for other programs"
     ):
         small.allocate(128 * MIB)
-    small.allocate(12 * MIB)
+    assert small.allocate(9 * MIB).size == 10 * MIB
+    assert small.allocate(3 * MIB).size == 4 * MIB  # all that is free but for a page
+    assert small.allocate(2 * MIB).size == 2 * MIB
     assert small.allocate(8 * MIB) is large
+
+
+def test_a_block_that_nearly_fills_the_memory() -> None:
+    nearly = ExportedBlocks(Binding(EmulatedLibrary([EmulatedGpu(memory_bytes=90 * MIB)])).context(0))
+    assert size_class(85 * MIB) == 96 * MIB
+    assert nearly.allocate(85 * MIB).size == 86 * MIB
 
 
 def test_too_many_blocks(blocks: ExportedBlocks) -> None:
