@@ -171,7 +171,6 @@ class LaunchedKernel:
     """A kernel on a grid. launches: of which it consists, one after the other.  scratch_bytes: of working memory that
     they need together, which the target allocates."""
 
-    instruction: Instruction
     launches: tuple[Launch, ...]
     scratch_bytes: int
 
@@ -190,7 +189,8 @@ class CompiledProgram:
     target: by name, of the image.
     in_place: (result leaf, parameter leaf) that may have the same memory in a call, the argument's, which is lost then.
     kernels: those that the target runs itself.  module: with the computations that these call.
-    launched: the kernels on a grid, by number; their launches are numbered, too, in this order.  device_code: as the
+    launched: the kernels on a grid; their launches are numbered in this order.  launching: name and opcode of the
+    instruction of each step that launches some, by its number.  device_code: as the
     target's loader wants them.  through_host: collectives
     exchange arrays through the hosts' memory, whatever memory the kernels have.
     assignment: of a program that is bound to devices of a larger run, those by its own flattened ids; else both are the
@@ -220,6 +220,7 @@ class CompiledProgram:
     kernels: tuple[ImportedKernel, ...] = field(default=(), repr=False)
     module: Module | None = field(default=None, repr=False)
     launched: tuple[LaunchedKernel, ...] = field(default=(), repr=False)
+    launching: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     device_code: object = field(default=None, repr=False)
     assignment: tuple[int, ...] | None = None
     in_place: InPlace = ()

@@ -125,6 +125,7 @@ def compile_module(
         in_place=plan_of(compilation).in_place,
         kernels=entry.kernels,
         launched=entry.launched,
+        launching=entry.launching,
         module=compilation.module if code.imports_kernels else None,
         device_code=device_code,
         through_host=through_host,

@@ -67,15 +67,15 @@ class GridCalls(Protocol):
         self,
         builder: ir.IRBuilder,
         context: ir.Value,
-        kernel: int,
+        step: int,
         launch: int,
         shape: tuple[int, int],
         addresses: Sequence[ir.Value],
     ) -> ir.Value:
         """Run a function of the grid's with the context's address, these, and that of the scratch memory.
 
-        kernel: its number in CompiledProgram.launched.  launch: the function's, among all launches of these.  shape:
-        blocks and threads.
+        step: its number in CompiledProgram.launching.  launch: the function's, among all launches of
+        CompiledProgram.launched.  shape: blocks and threads.
         """
 
     def emit_upload(

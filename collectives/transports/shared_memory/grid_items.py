@@ -44,7 +44,7 @@ def emit_grid_items(
         require(atomics, calls.emit_upload(builder, context, scratch, table, size))
         for number, launch in enumerate(launched.launches, launched.launch):
             shape = launch.blocks, launch.threads
-            require(atomics, calls.emit_launch(builder, context, launched.kernel, number, shape, ()))
+            require(atomics, calls.emit_launch(builder, context, launched.step, number, shape, ()))
     emit_end(atomics, calls, context)
     builder.ret(i32(Status.OK))
     return function

@@ -51,9 +51,9 @@ class GridRound:
 
 @dataclass(frozen=True)
 class LaunchedRound:
-    """The launches of a GridRound's kernel. kernel, launch: the numbers of the kernel and of its first launch."""
+    """The launches of a GridRound's kernel. step, launch: the numbers of the step and of its first launch."""
 
-    kernel: int
+    step: int
     launch: int
     launches: tuple[Launch, ...]
 

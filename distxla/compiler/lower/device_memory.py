@@ -11,6 +11,7 @@ from distxla.compiler.artifact import LaunchedKernel
 from distxla.compiler.lower.communication import GridSite, LaunchedRound
 from distxla.compiler.lower.function_body import FunctionBody
 from distxla.compiler.plan.buffers import Buffer, Copy, Kernel, MemoryRegion, Transfer
+from distxla.ir.instruction import Instruction
 from distxla.targets.grid_calls import ArrayKind, GridCalls
 
 I32, I64 = ir.IntType(32), ir.IntType(64)
@@ -23,19 +24,26 @@ KINDS = {
 
 
 class DeviceMemory:
-    """Emits them into functions that execute steps. launched: the kernels so far."""
+    """Emits them into functions that execute steps. launched: the kernels so far.  launching: name and opcode of the
+    instruction of each step that launches some."""
 
     def __init__(self, llvm_module: ir.Module, calls: GridCalls) -> None:
         self._llvm_module, self._calls = llvm_module, calls
         self.launched: list[LaunchedKernel] = []
+        self.launching: list[tuple[str, str]] = []
         self._launches = 0
         self._constants: dict[int, tuple[int, int]] = {}  # by the plan's number: the program's own, and bytes
 
-    def number_of(self, kernel: LaunchedKernel) -> tuple[int, int]:
-        """Add a kernel: its number, and that of its first launch."""
+    def add(self, kernel: LaunchedKernel) -> int:
+        """Add a kernel: the number of its first launch."""
         self.launched.append(kernel)
         first, self._launches = self._launches, self._launches + len(kernel.launches)
-        return len(self.launched) - 1, first
+        return first
+
+    def _step(self, instruction: Instruction) -> int:
+        """The number of another step that launches kernels."""
+        self.launching.append((instruction.name, instruction.opcode))
+        return len(self.launching) - 1
 
     def emit_entry(self, name: str, body: FunctionBody) -> None:
         """The function that a call begins with, which calls the finished `body`."""
@@ -62,13 +70,13 @@ class DeviceMemory:
         body.fail_unless_zero(status)
 
     def emit_launches(
-        self, body: FunctionBody, step: Kernel, kernel: LaunchedKernel, numbers: tuple[int, int], *, waits: bool
+        self, body: FunctionBody, step: Kernel, kernel: LaunchedKernel, first: int, *, waits: bool
     ) -> None:
-        """numbers: of the kernel and its first launch.  waits: until they are done."""
+        """first: the number of the kernel's first launch.  waits: until they are done."""
         builder, context = body.builder, body.context
         buffers = [buffer for buffer in (*step.operands, *step.results) if buffer.region is not MemoryRegion.NONE]
         addresses = [self._address(body, buffer) for buffer in buffers]
-        number, first = numbers
+        number = self._step(step.instruction)
         for position, launch in enumerate(kernel.launches):
             shape = launch.blocks, launch.threads
             body.fail_unless_zero(self._calls.emit_launch(builder, context, number, first + position, shape, addresses))
@@ -83,10 +91,11 @@ class DeviceMemory:
         for address, size in places:
             body.fail_unless_zero(self._calls.emit_fill(body.builder, body.context, address, UNWRITTEN, size))
 
-    def grid_site(self, kernels: Sequence[tuple[LaunchedKernel, tuple[int, int]]]) -> GridSite:
-        """What a transport needs to do rounds by these kernels, given with their numbers."""
-        rounds = (LaunchedRound(kernel, launch, made.launches) for made, (kernel, launch) in kernels)
-        return GridSite(self._calls, tuple(rounds))
+    def grid_site(self, instruction: Instruction, kernels: Sequence[tuple[LaunchedKernel, int]]) -> GridSite:
+        """What a transport needs to do rounds by these kernels, given with the numbers of their first launches."""
+        number = self._step(instruction)
+        rounds = tuple(LaunchedRound(number, launch, kernel.launches) for kernel, launch in kernels)
+        return GridSite(self._calls, rounds)
 
     def emit_exported(self, body: FunctionBody, buffers: Sequence[Buffer], on_host: Buffer | None) -> ir.Value:
         """A u64 array of what a round posts: the exported addresses of buffers, and of the one `on_host` its offset."""

@@ -74,8 +74,8 @@ PART_STEPS = 1000  # of a function that executes steps
 class Entry:
     """The program in LLVM's terms. arena_bytes: the plan's and the kernels' scratch memory.  steps: instructions, and
     the kinds of their steps (StepOrigin.kind), by the number that the device's record holds while they run.
-    shared: the plan's.  points: where faults can be injected.  kernels: those that the target runs itself.  launched:
-    those that run on its grid."""
+    shared: the plan's.  points: where faults can be injected.  kernels: those that the target runs itself.  launched,
+    launching: as of CompiledProgram."""
 
     llvm_module: ir.Module
     sites: tuple[Site, ...]
@@ -86,6 +86,7 @@ class Entry:
     points: tuple[InjectionPoint, ...] = ()
     kernels: tuple[ImportedKernel, ...] = ()
     launched: tuple[LaunchedKernel, ...] = ()
+    launching: tuple[tuple[str, str], ...] = ()
 
 
 def emit_entry(
@@ -144,7 +145,7 @@ class _EntryEmitter:
         self.structure = Structure(module)
         self.kernels: dict[Hashable, KernelFunction] = {}
         self.imported: list[ImportedKernel] = []
-        self.launched: dict[Hashable, tuple[LaunchedKernel, tuple[int, int]]] = {}
+        self.launched: dict[Hashable, tuple[LaunchedKernel, int]] = {}
         self.scratch_bytes = 0
         self.sites = Sites(llvm_module, module, communication, replicas, partitions)
         self.numbered: list[tuple[Instruction, str]] = []
@@ -163,15 +164,18 @@ class _EntryEmitter:
             self.fill_all()
         self.body.finish()
         launched: tuple[LaunchedKernel, ...] = ()
+        launching: tuple[tuple[str, str], ...] = ()
         if self.device_memory is not None:
             self.body.function.linkage = "internal"
             self.device_memory.emit_entry(ENTRY_SYMBOL, self.body)
-            launched = tuple(self.device_memory.launched)
+            launched, launching = tuple(self.device_memory.launched), tuple(self.device_memory.launching)
         scratch = (self.scratch_bytes + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
         arena = self.plan.arena_bytes + scratch
         steps, points, kernels = tuple(self.numbered), tuple(self.points.points), tuple(self.imported)
         sites, specs = tuple(self.sites.found), self.sites.communicators
-        return Entry(self.llvm_module, sites, specs, arena, steps, self.plan.shared, points, kernels, launched)
+        return Entry(
+            self.llvm_module, sites, specs, arena, steps, self.plan.shared, points, kernels, launched, launching
+        )
 
     # --- functions --------------------------------------------------------------------------------------------------
 
@@ -315,19 +319,17 @@ class _EntryEmitter:
         key = kernel_key(self.structure, step.computation, step.instruction)
         if key not in self.grid:
             return False
-        kernel, numbers = self.launched_kernel(step.instruction, key, device_memory)
+        kernel, first = self.launched_kernel(key, device_memory)
         if self.fills:
             device_memory.emit_fill(self.body, written_anew(step.operands, step.results), kernel.scratch_bytes)
-        device_memory.emit_launches(self.body, step, kernel, numbers, waits=self.traced)  # for the kernel's own time
+        device_memory.emit_launches(self.body, step, kernel, first, waits=self.traced)  # for the kernel's own time
         return True
 
-    def launched_kernel(
-        self, instruction: Instruction, key: Hashable, device_memory: DeviceMemory
-    ) -> tuple[LaunchedKernel, tuple[int, int]]:
-        """A kernel of the grid and its numbers. instruction: the first that it is for."""
+    def launched_kernel(self, key: Hashable, device_memory: DeviceMemory) -> tuple[LaunchedKernel, int]:
+        """A kernel of the grid, and the number of its first launch."""
         if key not in self.launched:
-            kernel = LaunchedKernel(instruction, self.grid[key].launches, self.grid[key].scratch_bytes)
-            self.launched[key] = kernel, device_memory.number_of(kernel)
+            kernel = LaunchedKernel(self.grid[key].launches, self.grid[key].scratch_bytes)
+            self.launched[key] = kernel, device_memory.add(kernel)
         return self.launched[key]
 
     def kernel_function(self, computation: Computation, instruction: Instruction) -> KernelFunction:
@@ -411,7 +413,7 @@ class _EntryEmitter:
         assert self.device_memory is not None
         keys = self.grid_rounds[place_of(step)]
         return self.device_memory.grid_site(
-            [self.launched_kernel(step.instruction, key, self.device_memory) for key in keys]
+            step.instruction, [self.launched_kernel(key, self.device_memory) for key in keys]
         )
 
     def loop(self, step: Loop) -> None:

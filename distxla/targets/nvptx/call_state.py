@@ -43,7 +43,7 @@ class CallState(ctypes.Structure):
         ("export", ctypes.c_uint64),  # added to an address gives what other devices understand (exported_blocks.py)
         ("opened", ctypes.c_void_p),  # u64[device * BLOCKS + number]: addresses of others' blocks; 0: not opened
         ("is_one_of_several", ctypes.c_uint32),  # 1 where devices of this host use other GPUs, too
-        ("last", ctypes.c_uint32),  # 1 + the number of the kernel that was launched last; 0 before the first
+        ("last", ctypes.c_uint32),  # 1 + the number of the step that launched kernels last; 0 before the first
     )
 
 

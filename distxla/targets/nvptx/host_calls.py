@@ -69,14 +69,14 @@ class HostCalls:
         self,
         builder: ir.IRBuilder,
         context: ir.Value,
-        kernel: int,
+        step: int,
         launch: int,
         shape: tuple[int, int],
         addresses: Sequence[ir.Value],
     ) -> ir.Value:
         kinds = [POINTER, I32, I32, I32, I32, *[I64] * len(addresses)]
         function = _made(builder.module, f"gpu_launch_{len(addresses)}", kinds, _emit_launch)
-        return builder.call(function, [context, I32(kernel), I32(launch), *map(I32, shape), *addresses])
+        return builder.call(function, [context, I32(step), I32(launch), *map(I32, shape), *addresses])
 
     def emit_upload(
         self, builder: ir.IRBuilder, context: ir.Value, address: ir.Value, place: ir.Value, size: int
@@ -137,7 +137,7 @@ def _emit_import(
 def _emit_launch(
     builder: ir.IRBuilder,
     context: ir.Value,
-    kernel: ir.Value,
+    step: ir.Value,
     launch: ir.Value,
     blocks: ir.Value,
     threads: ir.Value,
@@ -151,7 +151,7 @@ def _emit_launch(
         value = builder.gep(values, [I64(number)], source_etype=I64)
         builder.store(argument, value)
         builder.store(value, builder.gep(places, [I64(number)], source_etype=POINTER))
-    builder.store(builder.add(kernel, I32(1)), _place(builder, state, "last"))
+    builder.store(builder.add(step, I32(1)), _place(builder, state, "last"))
     table = _field(builder, state, "functions")
     function = builder.load(builder.gep(table, [builder.zext(launch, I64)], source_etype=POINTER), typ=POINTER)
     one, stream = I32(1), _field(builder, state, "stream")

@@ -63,18 +63,18 @@ class ProgramOnGpu:
         gpu.require()
         self._fills = is_filled()
         self._gpu, self._context = gpu, gpu.context
-        self._kernels = program.launched
+        self._launching = program.launching
         self._exports = any(site.on_device for site in program.sites)
         self._parameters = [leaf.byte_size for leaf in program.parameter_leaves] + [4] * len(program.parameter_sizes)
         self._results = [leaf.byte_size for leaf in program.result_leaves] + [4] * len(program.result_sizes)
         self._shared = [arena.bytes for arena in program.shared]
         self._arena_bytes = program.arena_bytes
-        self._scratch_bytes = max((kernel.scratch_bytes for kernel in self._kernels), default=0)
+        self._scratch_bytes = max((kernel.scratch_bytes for kernel in program.launched), default=0)
         self._memories: dict[int, CallMemory] = {}
         self._constants: dict[int, int] = {}
         self._lock = threading.Lock()
         self._module: Module | None = _load(self._context, code)
-        launches = [launch for kernel in self._kernels for launch in kernel.launches]
+        launches = [launch for kernel in program.launched for launch in kernel.launches]
         self._functions = (ctypes.c_void_p * len(launches))(*(self._module.function(each.symbol) for each in launches))
 
     def driver_function(self, name: str) -> int:
@@ -131,8 +131,7 @@ class ProgramOnGpu:
         if not last:
             self._gpu.note(error, "before any kernel")
             raise error
-        kernel = self._kernels[last - 1].instruction
-        where = f"at {kernel.name} ({kernel.opcode}) or before it"
+        where = "at {} ({}) or before it".format(*self._launching[last - 1])
         self._gpu.note(error, where)
         raise DriverError(f"{where}: {error.message}") from error
 

@@ -119,7 +119,7 @@ def test_a_fault_loses_the_gpu_for_the_process(monkeypatch: pytest.MonkeyPatch) 
     for _ in range(2):
         with pytest.raises(AssertionError, match="status"):
             devices([[np.zeros((16, 5)), np.zeros((2, 5)), np.int32(0)]])
-    assert "at z (dynamic-update-slice) or before it: " in said[0]
+    assert "at r (dynamic-update-slice) or before it: " in said[0]
     assert "CUDA_ERROR_ILLEGAL_ADDRESS" in said[0]
     assert "this process lost GPU 0" in said[1]
     with pytest.raises(DriverError, match=r"this process lost GPU 0 .*: open the cluster anew"):
