@@ -1,8 +1,8 @@
 """Rounds of a group: members post their buffers, the last one to arrive starts the work, and each waits for its end.
 
 Operands are read and results written where they are; nothing is copied into shared memory. A round has an async start
-and a done: the start (post, arrive) never waits for others, the done does. A synchronous collective
-is both. (In the memory of a GPU the start of the last one to arrive waits for the work that it has launched there.)
+and a done: the start (post, arrive) never waits for others, the done does. A synchronous collective is both. (In the
+memory of a GPU the start of the last one to arrive waits for the work that it has launched there.)
 Members count the rounds that they begin; round r of all of them is one round, in area r % ROUNDS of the state, so up
 to ROUNDS rounds may be in flight, and be ended in any order. A member that begins one more ends its own oldest first,
 whose done then finds it over: an area is posted to again only when all members have left the round that used it before.
@@ -286,8 +286,7 @@ class _Round:
                 self._share(1 if stays else 0)
             with alone:
                 with atomics.when(agreed, likely=True):
-                    status = self._do_items(i64(0), argument["items"])
-                    atomics.return_if(builder.icmp_unsigned("!=", status, i32(Status.OK)), status)
+                    self._do_items(i64(0), argument["items"])
                 atomics.release(self.over, self.area, group_words.E_PHASE)
                 self._wake(i32(ALL_SLEEPERS))
 
@@ -324,18 +323,18 @@ class _Round:
             item = atomics.fetch_add(1, self.area, group_words.E_NEXT)
             atomics.leave_if(builder.icmp_unsigned(">=", item, items), none_left)
             number = builder.zext(item, I64)
-            status = self._do_items(number, builder.add(number, i64(1)))
-            atomics.return_if(builder.icmp_unsigned("!=", status, i32(Status.OK)), status)
+            self._do_items(number, builder.add(number, i64(1)))
             done = builder.add(atomics.fetch_add(1, self.area, group_words.E_DONE), i32(1))
             with atomics.when(builder.icmp_unsigned("==", done, items)):
                 atomics.release(self.over, self.area, group_words.E_PHASE)
                 self._wake(i32(ALL_SLEEPERS))
 
-    def _do_items(self, first: ir.Value, end: ir.Value) -> ir.Value:
-        """The Status of these items of the work."""
+    def _do_items(self, first: ir.Value, end: ir.Value) -> None:
+        """Do these items of the work; returns from the function where one fails."""
         argument = self.argument
         arguments = (argument["context"], self.slots, argument["members"], argument["size"], argument["table"])
-        return self.builder.call(argument["do_items"], [*arguments, first, end])
+        status = self.builder.call(argument["do_items"], [*arguments, first, end])
+        self.atomics.return_if(self.builder.icmp_unsigned("!=", status, i32(Status.OK)), status)
 
     def _wake(self, how_many: ir.Value) -> None:
         sleepers, word = (

@@ -15,12 +15,13 @@ from llvmlite import ir
 from distxla.compiler.lower.arrays import MemoryArray
 from distxla.compiler.lower.communication import ADDRESSES, PART, PARTS, GridRound
 from distxla.compiler.lower.grid.grid_emitter import GridEmitter
+from distxla.compiler.lower.grid.grid_loops import WORDS
 from distxla.compiler.lower.grid.kernel import begin, inline, launched
 from distxla.compiler.lower.grid.launches import GridKernel
 from distxla.compiler.lower.index import IndexExpression
 from distxla.compiler.lower.scalar_expression import I32
 from distxla.compiler.lower.scalar_value import ScalarValue
-from distxla.ir.element_type import U8, U16, U32, U64, ElementType
+from distxla.ir.element_type import U64, ElementType
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
 from distxla.ir.structure import Structure
@@ -28,7 +29,6 @@ from distxla.ops.support.collective_movement import Movement
 from distxla.targets.grid_module import GridModule
 
 I64, POINTER = ir.IntType(64), ir.PointerType()
-WORDS = {8: U64, 4: U32, 2: U16, 1: U8}
 IndexLike = IndexExpression | int
 
 
