@@ -53,12 +53,16 @@ def main() -> None:
         write_message(answers, pickle.dumps(error))
         return
     write_message(answers, pickle.dumps(None))
-    while _is_asked(watch):
-        try:
-            request = read_message(sys.stdin.buffer)
-        except EOFError:
-            return
-        write_message(answers, _forked(pickle.loads(request), messages, watch))
+    folder = ""
+    try:
+        while _is_asked(watch):
+            request = pickle.loads(read_message(sys.stdin.buffer))
+            folder = request.folder
+            write_message(answers, _forked(request, messages, watch))
+    except (EOFError, BrokenPipeError):
+        pass
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)  # the parent may have ended before it could
 
 
 def _is_asked(watch: int) -> bool:

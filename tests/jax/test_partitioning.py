@@ -303,14 +303,21 @@ def test_the_process_ends_with_this_one() -> None:
         time.sleep(0.01)
 
 
-@pytest.mark.parametrize("step", ["SERVER.pid", "glob.glob('distxla-partition-*')"], ids=["it starts", "XLA works"])
-def test_nothing_is_left_where_this_one_is_killed_meanwhile(step: str, tmp_path: Path) -> None:
-    """While the process starts, and while XLA works."""
+KILLED_WHILE = {
+    "the process starts": "threading.Thread(target=kill, args=(lambda: SERVER.pid,)).start()",
+    "XLA works": "threading.Thread(target=kill, args=(lambda: glob.glob('distxla-partition-*'),)).start()",
+    "it takes the answer": "shutil.rmtree = lambda *_, **__: kill(lambda: True)",
+}
+
+
+@pytest.mark.parametrize("step", KILLED_WHILE)
+def test_nothing_is_left_where_this_one_is_killed_while(step: str, tmp_path: Path) -> None:
     script = (
-        "import distxla.jax as dxj, glob, os, signal, threading\nfrom distxla.jax.partition_server import SERVER\n"
-        f"def kill():\n  while not {step}: pass\n"
+        "import distxla.jax as dxj, glob, os, shutil, signal, threading\n"
+        "from distxla.jax.partition_server import SERVER\n"
+        "def kill(step):\n  while not step(): pass\n"
         "  print(SERVER.pid, flush=True); os.kill(os.getpid(), signal.SIGKILL)\n"
-        "threading.Thread(target=kill).start()\n"
+        f"{KILLED_WHILE[step]}\n"
         f"dxj.partition_module({GSPMD.replace('@rows', '@killed')!r}, partitions=4)\n"
     )
     environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
