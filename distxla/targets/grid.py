@@ -3,12 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from llvmlite import ir
 
 from distxla.ir.element_type import ElementType
 from distxla.targets.processor import Processor
+
+
+@dataclass(frozen=True)
+class MatrixUnit:
+    """What a warp multiplies at once: sums + left x right, [rows, columns] + [rows, terms] x [terms, columns].
+
+    sums: their type.  word_terms: neighbouring terms, which travel in one word.  With g = l / 4, q = l % 4 and
+    p = q * word_terms lane l has of the left the words from (row, term) (g + down, p + on) on for each (down, on) of
+    `left`; of the right those from (term, column) (p + on, g) on for each on of `right`; and the sums
+    (g + down, 2 * q + aside) for each (down, aside) of `places`.
+    """
+
+    rows: int
+    columns: int
+    terms: int
+    word_terms: int
+    sums: ElementType
+    left: tuple[tuple[int, int], ...]
+    right: tuple[int, ...]
+    places: tuple[tuple[int, int], ...]
 
 
 class GridTarget(Protocol):
@@ -59,8 +80,8 @@ class GridTarget(Protocol):
         All threads of the warp have to come here, so blocks have a multiple of 32 threads.
         """
 
-    def multiplies_matrices_of(self, factors: ElementType) -> bool:
-        """Whether warps can multiply matrices of this type, with sums in f32."""
+    def matrix_unit(self, factors: ElementType) -> MatrixUnit | None:
+        """How warps multiply matrices of this type; None: they can't."""
 
     def emit_matrix_product(
         self,
@@ -70,16 +91,14 @@ class GridTarget(Protocol):
         right: Sequence[ir.Value],
         sums: Sequence[ir.Value],
     ) -> list[ir.Value]:
-        """A warp's sums + left x right, [16,8] + [16,16] x [16,8] of 16-bit floats, the sums in f32.
+        """A warp's sums + left x right by the `matrix_unit` of the factors: this lane's part.
 
-        left, right: this lane's words, of two neighbouring terms each.  sums: this lane's. With g, p = l / 4, l % 4 * 2
-        lane l has of the left the (row, term) (g, p), (g + 8, p), (g, p + 8), (g + 8, p + 8); of the right the (term,
-        column) (p, g), (p + 8, g); and the sums (g, p), (g, p + 1), (g + 8, p), (g + 8, p + 1). All threads of the warp
-        have to come here.
+        left, right: words, an i32 of two 16-bit factors with the first in its lower half, or a factor.  All threads of
+        the warp have to come here.
         """
 
     def emit_shared_array(self, builder: ir.IRBuilder, element: ir.Type, count: int) -> ir.Value:
         """The address of memory that the threads of a block share while the block runs, uninitialised."""
 
 
-__all__ = ["GridTarget"]
+__all__ = ["GridTarget", "MatrixUnit"]

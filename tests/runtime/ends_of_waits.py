@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from typing import Any
 
 import numpy as np
@@ -24,11 +25,12 @@ from tests.stopwatch import Stopwatch
 DEVICES = 4
 X = np.arange(4, dtype=np.float32)
 SECONDS = 1.0 + 0.5  # from the last event to the error; half of it for a machine that has other things to do
-LATE = 0.2  # seconds from a call to the end of its infeed
+LATE = 0.2  # seconds from a call to the end of its infeed, or to its failure
 
 
 def broken(x: Any) -> Any:
-    """A custom-call that fails."""
+    """A custom-call that fails when the others wait: else there is nothing to report of them."""
+    time.sleep(LATE)
     raise ValueError("broken")
 
 
@@ -92,7 +94,7 @@ def check(cluster: dx.Cluster, culprit: int, cause: str, wait: str) -> None:
     for repeat in (1, 3):
         if "infeed" in cause:
             feed.put_all([X] * (repeat - 1))  # in the last run there is none
-            closing = threading.Timer(LATE, feed.close)  # when the others wait: else there is nothing to report of them
+            closing = threading.Timer(LATE, feed.close)  # when the others wait, as in `broken`
             closing.start()
         error, seconds = failure(cluster, step, repeat)
         assert type(error) is kind, error

@@ -14,7 +14,8 @@ import llvmlite.binding as llvm
 from llvmlite import ir
 
 from distxla.errors import ArgumentError
-from distxla.ir.element_type import BF16, F16, ElementType
+from distxla.ir.element_type import F32, F64, ElementType
+from distxla.targets.grid import MatrixUnit
 from distxla.targets.nvptx.architectures import VERSIONS
 from distxla.targets.nvptx.ptxas_workaround import keep_borrows
 from distxla.targets.nvptx.remainders import REMAINDERS
@@ -26,12 +27,17 @@ SHARED_MEMORY = 3  # an address space
 SPEED_LEVEL = 2
 ALL_LANES, LAST_LANE = 0xFFFFFFFF, 31  # of a warp
 
-I32, I64, FLOAT = ir.IntType(32), ir.IntType(64), ir.FloatType()
-# by the factors' type: the intrinsic, and the type of its words
+I32, I64, FLOAT, DOUBLE = ir.IntType(32), ir.IntType(64), ir.FloatType(), ir.DoubleType()
+# PTX's tables for `mma.m16n8k16` and `mma.m8n8k4`
+OF_16_BITS = MatrixUnit(16, 8, 16, 2, F32, ((0, 0), (8, 0), (0, 8), (8, 8)), (0, 8), ((0, 0), (0, 1), (8, 0), (8, 1)))
+OF_F64 = MatrixUnit(8, 8, 4, 1, F64, ((0, 0),), (0,), ((0, 0), (0, 1)))
+# by the factors' type: the unit, the intrinsic, and the types of its words and sums
 MATRIX_PRODUCTS = {
-    "bf16": ("llvm.nvvm.mma.m16n8k16.row.col.bf16", I32),
-    "f16": ("llvm.nvvm.mma.m16n8k16.row.col.f32.f32", ir.VectorType(ir.HalfType(), 2)),
+    "bf16": (OF_16_BITS, "llvm.nvvm.mma.m16n8k16.row.col.bf16", I32, FLOAT),
+    "f16": (OF_16_BITS, "llvm.nvvm.mma.m16n8k16.row.col.f32.f32", ir.VectorType(ir.HalfType(), 2), FLOAT),
+    "f64": (OF_F64, "llvm.nvvm.mma.m8n8k4.row.col.f64", DOUBLE, DOUBLE),
 }
+WITHOUT_MATRIX_UNITS = ("sm_75",)  # for these types
 
 
 class NvptxCode:
@@ -96,8 +102,10 @@ class NvptxCode:
         function.attributes.add("convergent")
         return builder.call(function, [I32(ALL_LANES), word, I32(distance), I32(LAST_LANE)])
 
-    def multiplies_matrices_of(self, factors: ElementType) -> bool:
-        return factors in (BF16, F16) and self.architecture != "sm_75"
+    def matrix_unit(self, factors: ElementType) -> MatrixUnit | None:
+        if factors.name not in MATRIX_PRODUCTS or self.architecture in WITHOUT_MATRIX_UNITS:
+            return None
+        return MATRIX_PRODUCTS[factors.name][0]
 
     def emit_matrix_product(
         self,
@@ -107,13 +115,13 @@ class NvptxCode:
         right: Sequence[ir.Value],
         sums: Sequence[ir.Value],
     ) -> list[ir.Value]:
-        name, given = MATRIX_PRODUCTS[factors.name]
-        words = [word if given == I32 else builder.bitcast(word, given) for word in (*left, *right)]
-        result = ir.LiteralStructType([FLOAT] * 4)
-        function = _declared(builder.module, name, result, [given] * 6 + [FLOAT] * 4)
+        _, name, given, summed = MATRIX_PRODUCTS[factors.name]
+        words = [word if word.type == given else builder.bitcast(word, given) for word in (*left, *right)]
+        result = ir.LiteralStructType([summed] * len(sums))
+        function = _declared(builder.module, name, result, [given] * len(words) + [summed] * len(sums))
         function.attributes.add("convergent")
         products = builder.call(function, [*words, *sums])
-        return [builder.extract_value(products, k) for k in range(4)]
+        return [builder.extract_value(products, k) for k in range(len(sums))]
 
     def emit_shared_array(self, builder: ir.IRBuilder, element: ir.Type, count: int) -> ir.Value:
         module = builder.module

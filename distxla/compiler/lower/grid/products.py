@@ -13,13 +13,14 @@ from distxla.compiler.lower.arrays import MemoryArray
 from distxla.compiler.lower.buffer_emitter import MatrixOperand
 from distxla.compiler.lower.grid.block_of_threads import BlockOfThreads
 from distxla.compiler.lower.grid.grid_loops import GridLoops
-from distxla.compiler.lower.grid.tiles import SIZE, THREADS, MatrixUnits, Patches, Tile, added
+from distxla.compiler.lower.grid.tiles import DEPTH, SIZE, THREADS, MatrixUnits, Patches, Tile, added
 from distxla.compiler.lower.grid.warps import WARP
 from distxla.compiler.lower.index import IndexExpression
 from distxla.compiler.lower.scalar_value import ScalarValue
-from distxla.ir.element_type import F32, ElementType
+from distxla.ir.element_type import ElementType
 from distxla.ir.shape import Shape
 from distxla.ops.support.emit import RunProducts
+from distxla.targets.grid import MatrixUnit
 from distxla.targets.grid_module import grid_of
 
 MANY_BLOCKS = 256  # that fill the device
@@ -168,10 +169,9 @@ class _Products:
         emit, (batch, m, n, k) = self.emit_code, self.shape
         builder = emit.builder
         grid = grid_of(builder)
-        kinds = self.left.kind, self.right.kind
-        by_units = kinds[0] is kinds[1] and self.kind is F32 and grid.multiplies_matrices_of(kinds[0])
-        make, factors = (MatrixUnits, kinds[0]) if by_units else (Patches, self.kind)
-        across, down, runs = -(-n // SIZE), -(-m // SIZE), -(-k // make.depth)
+        unit = self._matrix_unit()
+        depth = DEPTH if unit is None else DEPTH * unit.word_terms
+        across, down, runs = -(-n // SIZE), -(-m // SIZE), -(-k // depth)
         length = -(-runs // max(1, min(MANY_BLOCKS // (batch * down * across), k // LONG_PIECE)))
         pieces = -(-runs // length)
         parts = emit.scratch(Shape(self.kind, (pieces, batch, m, n))) if pieces > 1 else None
@@ -180,16 +180,18 @@ class _Products:
             piece = number // (batch * down * across)
             first_row, first_column = (block // across) * SIZE, (block % across) * SIZE
             thread = emit.wrap_index(grid.emit_thread(builder), 0, THREADS - 1)
-            tile: Tile = make(emit, factors, thread)
+            tile: Tile = (
+                Patches(emit, self.kind, thread) if unit is None else MatrixUnits(emit, self.left.kind, unit, thread)
+            )
             with emit.loops((length,)) as (run,):
-                start = (piece * length + run) * tile.depth
-                for part in range(SIZE * tile.depth // THREADS):
+                start = (piece * length + run) * depth
+                for part in range(SIZE * depth // THREADS):
                     place = thread + part * THREADS
                     # neighbouring threads load neighbours, whichever way the factor lies in memory
-                    row, term = _apart(place, tile.depth, by_terms=self.left.by_terms)
+                    row, term = _apart(place, depth, by_terms=self.left.by_terms)
                     left = self._inside(self.left, i, (first_row + row, m), (start + term, k))
                     tile.put_left(row, term, self._converted(left, tile.factors))
-                    column, term = _apart(place, tile.depth, by_terms=self.right.by_terms)
+                    column, term = _apart(place, depth, by_terms=self.right.by_terms)
                     right = self._inside(self.right, i, (start + term, k), (first_column + column, n))
                     tile.put_right(term, column, self._converted(right, tile.factors))
                 grid.emit_barrier(builder)
@@ -205,6 +207,11 @@ class _Products:
                         parts.store((piece, i, *at), total)
         if parts is not None:
             self._add_parts(parts, pieces)
+
+    def _matrix_unit(self) -> MatrixUnit | None:
+        """The target's for these factors and sums."""
+        unit = grid_of(self.emit_code.builder).matrix_unit(self.left.kind)
+        return unit if unit is not None and unit.sums is self.kind and self.left.kind is self.right.kind else None
 
     def _add_parts(self, parts: MemoryArray, pieces: int) -> None:
         """What several blocks have summed for an element, in the order of the terms."""

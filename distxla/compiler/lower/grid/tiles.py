@@ -1,6 +1,6 @@
 """What the threads of a block do with a tile of products: each a patch of its own, or warps by matrix units.
 
-Both take the tile's factors from shared memory, `depth` terms at a time, and keep the sums in registers.
+Both take the tile's factors from shared memory, DEPTH terms or words of them at a time, and keep the sums in registers.
 """
 
 from __future__ import annotations
@@ -17,16 +17,17 @@ from distxla.compiler.lower.index import IndexExpression
 from distxla.compiler.lower.reduction import Slots
 from distxla.compiler.lower.scalar_value import ScalarValue
 from distxla.ir.element_type import F32, F64, ElementType
+from distxla.targets.grid import MatrixUnit
 from distxla.targets.grid_module import grid_of
 
 SIZE = 64  # rows and columns of a tile
 THREADS = 256  # of its block
 PATCH = 4  # rows and columns of a thread's patch
 SIDE = SIZE // PATCH  # threads along either side of a tile
-ROWS, COLUMNS, TERMS = 16, 8, 16  # of what a matrix unit multiplies at once
-WARPS_DOWN = SIZE // ROWS
-UNITS_ACROSS = SIZE * WARPS_DOWN * WARP // THREADS // COLUMNS  # that a warp computes one after the other
-PADDING = 8  # elements between rows in shared memory, so that a warp's reads are of different banks
+WARP_ROWS, WARP_COLUMNS = 16, 32  # of the tile's part that a warp computes by matrix units
+WARPS_DOWN = SIZE // WARP_ROWS
+DEPTH = 16  # terms, or words of terms for matrix units, between barriers
+PADDING = 4  # words between rows in shared memory, so that a warp's reads are of different banks
 
 Sum = tuple[IndexExpression, IndexExpression, ScalarValue]  # row and column in the tile
 
@@ -34,11 +35,10 @@ Sum = tuple[IndexExpression, IndexExpression, ScalarValue]  # row and column in 
 class Tile(Protocol):
     """The work of one thread. `put_*` go to shared memory, which a barrier completes before `multiply`.
 
-    factors: the type of what is put.  depth: the terms for which there is room.
+    factors: the type of what is put.
     """
 
     factors: ElementType
-    depth: int
 
     def put_left(self, row: IndexExpression, term: IndexExpression, value: ScalarValue) -> None: ...
     def put_right(self, term: IndexExpression, column: IndexExpression, value: ScalarValue) -> None: ...
@@ -52,12 +52,10 @@ class Tile(Protocol):
 class Patches:
     """A thread computes PATCH x PATCH sums by itself, of any type."""
 
-    depth = 16
-
     def __init__(self, emit: GridLoops, kind: ElementType, thread: IndexExpression) -> None:
         self.factors = kind
         self._emit = emit
-        self._left, self._right = (SharedArray(emit, kind, SIZE * self.depth) for _ in range(2))
+        self._left, self._right = (SharedArray(emit, kind, SIZE * DEPTH) for _ in range(2))
         self._row, self._column = (thread // SIDE) * PATCH, (thread % SIDE) * PATCH
         self._totals = [[Slots(emit, [kind]) for _ in range(PATCH)] for _ in range(PATCH)]
         for slots in (slot for row in self._totals for slot in row):
@@ -70,7 +68,7 @@ class Patches:
         self._right.store(term * SIZE + column, value)
 
     def multiply(self) -> None:
-        for step in range(self.depth):
+        for step in range(DEPTH):
             rows = [self._left.load(self._row + (step * SIZE + r)) for r in range(PATCH)]
             columns = [self._right.load(self._column + (step * SIZE + c)) for c in range(PATCH)]
             for own, x in zip(self._totals, rows):
@@ -84,27 +82,24 @@ class Patches:
 
 
 class MatrixUnits:
-    """Each warp multiplies ROWS rows with UNITS_ACROSS times COLUMNS columns; sums of 16-bit floats in f32.
+    """Each warp multiplies WARP_ROWS rows with WARP_COLUMNS columns, by a unit that the target has for the factors."""
 
-    Which elements a lane gives and gets is PTX's `mma.m16n8k16`: neighbouring terms, two in a word.
-    """
-
-    depth = 2 * TERMS
-
-    def __init__(self, emit: GridLoops, factors: ElementType, thread: IndexExpression) -> None:
+    def __init__(self, emit: GridLoops, factors: ElementType, unit: MatrixUnit, thread: IndexExpression) -> None:
         self.factors = factors
-        self._emit = emit
+        self._emit, self._unit = emit, unit
+        self._stride = (DEPTH + PADDING) * unit.word_terms
         self._left, self._right = (SharedArray(emit, factors, SIZE * self._stride) for _ in range(2))
         warp, lane = thread // WARP, thread % WARP
-        self._row, self._column = warp % WARPS_DOWN * ROWS, warp // WARPS_DOWN * (UNITS_ACROSS * COLUMNS)
-        self._group, self._pair = lane // 4, lane % 4 * 2
-        self._totals = [Slots(emit, [F32] * 4) for _ in range(UNITS_ACROSS)]
-        for slots in self._totals:
-            slots.store([emit.constant(0, F32)] * 4)
-
-    @property
-    def _stride(self) -> int:
-        return self.depth + PADDING
+        self._row, self._column = warp % WARPS_DOWN * WARP_ROWS, warp // WARPS_DOWN * WARP_COLUMNS
+        self._group, self._place = lane // 4, lane % 4
+        kinds = [unit.sums] * len(unit.places)
+        self._totals = {
+            (down, across): Slots(emit, kinds)
+            for down in range(0, WARP_ROWS, unit.rows)
+            for across in range(0, WARP_COLUMNS, unit.columns)
+        }
+        for slots in self._totals.values():
+            slots.store([emit.constant(0, unit.sums)] * len(kinds))
 
     def put_left(self, row: IndexExpression, term: IndexExpression, value: ScalarValue) -> None:
         self._left.store(row * self._stride + term, value)
@@ -113,27 +108,33 @@ class MatrixUnits:
         self._right.store(column * self._stride + term, value)
 
     def multiply(self) -> None:
-        builder = self._emit.builder
+        builder, unit = self._emit.builder, self._unit
         grid = grid_of(builder)
-        for step in range(0, self.depth, TERMS):
-            first = self._row + self._group
-            left = [self._pair_of(self._left, first + down, step + on) for on in (0, 8) for down in (0, 8)]
-            for number, slots in enumerate(self._totals):
-                column = self._column + self._group + number * COLUMNS
-                right = [self._pair_of(self._right, column, step + on) for on in (0, 8)]
+        first_row, first_column = self._row + self._group, self._column + self._group
+        for step in range(0, DEPTH * unit.word_terms, unit.terms):
+            lefts = {
+                down: [self._word(self._left, first_row + (down + by), step + on) for by, on in unit.left]
+                for down in range(0, WARP_ROWS, unit.rows)
+            }
+            rights = {
+                across: [self._word(self._right, first_column + across, step + on) for on in unit.right]
+                for across in range(0, WARP_COLUMNS, unit.columns)
+            }
+            for (down, across), slots in self._totals.items():
                 before = [value.llvm for value in slots.load()]
-                after = grid.emit_matrix_product(builder, self.factors, left, right, before)
-                slots.store([ScalarValue(F32, register) for register in after])
+                after = grid.emit_matrix_product(builder, self.factors, lefts[down], rights[across], before)
+                slots.store([ScalarValue(unit.sums, register) for register in after])
 
-    def _pair_of(self, array: SharedArray, line: IndexExpression, term: int) -> ir.Value:
-        """The terms `term` + the lane's pair of a row or column, in a word."""
-        return array.load_word(line * self._stride + self._pair + term)
+    def _word(self, array: SharedArray, line: IndexExpression, term: int) -> ir.Value:
+        """The terms from `term` + the lane's on of a row or column."""
+        place = line * self._stride + (self._place * self._unit.word_terms + term)
+        return array.load_word(place) if self._unit.word_terms == 2 else array.load(place).llvm
 
     def sums(self) -> Iterator[Sum]:
-        for number, slots in enumerate(self._totals):
-            for place, value in enumerate(slots.load()):
-                row = self._row + self._group + place // 2 * 8
-                yield row, self._column + self._pair + (number * COLUMNS + place % 2), value
+        for (down, across), slots in self._totals.items():
+            for (by, aside), value in zip(self._unit.places, slots.load(), strict=True):
+                row = self._row + self._group + (down + by)
+                yield row, self._column + self._place * 2 + (across + aside), value
 
 
 def added(emit: GridLoops, total: ScalarValue, x: ScalarValue, y: ScalarValue) -> ScalarValue:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from llvmlite import ir
 
 from distxla.targets.nvptx.emulator import layout
-from distxla.targets.nvptx.emulator.emit import I1, I32, VOID, field
+from distxla.targets.nvptx.emulator.emit import I1, I32, I64, VOID, field
 from distxla.targets.nvptx.emulator.layout import WARP, Exchange, Fiber
 from distxla.targets.nvptx.emulator.runtime import Runtime
 
@@ -96,8 +96,7 @@ def _barrier(runtime: Runtime, builder: ir.IRBuilder, arguments: list[ir.Value])
 
 
 def _trap(runtime: Runtime, builder: ir.IRBuilder, arguments: list[ir.Value]) -> None:
-    zero = ir.IntType(64)(0)
-    builder.call(runtime.fault, [I32(layout.TRAP), arguments[0], zero, zero, I32(0), I32(0)])
+    builder.call(runtime.fault, [I32(layout.TRAP), arguments[0], I64(0), I64(0), I32(0), I32(0)])
     builder.unreachable()
 
 
@@ -278,6 +277,42 @@ def _matrix_product(given: ir.Type, widen: Callable[[ir.IRBuilder, ir.Value], ir
     return Intrinsic(result, (*[given] * 6, *[FLOAT] * 4), emit, waits=True)
 
 
+def _double_matrix_product() -> Intrinsic:
+    """`mma.m8n8k4` of f64, term by term, each step rounded."""
+    result = ir.LiteralStructType([DOUBLE] * 2)
+
+    def emit(runtime: Runtime, builder: ir.IRBuilder, arguments: list[ir.Value]) -> ir.Value:
+        site, *values = arguments
+        bits = [builder.bitcast(value, I64) for value in values]
+        words = [builder.trunc(part, I32) for value in bits for part in (value, builder.lshr(value, I64(32)))]
+        found = collective(runtime, builder, site, I32(FULL), words, resolve)
+        pack: ir.Value = ir.Constant(result, ir.Undefined)
+        for number in range(2):
+            pack = builder.insert_value(pack, double(builder, found(2 * number), found(2 * number + 1)), number)
+        return pack
+
+    def double(builder: ir.IRBuilder, low: ir.Value, high: ir.Value) -> ir.Value:
+        bits = builder.or_(builder.shl(builder.zext(high, I64), I64(32)), builder.zext(low, I64))
+        return builder.bitcast(bits, DOUBLE)
+
+    def resolve(_: Runtime, builder: ir.IRBuilder, warp: Warp) -> None:
+        def given(lane: ir.Value, number: int) -> ir.Value:
+            return double(builder, warp.given(lane, 2 * number), warp.given(lane, 2 * number + 1))
+
+        row, columns = builder.and_(warp.lane, I32(~3)), builder.mul(builder.and_(warp.lane, I32(3)), I32(8))
+        for number in range(2):
+            total = given(warp.lane, 2 + number)
+            for term in range(4):
+                left = given(builder.add(row, I32(term)), 0)
+                right = given(builder.add(columns, I32(4 * number + term)), 1)
+                total = builder.fma(left, right, total)
+            bits = builder.bitcast(total, I64)
+            warp.get(2 * number, builder.trunc(bits, I32))
+            warp.get(2 * number + 1, builder.trunc(builder.lshr(bits, I64(32)), I32))
+
+    return Intrinsic(result, (DOUBLE,) * 4, emit, waits=True)
+
+
 def _matrix_products() -> dict[str, Intrinsic]:
     def from_bf16(builder: ir.IRBuilder, half: ir.Value) -> ir.Value:
         return builder.bitcast(builder.shl(builder.zext(half, I32), I32(16)), FLOAT)
@@ -289,6 +324,7 @@ def _matrix_products() -> dict[str, Intrinsic]:
     return {
         f"{name}.bf16": _matrix_product(I32, from_bf16),
         f"{name}.f32.f32": _matrix_product(ir.VectorType(ir.HalfType(), 2), from_f16),
+        "llvm.nvvm.mma.m8n8k4.row.col.f64": _double_matrix_product(),
     }
 
 

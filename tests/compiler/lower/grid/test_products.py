@@ -1,4 +1,4 @@
-"""Products of 16-bit floats by matrix units: right within the sums' rounding, and used where they are there."""
+"""Products by matrix units: right within the sums' rounding, and used where they are there."""
 
 from __future__ import annotations
 
@@ -29,7 +29,12 @@ PRODUCTS = {
         "convolution(x, y), window={size=3x3}, dim_labels=b01f_01io->b01f",
     ),
 }
-UNIT = "mma.sync.aligned.m16n8k16.row.col.f32.{0}.{0}.f32"
+UNITS = {
+    "bf16": "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32",
+    "f16": "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32",
+    "f64": "mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64",
+}
+STEPS = {"f32": float(np.finfo(np.float32).eps) * 16, "bf16": 2.0**-7, "f16": 2.0**-10, "f64": 2.0**-45}
 
 
 def module_of(name: str, kind: str, result: str) -> Module:
@@ -39,33 +44,33 @@ def module_of(name: str, kind: str, result: str) -> Module:
     return parse_module(f"HloModule m\nENTRY main {{ {parameters}  ROOT r = {result}[{dims}] {instruction} }}")
 
 
-@pytest.mark.parametrize("result", ["f32", "same"])
-@pytest.mark.parametrize("kind", ["bf16", "f16"])
+@pytest.mark.parametrize(
+    ("kind", "result"), [("bf16", "f32"), ("bf16", "bf16"), ("f16", "f32"), ("f16", "f16"), ("f64", "f64")]
+)
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_results(name: str, kind: str, result: str) -> None:
-    module = module_of(name, kind, kind if result == "same" else result)
+    module = module_of(name, kind, result)
     rng = np.random.default_rng(0)
     leaves = [p.shape for p in module.entry_computation.parameters]
     arrays = [rng.standard_normal(leaf.dims).astype(leaf.dtype.dtype) for leaf in leaves]
     _, (wanted,), (got,) = both(module, arrays)
-    # an element of the result may be rounded to a neighbour
-    step = float(np.finfo(np.float32).eps) * 16 if result == "f32" else {"bf16": 2.0**-8, "f16": 2.0**-11}[kind] * 2
+    step = STEPS[result]  # an element of the result may be rounded to a neighbour
     exact = wanted.astype(np.float64)
     np.testing.assert_allclose(got.astype(np.float64), exact, rtol=step, atol=step * np.abs(exact).max())
 
 
 @pytest.mark.parametrize(
     ("kind", "architecture", "expected"),
-    [("bf16", "sm_80", True), ("f16", "sm_90", True), ("bf16", "sm_75", False), ("f16", "sm_75", False)]
-    + [(kind, "sm_90", False) for kind in ("f32", "f64", "f8e5m2", "s8")],
+    [("bf16", "sm_80", True), ("f16", "sm_90", True), ("f64", "sm_80", True)]
+    + [(kind, "sm_75", False) for kind in UNITS]
+    + [(kind, "sm_90", False) for kind in ("f32", "f8e5m2", "s8")],
 )
 @pytest.mark.parametrize("name", ["one tile", "convolution"])
 def test_units_are_used_where_they_are(name: str, kind: str, architecture: str, expected: bool) -> None:
     """And f32 is never rounded to fewer bits for them."""
     sums = "f32" if element_type(kind).is_float and element_type(kind).bits < 32 else "s32" if kind == "s8" else kind
     ptx = str(emit(module_of(name, kind, sums), "ptx", replicas=1, partitions=1, gpu_architecture=architecture))
-    assert (UNIT.format(kind) in ptx) == expected
-    assert expected or "mma." not in ptx
+    assert UNITS[kind] in ptx if expected else "mma." not in ptx
 
 
 def test_values_that_are_no_numbers() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -219,35 +221,71 @@ define ptx_kernel void @k(ptr %out) {{
         assert out.tolist() == [182, 184]
 
 
-PRODUCTS = {  # of 16-bit floats: the intrinsic's name, and the type of its words
-    ml_dtypes.bfloat16: ("llvm.nvvm.mma.m16n8k16.row.col.bf16", "i32"),
-    np.float16: ("llvm.nvvm.mma.m16n8k16.row.col.f32.f32", "<2 x half>"),
+@dataclass(frozen=True)
+class Product:
+    """PTX's table of which element is whose. sizes: rows, columns, terms.  left, right, sums: the (row, term), (term,
+    column) and (row, column) of what lane l has, by g = l / 4 and q = l % 4, in order."""
+
+    intrinsic: str
+    word: str
+    sum_type: str
+    sizes: tuple[int, int, int]
+    left: Callable[[int, int], list[tuple[int, int]]]
+    right: Callable[[int, int], list[tuple[int, int]]]
+    sums: Callable[[int, int], list[tuple[int, int]]]
+
+
+def product_of_16_bits(intrinsic: str, word: str) -> Product:
+    return Product(
+        intrinsic,
+        word,
+        "float",
+        (16, 8, 16),
+        lambda g, q: [(g + (8 if i in (2, 3, 6, 7) else 0), 2 * q + i % 2 + (8 if i >= 4 else 0)) for i in range(8)],
+        lambda g, q: [(2 * q + i % 2 + (8 if i >= 2 else 0), g) for i in range(4)],
+        lambda g, q: [(g + (8 if i >= 2 else 0), 2 * q + i % 2) for i in range(4)],
+    )
+
+
+PRODUCTS = {  # by the factors' type
+    ml_dtypes.bfloat16: product_of_16_bits("llvm.nvvm.mma.m16n8k16.row.col.bf16", "i32"),
+    np.float16: product_of_16_bits("llvm.nvvm.mma.m16n8k16.row.col.f32.f32", "<2 x half>"),
+    np.float64: Product(
+        "llvm.nvvm.mma.m8n8k4.row.col.f64",
+        "double",
+        "double",
+        (8, 8, 4),
+        lambda g, q: [(g, q)],
+        lambda g, q: [(q, g)],
+        lambda g, q: [(g, 2 * q), (g, 2 * q + 1)],
+    ),
 }
 
 
-def product_kernel(intrinsic: str, word: str) -> str:
-    """A lane's 4 + 2 words and 4 sums are in[10 * lane], its new sums out[4 * lane]."""
-    kinds = [word] * 6 + ["float"] * 4
+def product_kernel(intrinsic: str, word: str, words: int, sum_type: str, sums: int) -> str:
+    """A lane's words are at in + (lane << 6), its sums, the old and the new ones, at out + (lane << 6)."""
+    result = f"{{{', '.join([sum_type] * sums)}}}"
     loads = "\n".join(
-        f"  %p{k} = getelementptr i32, ptr %mine, i32 {k}\n  %v{k} = load {kind}, ptr %p{k}, align 4"
-        for k, kind in enumerate(kinds)
+        f"  %{name}p{k} = getelementptr {kind}, ptr %{name}, i32 {k}\n"
+        f"  %{name}{k} = load {kind}, ptr %{name}p{k}, align 4"
+        for name, kind, count in (("in", word, words), ("out", sum_type, sums))
+        for k in range(count)
     )
     stores = "\n".join(
-        f"  %r{k} = extractvalue {{float, float, float, float}} %new, {k}\n"
-        f"  %q{k} = getelementptr float, ptr %theirs, i32 {k}\n  store float %r{k}, ptr %q{k}"
-        for k in range(4)
+        f"  %r{k} = extractvalue {result} %new, {k}\n  store {sum_type} %r{k}, ptr %outp{k}" for k in range(sums)
     )
-    arguments = ", ".join(f"{kind} %v{k}" for k, kind in enumerate(kinds))
+    kinds = [word] * words + [sum_type] * sums
+    names = [f"%in{k}" for k in range(words)] + [f"%out{k}" for k in range(sums)]
+    arguments = ", ".join(f"{kind} {name}" for kind, name in zip(kinds, names, strict=True))
     return f"""{kernels.HEADER}
-declare {{float, float, float, float}} @{intrinsic}({", ".join(kinds)})
-define ptx_kernel void @k(ptr %in, ptr %out) convergent {{
+declare {result} @{intrinsic}({", ".join(kinds)})
+define ptx_kernel void @k(ptr %ins, ptr %outs) convergent {{
   %x = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
-  %ten = mul i32 %x, 10
-  %four = mul i32 %x, 4
-  %mine = getelementptr i32, ptr %in, i32 %ten
-  %theirs = getelementptr float, ptr %out, i32 %four
+  %at = shl i32 %x, 6
+  %in = getelementptr i8, ptr %ins, i32 %at
+  %out = getelementptr i8, ptr %outs, i32 %at
 {loads}
-  %new = call {{float, float, float, float}} @{intrinsic}({arguments})
+  %new = call {result} @{intrinsic}({arguments})
 {stores}
   ret void
 }}
@@ -257,25 +295,32 @@ define ptx_kernel void @k(ptr %in, ptr %out) convergent {{
 @pytest.mark.parametrize("order", ORDERS, ids=str)
 @pytest.mark.parametrize("kind", PRODUCTS)
 def test_matrix_products(kind: Any, order: Order) -> None:
-    """PTX's table of which element is whose, for `mma.m16n8k16`."""
+    product = PRODUCTS[kind]
+    rows, columns, terms = product.sizes
+    of_sums = {"float": np.float32, "double": np.float64}[product.sum_type]
     rng = np.random.default_rng(0)
-    a, b = rng.standard_normal((16, 16)).astype(kind), rng.standard_normal((16, 8)).astype(kind)
-    c = rng.standard_normal((16, 8)).astype(np.float32)
-    given, out = np.zeros((LANES, 10), np.uint32), np.zeros((LANES, 4), np.float32)
-    owners = []
+    a, b = rng.standard_normal((rows, terms)).astype(kind), rng.standard_normal((terms, columns)).astype(kind)
+    c = rng.standard_normal((rows, columns)).astype(of_sums)
+    given, sums = np.zeros((LANES, 64), np.uint8), np.zeros((LANES, 64), np.uint8)
+    factors: list[Any] = []
     for lane in range(LANES):
-        group, pair = lane // 4, lane % 4 * 2
-        of_a = [a[group + (8 if i in (2, 3, 6, 7) else 0), pair + i % 2 + (8 if i >= 4 else 0)] for i in range(8)]
-        of_b = [b[pair + i % 2 + (8 if i >= 2 else 0), group] for i in range(4)]
-        owners.append([(group + (8 if i >= 2 else 0), pair + i % 2) for i in range(4)])
-        given[lane, :6] = np.array([*of_a, *of_b], kind).view(np.uint32)
-        given[lane, 6:] = np.array([c[place] for place in owners[-1]], np.float32).view(np.uint32)
-    load(prepare(product_kernel(*PRODUCTS[kind]))).launch(
-        "k", (1, 1, 1), (LANES, 1, 1), [given.ctypes.data, out.ctypes.data], order=order
+        place = lane // 4, lane % 4
+        factors = [a[at] for at in product.left(*place)] + [b[at] for at in product.right(*place)]
+        _put(given[lane], np.array(factors, kind))
+        _put(sums[lane], np.array([c[at] for at in product.sums(*place)], of_sums))
+    words = len(factors) * np.dtype(kind).itemsize // {"double": 8}.get(product.word, 4)
+    count = len(product.sums(0, 0))
+    load(prepare(product_kernel(product.intrinsic, product.word, words, product.sum_type, count))).launch(
+        "k", (1, 1, 1), (LANES, 1, 1), [given.ctypes.data, sums.ctypes.data], order=order
     )
     wanted = c + a.astype(np.float64) @ b.astype(np.float64)
-    found = np.zeros((16, 8))
-    for lane, places in enumerate(owners):
-        for place, value in zip(places, out[lane]):
-            found[place] = value
-    np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-6)
+    found = np.zeros((rows, columns))
+    for lane in range(LANES):
+        for at, value in zip(product.sums(lane // 4, lane % 4), sums[lane].view(of_sums)):
+            found[at] = value
+    tolerance = {"float": 1e-6, "double": 1e-14}[product.sum_type]
+    np.testing.assert_allclose(found, wanted, rtol=tolerance, atol=tolerance)
+
+
+def _put(row: np.ndarray, values: np.ndarray) -> None:
+    row[: values.nbytes] = values.view(np.uint8)
