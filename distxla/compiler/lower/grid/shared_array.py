@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from llvmlite import ir
 
 from distxla.compiler.lower import conversion
@@ -35,9 +37,23 @@ class SharedArray:
     def load(self, place: IndexExpression | int) -> ScalarValue:
         builder = self.emit.builder
         registers = [builder.load(self._address(part, place), typ=self.stored) for part in self.parts]
+        return self._value(registers)
+
+    def _value(self, registers: Sequence[ir.Value]) -> ScalarValue:
         if self.element_type.is_complex:
             return ScalarValue(self.element_type, *registers)
-        return conversion.unpack(builder, registers[0], self.element_type)
+        return conversion.unpack(self.emit.builder, registers[0], self.element_type)
+
+    def load_neighbours(self, place: IndexExpression | int, count: int) -> list[ScalarValue]:
+        """The values from `place` on, by one access; `place` and `count` are multiples of a power of two."""
+        builder = self.emit.builder
+        found = []
+        for part in self.parts:
+            vector = ir.VectorType(self.stored, count)
+            bytes_of_one = self.element_type.byte_size // len(self.parts)
+            load = builder.load(self._address(part, place), typ=vector, align=min(16, count * bytes_of_one))
+            found.append([builder.extract_element(load, I32(k)) for k in range(count)])
+        return [self._value(registers) for registers in zip(*found, strict=True)]
 
     def load_word(self, place: IndexExpression | int) -> ir.Value:
         """An i32 of the two 16-bit values from an even place on, the first one in its lower half."""

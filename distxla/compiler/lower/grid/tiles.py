@@ -24,10 +24,11 @@ SIZE = 64  # rows and columns of a tile
 THREADS = 256  # of its block
 PATCH = 4  # rows and columns of a thread's patch
 SIDE = SIZE // PATCH  # threads along either side of a tile
+LINE = SIZE + PATCH  # elements between terms in shared memory, so that a warp's stores are to different banks
 WARP_ROWS, WARP_COLUMNS = 16, 32  # of the tile's part that a warp computes by matrix units
 WARPS_DOWN = SIZE // WARP_ROWS
 DEPTH = 16  # terms, or words of terms for matrix units, between barriers
-PADDING = 4  # words between rows in shared memory, so that a warp's reads are of different banks
+PADDING = 4  # words between rows there, so that a warp's loads are of different banks
 
 Sum = tuple[IndexExpression, IndexExpression, ScalarValue]  # row and column in the tile
 
@@ -55,22 +56,22 @@ class Patches:
     def __init__(self, emit: GridLoops, kind: ElementType, thread: IndexExpression) -> None:
         self.factors = kind
         self._emit = emit
-        self._left, self._right = (SharedArray(emit, kind, SIZE * DEPTH) for _ in range(2))
+        self._left, self._right = (SharedArray(emit, kind, LINE * DEPTH) for _ in range(2))
         self._row, self._column = (thread // SIDE) * PATCH, (thread % SIDE) * PATCH
         self._totals = [[Slots(emit, [kind]) for _ in range(PATCH)] for _ in range(PATCH)]
         for slots in (slot for row in self._totals for slot in row):
             slots.store([emit.constant(0, kind)])
 
     def put_left(self, row: IndexExpression, term: IndexExpression, value: ScalarValue) -> None:
-        self._left.store(term * SIZE + row, value)
+        self._left.store(term * LINE + row, value)
 
     def put_right(self, term: IndexExpression, column: IndexExpression, value: ScalarValue) -> None:
-        self._right.store(term * SIZE + column, value)
+        self._right.store(term * LINE + column, value)
 
     def multiply(self) -> None:
         for step in range(DEPTH):
-            rows = [self._left.load(self._row + (step * SIZE + r)) for r in range(PATCH)]
-            columns = [self._right.load(self._column + (step * SIZE + c)) for c in range(PATCH)]
+            rows = self._left.load_neighbours(self._row + step * LINE, PATCH)
+            columns = self._right.load_neighbours(self._column + step * LINE, PATCH)
             for own, x in zip(self._totals, rows):
                 for slots, y in zip(own, columns):
                     slots.store([added(self._emit, slots.load()[0], x, y)])
