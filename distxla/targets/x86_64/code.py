@@ -39,6 +39,9 @@ class Code(Instructions, Fibers):
     def emit_object(self, parsed: Any) -> bytes:
         return finish.emit_object(parsed)
 
+    def emit_object_quickly(self, parsed: Any) -> bytes:
+        return finish.emit_object_quickly(parsed)
+
     def emit_assembly(self, parsed: Any) -> str:
         return finish.emit_assembly(parsed)
 

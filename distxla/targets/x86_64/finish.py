@@ -14,8 +14,11 @@ SPEED_LEVEL = 2  # level 3 takes longer and makes no faster loops of this genera
 
 
 @cache
-def target_machine() -> llvm.TargetMachine:
-    """The host CPU, position-independent code, 512-bit vectors where the CPU has them."""
+def target_machine(opt: int = 2) -> llvm.TargetMachine:
+    """The host CPU, position-independent code, 512-bit vectors where the CPU has them.
+
+    opt: 0 selects instructions one by one, fast.
+    """
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     llvm.initialize_native_asmparser()  # routines of transports hold system calls
@@ -25,7 +28,7 @@ def target_machine() -> llvm.TargetMachine:
     flags = ",".join(("+" if on else "-") + name for name, on in sorted(features.items()))
     target = llvm.Target.from_default_triple()
     return target.create_target_machine(
-        cpu=llvm.get_host_cpu_name(), features=flags, opt=2, reloc="pic", codemodel="small"
+        cpu=llvm.get_host_cpu_name(), features=flags, opt=opt, reloc="pic", codemodel="small"
     )
 
 
@@ -55,6 +58,19 @@ def optimise(module: llvm.ModuleRef) -> None:
 def emit_object(module: llvm.ModuleRef) -> bytes:
     """An ELF object."""
     return bytes(target_machine().emit_object(module))
+
+
+def emit_object_quickly(module: llvm.ModuleRef) -> bytes:
+    """An ELF object of code that is cleaned up only: values in registers, no optimisation of loops."""
+    machine = target_machine(opt=0)
+    passes = llvm.create_new_module_pass_manager()
+    passes.add_global_dead_code_eliminate_pass()
+    passes.add_always_inliner_pass()
+    passes.add_sroa_pass()
+    passes.add_instruction_combine_pass()
+    passes.add_simplify_cfg_pass()
+    passes.run(module, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=0)))
+    return bytes(machine.emit_object(module))
 
 
 def emit_assembly(module: llvm.ModuleRef) -> str:

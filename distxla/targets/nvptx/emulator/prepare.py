@@ -45,9 +45,8 @@ def prepare(text: str, *, checked: bool = False, races: bool = False) -> Prepare
     linked = code.parse(rewritten.text + switch)
     linked.link_in(code.parse(runtime.module))
     linked.verify()
-    code.optimise(linked)
     return PreparedModule(
-        image=code.link(code.emit_object(linked)),
+        image=code.link(code.emit_object_quickly(linked)),
         target=target.name,
         kernels=rewritten.kernels,
         shared=tuple(rewritten.shared),
