@@ -1,4 +1,4 @@
-"""NVIDIA's assembler `ptxas`, which needs neither a GPU nor a driver: PTX to a cubin, and what each kernel takes."""
+"""NVIDIA's assembler, which needs neither a GPU nor a driver: PTX to a cubin, and what each kernel takes."""
 
 from __future__ import annotations
 
@@ -10,12 +10,19 @@ import shutil
 import signal
 import subprocess
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from distxla.errors import ArgumentError, CompileError
+from distxla.targets.nvptx.jit_linker import assemble_in_process
 
-WHEEL, PLACE = "nvidia-cuda-nvcc-cu12", "nvidia/cuda_nvcc/bin/ptxas"
+# the Python packages that bring it, and where it is in them
+PTXAS = {"nvidia-cuda-nvcc-cu12": "nvidia/cuda_nvcc/bin/ptxas", "nvidia-cuda-nvcc": "nvidia/cu13/bin/ptxas"}
+LINKERS = {
+    "nvidia-nvjitlink-cu12": "nvidia/nvjitlink/lib/libnvJitLink.so.12",
+    "nvidia-nvjitlink": "nvidia/cu13/lib/libnvJitLink.so.13",
+}
 OPTIONS = ("-fmad=false", "--verbose")  # a multiplication and an addition round twice, as on the processor
 PR_SET_PDEATHSIG = 1
 USED = re.compile(
@@ -42,12 +49,11 @@ class KernelUse:
 
 
 def assembler() -> str | None:
-    """The path of ptxas: of the Python package, else the first one in PATH; None where there is none."""
-    try:
-        found = Path(str(importlib.metadata.distribution(WHEEL).locate_file(PLACE)))
-    except importlib.metadata.PackageNotFoundError:
-        return shutil.which("ptxas")
-    return str(found) if found.exists() else shutil.which("ptxas")
+    """The path of ptxas: of a Python package, else the first one in PATH; else of nvJitLink in a Python package.
+
+    None where there is none.
+    """
+    return _packaged(PTXAS) or shutil.which("ptxas") or _packaged(LINKERS)
 
 
 def assemble(ptx: str, architecture: str) -> tuple[bytes, tuple[KernelUse, ...]]:
@@ -59,9 +65,30 @@ def assemble(ptx: str, architecture: str) -> tuple[bytes, tuple[KernelUse, ...]]
     path = assembler()
     if path is None:
         raise ArgumentError(
-            f"no ptxas, which assembles kernels: install the Python package {WHEEL}, or a CUDA toolkit "
+            f"no ptxas, which assembles kernels: install the Python package {next(iter(PTXAS))}, or a CUDA toolkit "
             "with its bin/ in PATH"
         )
+    by, run = ("ptxas", _by_ptxas) if Path(path).name == "ptxas" else ("nvJitLink", assemble_in_process)
+    cubin, messages = run(path, ptx, architecture)
+    if cubin is None:
+        raise CompileError(f"{by} for {architecture}: {messages.strip()}")
+    return cubin, _kernels(messages, ptx)
+
+
+def _packaged(places: Mapping[str, str]) -> str | None:
+    """The first file that is installed, by package and place."""
+    for package, place in places.items():
+        try:
+            found = Path(str(importlib.metadata.distribution(package).locate_file(place)))
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        if found.exists():
+            return str(found)
+    return None
+
+
+def _by_ptxas(path: str, ptx: str, architecture: str) -> tuple[bytes | None, str]:
+    """The cubin, None if it refuses the PTX, and its messages."""
     with tempfile.TemporaryDirectory(prefix="distxla-ptxas-") as folder:
         source, result = Path(folder, "kernels.ptx"), Path(folder, "kernels.cubin")
         if not os.access(path, os.X_OK):  # some installers unpack it without the permission
@@ -70,9 +97,7 @@ def assemble(ptx: str, architecture: str) -> tuple[bytes, tuple[KernelUse, ...]]
         source.write_text(ptx)
         command = [path, *OPTIONS, f"-arch={architecture}", "-o", str(result), str(source)]
         done = subprocess.run(command, capture_output=True, text=True, preexec_fn=_end_with_parent)
-        if done.returncode:
-            raise CompileError(f"ptxas for {architecture}: {(done.stderr or done.stdout).strip()}")
-        return result.read_bytes(), _kernels(done.stderr + done.stdout, ptx)
+        return None if done.returncode else result.read_bytes(), done.stderr + done.stdout
 
 
 def _end_with_parent() -> None:

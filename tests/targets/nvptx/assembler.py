@@ -9,7 +9,7 @@ from distxla.targets.nvptx import assembler
 
 ARCHITECTURES = {"sm_75": "+ptx63", "sm_80": "+ptx70", "sm_90": "+ptx80", "sm_100": "+ptx86"}  # and the PTX they need
 needs_ptxas = pytest.mark.skipif(
-    assembler.assembler() is None, reason=f"no ptxas: the package {assembler.WHEEL} is not installed"
+    assembler.assembler() is None, reason=f"no ptxas: the package {next(iter(assembler.PTXAS))} is not installed"
 )
 
 
