@@ -16,6 +16,7 @@ from distxla.runtime.interrupts import deferred_interrupt
 
 MOST_CALLS = 32  # under way at once; a further one waits until half are over
 MOST_BYTES = 64 << 20  # of the results of calls under way, on each device; a further call waits likewise
+INTERRUPT_SECONDS = 0.5  # after which who waits looks for Ctrl-C
 INTERRUPTED = "the call was interrupted"
 
 
@@ -270,8 +271,10 @@ class CallQueue:
             return
         self._require_other_thread()
         try:
-            with call._done:
+            # a signal just before Python blocks doesn't wake it, and would be noticed at the end of the wait only
+            while not call._done.acquire(timeout=INTERRUPT_SECONDS):
                 pass
+            call._done.release()
         except KeyboardInterrupt:
             self.interrupt()
             raise

@@ -41,6 +41,14 @@ def started(text: str, **environment: str) -> subprocess.Popen[str]:
     )
 
 
+def ended(process: subprocess.Popen[str], seconds: float) -> tuple[str, str]:
+    """What it writes until it ends by itself; a process that takes longer is killed."""
+    try:
+        return process.communicate(timeout=seconds)
+    finally:
+        process.kill()
+
+
 @pytest.mark.slow
 def test_a_mesh_of_jaxs_own_devices() -> None:
     flags = "--xla_force_host_platform_device_count=4"
@@ -77,7 +85,7 @@ except dx.ClusterError as error:
     print(error.message)
 cluster.close()
 """)
-    out, err = process.communicate(timeout=60)
+    out, err = ended(process, 60)
     assert out.splitlines() == ["interrupted", "the call was interrupted"], err
     assert process.returncode == 0, err
 
@@ -99,7 +107,7 @@ except dx.ReplicaLostError as error:
     print("still lost")
 cluster.close()
 """)
-    out, err = process.communicate(timeout=100)
+    out, err = ended(process, 100)
     assert out.splitlines() == ["lost True", "still lost"], err
     assert process.returncode == 0, err
 
@@ -114,7 +122,7 @@ stuck = jax.shard_map(
 y = double(x)
 z = dxj.jit(stuck, cluster=cluster)(x)
 """)
-    out, err = process.communicate(timeout=100)
+    out, err = ended(process, 100)
     assert "DeadlockError" in err, out
     assert process.returncode == 0, err
 
@@ -127,5 +135,5 @@ z = double(endless(double(x)))
 print("runs", flush=True)
 os._exit(7)
 """)
-    out, err = process.communicate(timeout=100)
+    out, err = ended(process, 100)
     assert (out, process.returncode) == ("runs\n", 7), err

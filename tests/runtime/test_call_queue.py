@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -145,6 +146,17 @@ def test_ctrl_c_while_waiting_ends_all_calls_under_way(queue: CallQueue) -> None
     again = PendingCall("again", lambda: None)
     queue.submit(again)
     again.wait()
+
+
+def test_a_signal_that_does_not_wake_who_waits(queue: CallQueue) -> None:
+    """As one just before the thread blocks."""
+    running = PendingCall("running", until_stopped(queue))
+    queue.submit(running)
+    timer = threading.Timer(0.1, _thread.interrupt_main)
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        running.wait()
+    timer.join()
 
 
 def test_close_ends_calls_and_takes_no_more(queue: CallQueue) -> None:
