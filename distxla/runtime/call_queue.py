@@ -16,7 +16,7 @@ from distxla.runtime.interrupts import deferred_interrupt
 
 MOST_CALLS = 32  # under way at once; a further one waits until half are over
 MOST_BYTES = 64 << 20  # of the results of calls under way, on each device; a further call waits likewise
-INTERRUPT_SECONDS = 0.5  # after which who waits looks for Ctrl-C
+INTERRUPT_SECONDS = 0.5  # a waiting thread looks for Ctrl-C this often
 INTERRUPTED = "the call was interrupted"
 
 
@@ -115,6 +115,13 @@ class PendingCall:
         self._then.append(told)
         if self.is_over:
             self._tell()
+
+    def _block(self) -> None:
+        """Block until it is over."""
+        while not self.is_over:
+            # Python doesn't wake for a signal that comes just before it blocks: without an end it would wait on
+            if self._done.acquire(timeout=INTERRUPT_SECONDS):
+                self._done.release()
 
     def _outcome(self) -> BaseException | None:
         """Run it, unless a call that it needs has failed; the failure."""
@@ -271,10 +278,7 @@ class CallQueue:
             return
         self._require_other_thread()
         try:
-            # a signal just before Python blocks doesn't wake it, and would be noticed at the end of the wait only
-            while not call._done.acquire(timeout=INTERRUPT_SECONDS):
-                pass
-            call._done.release()
+            call._block()
         except KeyboardInterrupt:
             self.interrupt()
             raise
@@ -297,8 +301,7 @@ class CallQueue:
                 call.is_stopped = True
         if calls and not self._is_own_thread():
             for call in calls:
-                with call._done:
-                    pass
+                call._block()
 
     @property
     def is_busy(self) -> bool:

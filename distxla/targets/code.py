@@ -40,7 +40,7 @@ class CodeTarget(Protocol):
         """Object code in the target's format."""
 
     def emit_object_quickly(self, parsed: Any) -> bytes:
-        """Object code that is made in a tenth of the time, and is slower: for what runs little. Changes `parsed`."""
+        """Slower object code, made in a tenth of the time: for code that runs rarely. Changes `parsed`."""
 
     def emit_assembly(self, parsed: Any) -> str:
         """Assembler text."""

@@ -16,10 +16,11 @@ from distxla.targets.processor import Processor
 class MatrixUnit:
     """What a warp multiplies at once: sums + left x right, [rows, columns] + [rows, terms] x [terms, columns].
 
-    sums: their type.  word_terms: neighbouring terms, which travel in one word.  With g = l / 4, q = l % 4 and
-    p = q * word_terms lane l has of the left the words from (row, term) (g + down, p + on) on for each (down, on) of
-    `left`; of the right those from (term, column) (p + on, g) on for each on of `right`; and the sums
-    (g + down, 2 * q + aside) for each (down, aside) of `places`.
+    sums: their type.  word_terms: neighbouring terms that travel in one word.
+    A lane has words of the left, words of the right, and sums. Their places are offsets from its own: lane l has
+    g = l / 4, q = l % 4 and p = q * word_terms. `left_offsets` are added to (row g, term p), `right_offsets` to term p
+    of column g, `sum_offsets` to (row g, column 2 * q). Of `mma.m16n8k16` lane 5 has g = 1, q = 1, p = 2: its second
+    word of the left, at offset (8, 0), holds the terms 2 and 3 of row 9.
     """
 
     rows: int
@@ -27,9 +28,9 @@ class MatrixUnit:
     terms: int
     word_terms: int
     sums: ElementType
-    left: tuple[tuple[int, int], ...]
-    right: tuple[int, ...]
-    places: tuple[tuple[int, int], ...]
+    left_offsets: tuple[tuple[int, int], ...]
+    right_offsets: tuple[int, ...]
+    sum_offsets: tuple[tuple[int, int], ...]
 
 
 class GridTarget(Protocol):

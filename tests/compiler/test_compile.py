@@ -28,7 +28,7 @@ from distxla.errors import (
 from distxla.text.parser import parse_module
 from distxla.time_limit import phase, time_limit
 from tests.compiler.runner import Devices, run_devices, run_single
-from tests.targets.nvptx.assembler import needs_ptxas
+from tests.targets.nvptx.assembler import needs_assembler
 
 PROGRAMS = Path(__file__).parents[1] / "programs"
 SMALL = "HloModule small\nENTRY e {\n  x = f32[4] parameter(0)\n  ROOT y = f32[4] tanh(x)\n}\n"
@@ -78,7 +78,7 @@ def test_timings_cover_the_stages():
 
 
 @pytest.mark.parametrize(
-    "stage", [pytest.param(s, marks=needs_ptxas) if s in ("sass-ready", "cubin") else s for s in STAGES]
+    "stage", [pytest.param(s, marks=needs_assembler) if s in ("sass-ready", "cubin") else s for s in STAGES]
 )
 def test_stages(stage):
     found = emit(small(), stage, replicas=1, partitions=1)

@@ -311,7 +311,7 @@ KILLED_WHILE = {
 
 
 @pytest.mark.parametrize("step", KILLED_WHILE)
-def test_nothing_is_left_where_this_one_is_killed_while(step: str, tmp_path: Path) -> None:
+def test_no_files_are_left_where_the_parent_is_killed_while(step: str, tmp_path: Path) -> None:
     script = (
         "import distxla.jax as dxj, glob, os, shutil, signal, threading\n"
         "from distxla.jax.partition_server import SERVER\n"

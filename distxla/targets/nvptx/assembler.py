@@ -49,24 +49,26 @@ class KernelUse:
 
 
 def assembler() -> str | None:
-    """The path of ptxas: of a Python package, else the first one in PATH; else of nvJitLink in a Python package.
+    """The path of ptxas, else of nvJitLink in a Python package; None where there is neither."""
+    return ptxas() or _packaged(LINKERS)
 
-    None where there is none.
-    """
-    return _packaged(PTXAS) or shutil.which("ptxas") or _packaged(LINKERS)
+
+def ptxas() -> str | None:
+    """The path of that of a Python package, else of the first one in PATH; None where there is none."""
+    return _packaged(PTXAS) or shutil.which("ptxas")
 
 
 def assemble(ptx: str, architecture: str) -> tuple[bytes, tuple[KernelUse, ...]]:
     """The cubin, and its kernels in the PTX's order.
 
-    Blocks for about as long as LLVM took to make the PTX.  ArgumentError where there is no assembler, CompileError with
-    its words if it refuses the PTX.
+    Blocks for about as long as LLVM took to make the PTX.  ArgumentError where there is no assembler, LinkerError where
+    nvJitLink can't be used, CompileError with the assembler's words if it refuses the PTX.
     """
     path = assembler()
     if path is None:
         raise ArgumentError(
-            f"no ptxas, which assembles kernels: install the Python package {next(iter(PTXAS))}, or a CUDA toolkit "
-            "with its bin/ in PATH"
+            f"no assembler of kernels: install one of the Python packages {', '.join((*PTXAS, *LINKERS))}, or a CUDA "
+            "toolkit with its bin/ in PATH"
         )
     by, run = ("ptxas", _by_ptxas) if Path(path).name == "ptxas" else ("nvJitLink", assemble_in_process)
     cubin, messages = run(path, ptx, architecture)
@@ -113,4 +115,4 @@ def _kernels(messages: str, ptx: str) -> tuple[KernelUse, ...]:
     return tuple(sorted(found.values(), key=lambda use: ptx.index(f".entry {use.name}(")))
 
 
-__all__ = ["KernelUse", "assemble", "assembler"]
+__all__ = ["KernelUse", "assemble", "assembler", "ptxas"]

@@ -6,6 +6,7 @@ driver.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import cache
 from typing import cast
 
@@ -21,6 +22,7 @@ from distxla.targets.nvptx.driver.choice import chosen, is_emulated
 from distxla.targets.nvptx.driver.emulated.kernels import packed
 from distxla.targets.nvptx.emulator.prepare import prepare
 from distxla.targets.nvptx.host_calls import HostCalls
+from distxla.targets.nvptx.jit_linker import LinkerError
 from distxla.targets.nvptx.placement import communicates_on_gpu
 from distxla.targets.registry import native_target
 
@@ -52,7 +54,10 @@ class _Launching:
             return DeviceCode(driver, architecture, packed(prepare(str(parsed), checked=False)))
         code.optimise(parsed)
         text = code.emit_assembly(parsed)
-        cubin = assemble(text, architecture)[0] if assembler() is not None else b""
+        cubin = b""  # then the driver assembles the text
+        if assembler() is not None:
+            with suppress(LinkerError):
+                cubin = assemble(text, architecture)[0]
         return DeviceCode(driver, architecture, text.encode(), cubin)
 
 

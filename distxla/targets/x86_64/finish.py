@@ -17,7 +17,7 @@ SPEED_LEVEL = 2  # level 3 takes longer and makes no faster loops of this genera
 def target_machine(opt: int = 2) -> llvm.TargetMachine:
     """The host CPU, position-independent code, 512-bit vectors where the CPU has them.
 
-    opt: 0 selects instructions one by one, fast.
+    opt: LLVM's level of code generation; 0 compiles fastest.
     """
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
@@ -61,7 +61,7 @@ def emit_object(module: llvm.ModuleRef) -> bytes:
 
 
 def emit_object_quickly(module: llvm.ModuleRef) -> bytes:
-    """An ELF object of code that is cleaned up only: values in registers, no optimisation of loops."""
+    """An ELF object of code that is hardly optimised: values are in registers, instructions simplified."""
     machine = target_machine(opt=0)
     passes = llvm.create_new_module_pass_manager()
     passes.add_global_dead_code_eliminate_pass()

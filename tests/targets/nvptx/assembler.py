@@ -1,4 +1,4 @@
-"""NVIDIA's assembler `ptxas`, which runs without a GPU and without a driver, in tests."""
+"""NVIDIA's assembler, which runs without a GPU and without a driver, in tests."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import pytest
 from distxla.targets.nvptx import assembler
 
 ARCHITECTURES = {"sm_75": "+ptx63", "sm_80": "+ptx70", "sm_90": "+ptx80", "sm_100": "+ptx86"}  # and the PTX they need
-needs_ptxas = pytest.mark.skipif(
-    assembler.assembler() is None, reason=f"no ptxas: the package {next(iter(assembler.PTXAS))} is not installed"
+needs_assembler = pytest.mark.skipif(
+    assembler.assembler() is None,
+    reason=f"no assembler: none of {', '.join((*assembler.PTXAS, *assembler.LINKERS))} is installed",
 )
 
 

@@ -9,10 +9,14 @@ import pytest
 
 from distxla.compiler.stages import emit
 from distxla.errors import ArgumentError, CompileError
-from distxla.targets.nvptx import assembler
+from distxla.targets.grid_module import GridModule
+from distxla.targets.nvptx import assembler, host_code
+from distxla.targets.nvptx.code import code_for
+from distxla.targets.nvptx.device_code import DeviceCode
+from distxla.targets.nvptx.driver.choice import CUDA
+from distxla.targets.nvptx.jit_linker import LinkerError
 from distxla.text.parser import parse_module
 from tests.compiler.lower.grid.test_ops import module_text
-from tests.targets.nvptx.assembler import needs_ptxas
 
 
 @pytest.fixture(params=["ptxas", "nvJitLink"])
@@ -47,11 +51,54 @@ def test_ptx_that_is_wrong(tool: str) -> None:
         assembler.assemble(".version 7.8\n.target sm_90\n.address_size 64\nnonsense\n", "sm_90")
 
 
-@needs_ptxas
+def test_multiplications_and_additions_stay_apart(tool: str) -> None:
+    """Also where the PTX does not say how they round."""
+
+    def code(*instructions: str) -> bytes:
+        lines = "\n".join(f"{line};" for line in instructions)
+        text = f""".version 7.8
+.target sm_90
+.address_size 64
+.visible .entry k(.param .u64 p) {{
+.reg .f32 %f<4>;
+.reg .b64 %rd<2>;
+ld.param.u64 %rd0, [p];
+ld.global.f32 %f0, [%rd0];
+ld.global.f32 %f1, [%rd0+4];
+{lines}
+st.global.f32 [%rd0], %f3;
+ret;
+}}
+"""
+        return assembler.assemble(text, "sm_90")[0]
+
+    apart = code("mul.rn.f32 %f2, %f0, %f1", "add.rn.f32 %f3, %f2, %f0")
+    assert code("mul.f32 %f2, %f0, %f1", "add.f32 %f3, %f2, %f0") == apart
+    assert code("fma.rn.f32 %f3, %f0, %f1, %f0") != apart
+
+
+def test_a_linker_that_cannot_be_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The driver assembles the kernels then, but there is no cubin to show."""
+    library = tmp_path / "libnvJitLink.so.12"
+    library.write_bytes(b"no library")
+    monkeypatch.setattr(assembler, "PTXAS", {})
+    monkeypatch.setattr(assembler, "_packaged", lambda places: str(library) if places else None)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(LinkerError, match="nvJitLink can't be loaded"):
+        assembler.assemble("", "sm_90")
+    monkeypatch.setattr(host_code, "chosen", lambda: CUDA)
+    module = GridModule("m", code_for("sm_90"))
+    made = host_code.launching_code().finish_grid(module)
+    assert isinstance(made, DeviceCode)
+    assert ".target" in made.code.decode()
+    assert made.cubin == b""
+
+
+@pytest.mark.skipif(assembler.ptxas() is None, reason="no ptxas is installed")
 def test_an_assembler_without_the_permission_to_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """As some installers unpack it."""
     copy = tmp_path / "ptxas"
-    copy.write_bytes(Path(str(assembler.assembler())).read_bytes())
+    copy.write_bytes(Path(str(assembler.ptxas())).read_bytes())
     copy.chmod(stat.S_IRUSR)
     monkeypatch.setattr(assembler, "assembler", lambda: str(copy))
     monkeypatch.setattr(assembler.os, "access", lambda path, mode: False)  # root may run anything
@@ -62,5 +109,5 @@ def test_no_assembler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(assembler, "PTXAS", {"no-such-package": "ptxas"})
     monkeypatch.setattr(assembler, "LINKERS", {})
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(ArgumentError, match="install the Python package no-such-package, or a CUDA toolkit"):
+    with pytest.raises(ArgumentError, match="install one of the Python packages no-such-package, or a CUDA toolkit"):
         emit(parse_module(module_text("pad", "f32")), "cubin", replicas=1, partitions=1)

@@ -12,9 +12,9 @@ from tests.compiler.lower.grid.test_ops import OPS, module_text
 from tests.ops.case import joined
 from tests.ops.matrix import cases_of
 from tests.samples import sampled_types
-from tests.targets.nvptx.assembler import ARCHITECTURES, assemble, needs_ptxas
+from tests.targets.nvptx.assembler import ARCHITECTURES, assemble, needs_assembler
 
-pytestmark = needs_ptxas
+pytestmark = needs_assembler
 
 
 def kernels_assemble(module: Module, architecture: str) -> None:

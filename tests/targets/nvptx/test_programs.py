@@ -21,7 +21,7 @@ from distxla.text.parser import parse_module
 from tests.collectives.executors import run_module
 from tests.collectives.test_worked_examples import CASES
 from tests.programs import PROGRAMS, ShardedProgram
-from tests.targets.nvptx.assembler import ARCHITECTURES, assemble, needs_ptxas
+from tests.targets.nvptx.assembler import ARCHITECTURES, assemble, needs_assembler
 
 DP_MLP = next(program for program in PROGRAMS if program.name == "dp_mlp")
 
@@ -39,7 +39,7 @@ def test_programs_agree_with_xla(program: ShardedProgram, form: str) -> None:
     program.assert_results(run_module("nvptx", module, program.arguments, 1, program.devices))
 
 
-@needs_ptxas
+@needs_assembler
 @pytest.mark.sampled(one_in=10)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.name)

@@ -12,7 +12,7 @@ import pytest
 from distxla.compiler.stages import emit
 from distxla.targets.nvptx.ptxas_workaround import keep_borrows
 from distxla.text.parser import parse_module
-from tests.targets.nvptx.assembler import ARCHITECTURES, assemble, needs_ptxas
+from tests.targets.nvptx.assembler import ARCHITECTURES, assemble, needs_assembler
 
 # of its results' first row; convnet_syncbn of tests/programs has it, too
 CONVOLUTION = """
@@ -38,7 +38,7 @@ def test_other_instructions_stay() -> None:
     assert keep_borrows(text) == text
 
 
-@needs_ptxas
+@needs_assembler
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_it_assembles(architecture: str) -> None:
     ptx = emit(parse_module(CONVOLUTION), "ptx", replicas=1, partitions=1, gpu_architecture=architecture)

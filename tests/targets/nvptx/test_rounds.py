@@ -24,7 +24,7 @@ from distxla.targets.nvptx.placement import communicates_on_gpu
 from distxla.targets.nvptx.process_gpu import ProcessGpu
 from distxla.text.parser import parse_module
 from tests.collectives.executors import run_module
-from tests.targets.nvptx.assembler import ARCHITECTURES, assemble, needs_ptxas
+from tests.targets.nvptx.assembler import ARCHITECTURES, assemble, needs_assembler
 
 ADD = "add { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT c = f32[] add(a, b) }"
 GROUPS = "replica_groups={{0,2},{3,1}}"
@@ -185,7 +185,7 @@ def test_programs_give_the_processors_bits(name: str) -> None:
         assert [leaf.tobytes() for leaf in ours] == [leaf.tobytes() for leaf in theirs]
 
 
-@needs_ptxas
+@needs_assembler
 @pytest.mark.sampled(one_in=4)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_rounds_assemble(architecture: str) -> None:

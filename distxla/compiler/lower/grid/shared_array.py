@@ -45,7 +45,7 @@ class SharedArray:
         return conversion.unpack(self.emit.builder, registers[0], self.element_type)
 
     def load_neighbours(self, place: IndexExpression | int, count: int) -> list[ScalarValue]:
-        """The values from `place` on, by one access; `place` and `count` are multiples of a power of two."""
+        """The `count` values from `place` on, by one access. `count` is a power of two, `place` a multiple of it."""
         builder = self.emit.builder
         found = []
         for part in self.parts:

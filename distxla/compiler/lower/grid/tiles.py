@@ -24,11 +24,11 @@ SIZE = 64  # rows and columns of a tile
 THREADS = 256  # of its block
 PATCH = 4  # rows and columns of a thread's patch
 SIDE = SIZE // PATCH  # threads along either side of a tile
-LINE = SIZE + PATCH  # elements between terms in shared memory, so that a warp's stores are to different banks
+LINE = SIZE + PATCH  # elements between terms in shared memory, so that a warp's stores are spread over its banks
 WARP_ROWS, WARP_COLUMNS = 16, 32  # of the tile's part that a warp computes by matrix units
 WARPS_DOWN = SIZE // WARP_ROWS
 DEPTH = 16  # terms, or words of terms for matrix units, between barriers
-PADDING = 4  # words between rows there, so that a warp's loads are of different banks
+PADDING = 4  # words (MatrixUnit.word_terms) between rows there, so that a warp's loads are of different banks
 
 Sum = tuple[IndexExpression, IndexExpression, ScalarValue]  # row and column in the tile
 
@@ -93,7 +93,7 @@ class MatrixUnits:
         warp, lane = thread // WARP, thread % WARP
         self._row, self._column = warp % WARPS_DOWN * WARP_ROWS, warp // WARPS_DOWN * WARP_COLUMNS
         self._group, self._place = lane // 4, lane % 4
-        kinds = [unit.sums] * len(unit.places)
+        kinds = [unit.sums] * len(unit.sum_offsets)
         self._totals = {
             (down, across): Slots(emit, kinds)
             for down in range(0, WARP_ROWS, unit.rows)
@@ -114,11 +114,11 @@ class MatrixUnits:
         first_row, first_column = self._row + self._group, self._column + self._group
         for step in range(0, DEPTH * unit.word_terms, unit.terms):
             lefts = {
-                down: [self._word(self._left, first_row + (down + by), step + on) for by, on in unit.left]
+                down: [self._word(self._left, first_row + (down + by), step + on) for by, on in unit.left_offsets]
                 for down in range(0, WARP_ROWS, unit.rows)
             }
             rights = {
-                across: [self._word(self._right, first_column + across, step + on) for on in unit.right]
+                across: [self._word(self._right, first_column + across, step + on) for on in unit.right_offsets]
                 for across in range(0, WARP_COLUMNS, unit.columns)
             }
             for (down, across), slots in self._totals.items():
@@ -127,13 +127,13 @@ class MatrixUnits:
                 slots.store([ScalarValue(unit.sums, register) for register in after])
 
     def _word(self, array: SharedArray, line: IndexExpression, term: int) -> ir.Value:
-        """The terms from `term` + the lane's on of a row or column."""
+        """This lane's word of a row or column, by the first term of the step's words."""
         place = line * self._stride + (self._place * self._unit.word_terms + term)
         return array.load_word(place) if self._unit.word_terms == 2 else array.load(place).llvm
 
     def sums(self) -> Iterator[Sum]:
         for (down, across), slots in self._totals.items():
-            for (by, aside), value in zip(self._unit.places, slots.load(), strict=True):
+            for (by, aside), value in zip(self._unit.sum_offsets, slots.load(), strict=True):
                 row = self._row + self._group + (down + by)
                 yield row, self._column + self._place * 2 + (across + aside), value
 

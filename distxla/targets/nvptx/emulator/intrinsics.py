@@ -278,7 +278,7 @@ def _matrix_product(given: ir.Type, widen: Callable[[ir.IRBuilder, ir.Value], ir
 
 
 def _double_matrix_product() -> Intrinsic:
-    """`mma.m8n8k4` of f64, term by term, each step rounded."""
+    """`mma.m8n8k4` of f64: a fused multiplication and addition for each term, in their order."""
     result = ir.LiteralStructType([DOUBLE] * 2)
 
     def emit(runtime: Runtime, builder: ir.IRBuilder, arguments: list[ir.Value]) -> ir.Value:

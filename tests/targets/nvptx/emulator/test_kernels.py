@@ -10,7 +10,7 @@ import pytest
 
 from distxla.targets.nvptx.emulator.launch import ORDERS, LoadedModule, Memory, Order, load
 from distxla.targets.nvptx.emulator.prepare import prepare
-from tests.targets.nvptx.assembler import ARCHITECTURES, assemble, needs_ptxas, ptx_of
+from tests.targets.nvptx.assembler import ARCHITECTURES, assemble, needs_assembler, ptx_of
 from tests.targets.nvptx.emulator import kernels
 
 MODES = {"unchecked": {}, "checked": {"checked": True}, "races": {"races": True}}
@@ -92,7 +92,7 @@ def test_dynamic_shared_memory(mode: str, threads: int) -> None:
     assert (out == x[::-1]).all()
 
 
-@needs_ptxas
+@needs_assembler
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("name", kernels.ALL)
 def test_assembles(name: str, architecture: str) -> None:
