@@ -24,7 +24,7 @@ endless = dxj.jit(lambda a: jax.lax.while_loop(lambda s: (s < 9).any(), lambda s
 
 def interrupt_amid_a_wait():  # Ctrl-C, once the main thread waits for a call
     main = threading.main_thread().ident
-    while sys._current_frames()[main].f_code.co_qualname != "CallQueue.wait":
+    while sys._current_frames()[main].f_code.co_qualname != "PendingCall._block":
         time.sleep(0.01)
     time.sleep(0.1)
     os.kill(os.getpid(), signal.SIGINT)
