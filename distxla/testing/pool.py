@@ -16,6 +16,7 @@ from distxla.runtime.trace import Trace
 from distxla.testing.holdings import Holdings
 
 GRACE_S = 10.0  # for what a test began and left to itself
+UNLOADING_S = 1.0  # for programs that nobody holds any more, which are unloaded in a thread
 
 
 @dataclass(frozen=True)
@@ -152,7 +153,7 @@ class ClusterPool:
     def _reused(self, size: Size) -> PooledCluster | None:
         while (found := next((c for c in reversed(self._idle) if c._size == size), None)) is not None:
             self._idle.remove(found)
-            if not self._discarded(found, 0.0, "between two tests"):
+            if not self._discarded(found, UNLOADING_S, "between two tests"):
                 return found
         return None
 
