@@ -106,7 +106,7 @@ class NativeGate(NativeModule):
 
     def _emit_gate(self) -> None:
         """gate_close, gate_open; gate_take: the events of the call in flight, which is Python's from then on, 1 where
-        there is none; gate_trim: the blocks of a plan that are free, none where a call is in flight."""
+        there is none; gate_trim: the blocks of a plan that are free, none until the last call is over."""
         for name, change in (("gate_close", 1), ("gate_open", -1)):
             function, atomics = self._function(name, VOID, [POINTER])
             with self._locked(atomics, function.args[0]) as gate:
@@ -129,7 +129,7 @@ class NativeGate(NativeModule):
         function, atomics = self._function("gate_trim", POINTER, [POINTER, POINTER])
         builder, (address, place) = atomics.builder, function.args
         with self._locked(atomics, address) as gate:
-            flies = builder.icmp_unsigned("!=", gate.get("is_in_flight"), i32(0))
+            flies = builder.icmp_unsigned("!=", gate.get("issued"), gate.get("over"))
             first = atomics.load(POINTER, place)
             found = builder.select(flies, NULL, first)
             atomics.store(builder.select(flies, first, NULL), place)

@@ -120,7 +120,7 @@ class Plan:
         native_functions().block_release(self._issuer.gate, ctypes.addressof(record))
 
     def trim(self) -> list[Block]:
-        """Take the blocks that are free; none while a call is in flight."""
+        """Take the blocks that are free; none until the last call is over."""
         found = []
         for k in range(len(self._sizes)):
             address = native_functions().gate_trim(self._issuer.gate, self._free.address + 8 * k)
@@ -220,6 +220,7 @@ class DirectIssuer:
                     raise
                 finally:
                     gate.over = number
+                    self._let_go()
                 del self._taken[number]
 
             call = PendingCall(plan.name, run, result_bytes=plan.bytes, is_issued=True)
@@ -241,14 +242,20 @@ class DirectIssuer:
     def hold(self, thing: object) -> None:
         """See devices.NativeCalls."""
         self._let_go()
-        if thing is not None and self._gate.is_in_flight:
+        if thing is None:
+            return
+        if self._gate.issued != self._gate.over:  # in flight, or the queue's that it has become
             self._held.append((self._gate.issued, thing))
             self._gate.holds = 1
+        else:
+            self._cluster.direct.keep([thing])
 
     def _let_go(self) -> None:
+        found = []
         with self._lock:
             while self._held and self._held[0][0] <= self._gate.over:
-                self._held.popleft()
+                found.append(self._held.popleft()[1])
+        self._cluster.direct.keep(found)
 
     # --- for executables
 

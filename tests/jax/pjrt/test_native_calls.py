@@ -82,6 +82,22 @@ SCRIPTS = {
             assert (np.asarray(y) == k + 1).all()
         print("right")
     """,
+    "arguments_that_are_deleted_when_the_call_is_the_queues": """
+        from distxla.runtime import cluster
+        (found,) = cluster._open
+        f = prepared(lambda x: x + 1, np.zeros(1000, np.float32))
+        for made in (lambda: jax.device_put(np.full(1000, 7, np.float32)), lambda: f(np.full(1000, 6, np.float32))):
+            x = jax.block_until_ready(made())
+            stop(replicas()[0])
+            y = f(x)
+            found.queue.take_direct()
+            calls = len(found.queue._calls)
+            x.delete()
+            found.heap.reclaim()
+            others = [jax.device_put(np.full(1000, -1, np.float32)) for _ in range(20)]
+            os.kill(replicas()[0], signal.SIGCONT)
+            print(calls, (np.asarray(y) == 8).all())
+    """,
     "long_calls": """
         f = prepared(spin, 10)
         a, b = f(3_000_000), f(5)
@@ -178,6 +194,10 @@ def test_results_that_are_kept_keep_their_memory(found: dict[str, str]) -> None:
 
 def test_arguments_are_there_until_the_call_is_over(found: dict[str, str]) -> None:
     assert found["arguments_that_are_deleted_amid_a_call"] == "right\n"
+
+
+def test_arguments_are_there_until_a_call_is_over_that_the_queue_has_taken(found: dict[str, str]) -> None:
+    assert found["arguments_that_are_deleted_when_the_call_is_the_queues"] == "1 True\n1 True\n"
 
 
 def test_the_memory_of_results_comes_back(found: dict[str, str]) -> None:
