@@ -129,10 +129,10 @@ class NativeGate(NativeModule):
         function, atomics = self._function("gate_trim", POINTER, [POINTER, POINTER])
         builder, (address, place) = atomics.builder, function.args
         with self._locked(atomics, address) as gate:
-            flies = builder.icmp_unsigned("!=", gate.get("issued"), gate.get("over"))
+            runs = builder.icmp_unsigned("!=", gate.get("issued"), gate.get("over"))
             first = atomics.load(POINTER, place)
-            found = builder.select(flies, NULL, first)
-            atomics.store(builder.select(flies, first, NULL), place)
+            found = builder.select(runs, NULL, first)
+            atomics.store(builder.select(runs, first, NULL), place)
         builder.ret(found)
 
     def _emit_watch(self) -> None:

@@ -212,9 +212,8 @@ class DirectIssuer:
             sequence, target = gate.sequence, gate.target
 
             def run() -> None:
-                kept = [plan, *(thing for _, thing in self._held)]
                 try:
-                    self._cluster.direct.end(plan.devices, sequence, target, kept)
+                    self._cluster.direct.end(plan.devices, sequence, target, [plan])
                 except BaseException:
                     gate.failed = number
                     raise
@@ -255,7 +254,8 @@ class DirectIssuer:
         with self._lock:
             while self._held and self._held[0][0] <= self._gate.over:
                 found.append(self._held.popleft()[1])
-        self._cluster.direct.keep(found)
+        if found:
+            self._cluster.direct.keep(found)  # where the call has failed, devices may be late
 
     # --- for executables
 

@@ -228,8 +228,8 @@ Object
 #     `issued`, the newest call, is.  over: the newest call of which it is known that it and all before have ended, and
 #     well unless it is `failed`, the newest that has not, or is older.  sequence, target: of the command in flight.
 #     plan: its.  events: the first of those that wait for it.  armed: whether the watching thread looks at calls; it
-#     sleeps on that.  seen: the newest call that it has seen.  holds: whether Python holds memory until no call is in
-#     flight.  main: the main thread.
+#     sleeps on that.  seen: the newest call that it has seen.  holds: whether Python holds memory until `issued`
+#     is over.  main: the main thread.
 #   Plan: of an executable.  donated, labels, dims, handles: by argument whether it is donated; by argument the
 #     address of its dimension sizes, which tells shapes apart; by device its handle.  records: by device.  results: by
 #     device and result a Buffer to copy, with the offset in its block, and as pointer the memory's begin.  numbers: by

@@ -154,6 +154,13 @@ def collective(
     return lambda word: builder.load(field(builder, Exchange, own, "results", word), typ=I32)
 
 
+def _tuple_of(builder: ir.IRBuilder, kind: ir.LiteralStructType, values: list[ir.Value]) -> ir.Value:
+    found: ir.Value = ir.Constant(kind, ir.Undefined)
+    for number, value in enumerate(values):
+        found = builder.insert_value(found, value, number)
+    return found
+
+
 def _shuffle(mode: str, kind: ir.Type, *, paired: bool) -> Intrinsic:
     def emit(runtime: Runtime, builder: ir.IRBuilder, arguments: list[ir.Value]) -> ir.Value:
         site, mask, value, offset, clamp = arguments
@@ -162,8 +169,7 @@ def _shuffle(mode: str, kind: ir.Type, *, paired: bool) -> Intrinsic:
         found = result(0) if kind is I32 else builder.bitcast(result(0), kind)
         if not paired:
             return found
-        pair = builder.insert_value(ir.Constant(ir.LiteralStructType([kind, I1]), ir.Undefined), found, 0)
-        return builder.insert_value(pair, builder.trunc(result(1), I1), 1)
+        return _tuple_of(builder, ir.LiteralStructType([kind, I1]), [found, builder.trunc(result(1), I1)])
 
     result = ir.LiteralStructType([kind, I1]) if paired else kind
     return Intrinsic(result, (I32, kind, I32, I32), emit, waits=True)
@@ -248,10 +254,7 @@ def _matrix_product(given: ir.Type, widen: Callable[[ir.IRBuilder, ir.Value], ir
         site, *values = arguments
         words = [value if value.type == I32 else builder.bitcast(value, I32) for value in values]
         found = collective(runtime, builder, site, I32(FULL), words, resolve)
-        pack: ir.Value = ir.Constant(result, ir.Undefined)
-        for number in range(4):
-            pack = builder.insert_value(pack, builder.bitcast(found(number), FLOAT), number)
-        return pack
+        return _tuple_of(builder, result, [builder.bitcast(found(number), FLOAT) for number in range(4)])
 
     def terms(builder: ir.IRBuilder, word: ir.Value) -> list[ir.Value]:
         halves = builder.trunc(word, HALF), builder.trunc(builder.lshr(word, I32(16)), HALF)
@@ -286,10 +289,7 @@ def _double_matrix_product() -> Intrinsic:
         bits = [builder.bitcast(value, I64) for value in values]
         words = [builder.trunc(part, I32) for value in bits for part in (value, builder.lshr(value, I64(32)))]
         found = collective(runtime, builder, site, I32(FULL), words, resolve)
-        pack: ir.Value = ir.Constant(result, ir.Undefined)
-        for number in range(2):
-            pack = builder.insert_value(pack, double(builder, found(2 * number), found(2 * number + 1)), number)
-        return pack
+        return _tuple_of(builder, result, [double(builder, found(word), found(word + 1)) for word in (0, 2)])
 
     def double(builder: ir.IRBuilder, low: ir.Value, high: ir.Value) -> ir.Value:
         bits = builder.or_(builder.shl(builder.zext(high, I64), I64(32)), builder.zext(low, I64))
