@@ -11,7 +11,8 @@ needs a compiler and no call needs Ray:
         `target` (CALL_DONE), the abort flag was set (CALL_ABORTED) or the time is over or a signal came (CALL_AGAIN).
 
     void distxla_fault(i32 signal, siginfo_t*, void*)
-        A signal handler: notes in the record that `distxla_fault_record` points to by which signal the process ends.
+        A signal handler: notes in the record that `distxla_fault_record` points to by which signal the process ends,
+        and calls the handler that `distxla_fault_next` points to, if any.
 
 A program that returns an error sets the abort flag, so that the driver learns of it at once.
 """
@@ -19,7 +20,7 @@ A program that returns an error sets the abort flag, so that the driver learns o
 from __future__ import annotations
 
 SERVE, CALL = "distxla_serve", "distxla_call"
-FAULT, FAULT_RECORD = "distxla_fault", "distxla_fault_record"
+FAULT, FAULT_RECORD, FAULT_NEXT = "distxla_fault", "distxla_fault_record", "distxla_fault_next"
 CALL_DONE, CALL_ABORTED, CALL_AGAIN = 0, 1, 2
 PROGRAM_ENTRY_BYTES = 16
 MOST_PROGRAMS = 65536  # that a replica has loaded at once

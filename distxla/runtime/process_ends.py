@@ -63,10 +63,11 @@ def ended_by(process: int, descriptor: int) -> int | None:
     return None if status is None else status & 0x7F
 
 
-def how_ended(number: int | None, lacking: str) -> str:
+def how_ended(number: int | None, lacking: str, frames: str) -> str:
     """`by SIGKILL, probably for want of memory: ...`, to follow "has ended"; "" if nothing is known.
 
-    lacking: where the kernel has killed for want of memory since.
+    lacking: where the kernel has killed for want of memory since.  frames: where the process's Python was, as
+    crash_frames says it.
     """
     if number is None or not number:
         return ""
@@ -76,7 +77,7 @@ def how_ended(number: int | None, lacking: str) -> str:
         name = f"signal {number}"
     if number == signal.SIGKILL and lacking:
         return f"by {name}, probably for want of memory: the kernel has killed for that in {lacking}"
-    return f"by {name}"
+    return f"by {name}{frames}"
 
 
 def _status_of_a_zombie(process: int) -> int | None:

@@ -25,13 +25,16 @@ class Watch:
     """A thread that sleeps on the replicas' process descriptors and reports every end once, within milliseconds.
 
     lost: device -> pid of the processes that have ended.  hows: how they did, as process_ends says it.
-    on_loss: called in the watch's thread with the device.
+    frames: says where a device's Python was that a signal has ended.  on_loss: called in the watch's thread with the
+    device.
     """
 
-    def __init__(self, identities: list[Identity], on_loss: Callable[[int], None]) -> None:
+    def __init__(
+        self, identities: list[Identity], frames: Callable[[int], str], on_loss: Callable[[int], None]
+    ) -> None:
         self.lost: dict[int, int] = {}
         self.hows: dict[int, str] = {}
-        self._on_loss = on_loss
+        self._frames, self._on_loss = frames, on_loss
         self._identities = {identity.device: identity for identity in identities}
         self._descriptors: dict[int, int] = {}
         try:
@@ -58,7 +61,8 @@ class Watch:
                 poll.unregister(descriptor)
                 device = self._descriptors[descriptor]
                 pid = self._identities[device].pid
-                self.hows[device] = how_ended(ended_by(pid, descriptor), self._kills.risen())
+                number = ended_by(pid, descriptor)
+                self.hows[device] = how_ended(number, self._kills.risen(), self._frames(device))
                 self.lost[device] = pid
                 self._on_loss(device)
 
@@ -163,16 +167,17 @@ def ended(
         number = records.record(device, control_words.R_SIGNAL)
         running = records.record(device, control_words.R_COMMAND_KIND) == control_words.CommandKind.RUN
         step = current_step(records, device, programs, modules) if running else None
-        text = f"{one.of(device)} ended during a call"
+        text, frames = f"{one.of(device)} ended during a call", ""
         if number:
             name = signal.Signals(number).name
             at = records.record_long(device, control_words.R_FAULT)
             text += f" by {name}" + (f" (at address {at:#x})" if name in ("SIGSEGV", "SIGBUS") else "")
             if name == "SIGBUS":
                 text += ", probably since no page was left for shared memory"
+            frames = one.how.removeprefix(f"by {name}")
         elif one.how:
             text += f" {one.how}"
         if step is not None:
             text += f" in {step[0]}"
-        found.append(ProcessEnd(text, number, step[1] if step is not None else None))
+        found.append(ProcessEnd(text + frames, number, step[1] if step is not None else None))
     return found

@@ -25,6 +25,7 @@ from distxla.compiler.execution_context import ExecutionContext
 from distxla.errors import ClusterError
 from distxla.machine.segments import Segment
 from distxla.runtime import serve
+from distxla.runtime.crash_frames import write_frames_at_crashes
 from distxla.runtime.shared_image import ImageSource, load_shared
 from distxla.targets.local_rank import LocalRank
 
@@ -41,12 +42,14 @@ class Attachment:
     """Access for a replica to its host's memory: descriptors of the process that made it.
 
     owner: that process, the driver or an agent.  memories: by flattened id, None for devices on other hosts.
-    common: the memory that follows each of them.  memory_bytes: of any of these.
+    frames: where the frames of replicas go that a signal ends (crash_frames.py).  common: the memory that follows each
+    device's.  memory_bytes: of any of these.
     guarded: whether the replica ends itself when the owner has ended.
     """
 
     owner: int
     control: int
+    frames: int
     memories: tuple[int | None, ...]
     common: int
     memory_bytes: int
@@ -109,7 +112,8 @@ class Replica:
         self._control.store(control_words.R_PID, os.getpid(), control_words.record_offset(self._device))
         self._support = load_shared(support, image)
         ctypes.c_void_p.from_address(self._support.address_of(call_loops.FAULT_RECORD)).value = self._record
-        serve.note_faults(self._support.address_of(call_loops.FAULT))
+        write_frames_at_crashes(owner, attachment.frames, count, self._device)
+        serve.note_faults(*map(self._support.address_of, (call_loops.FAULT, call_loops.FAULT_NEXT)))
         loop = serve.SERVE_TYPE(self._support.address_of(call_loops.SERVE))
         seen = self._control.load(control_words.H_COMMAND)
         arguments = (self._control.segment.address, self._record, self._programs_address, seen)

@@ -34,16 +34,19 @@ class _Stack(ctypes.Structure):
     _fields_ = (("base", ctypes.c_void_p), ("flags", ctypes.c_int), ("size", ctypes.c_size_t))
 
 
-def note_faults(handler: int) -> None:
+def note_faults(handler: int, earlier: int) -> None:
     """Let the native function at `handler` see the signals that end this process, which they do after it.
 
+    earlier: where the address of the handler goes that the signals have had so far; 0 for none.
     A program that uses up its stack is only noted in threads that have called `own_signal_stack`.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     flags = _SA_SIGINFO | _SA_ONSTACK | _SA_NODEFER | _SA_RESETHAND
+    had = _Action()
     for number in _SIGNALS:
-        if libc.sigaction(int(number), ctypes.byref(_Action(handler=handler, flags=flags)), None):
+        if libc.sigaction(int(number), ctypes.byref(_Action(handler=handler, flags=flags)), ctypes.byref(had)):
             raise OSError(ctypes.get_errno(), f"no handler can be set for {number.name}")
+    ctypes.c_void_p.from_address(earlier).value = had.handler
 
 
 def own_signal_stack() -> object:

@@ -153,4 +153,8 @@ def test_a_process_that_has_ended_says_how(reaped: bool) -> None:
     ],
 )
 def test_the_words_for_an_end(number: int | None, lacking: str, text: str) -> None:
-    assert how_ended(number, lacking) == text
+    assert how_ended(number, lacking, "") == text
+
+
+def test_the_words_for_a_crash_in_python() -> None:
+    assert how_ended(11, "", "; its Python was in f (m.py:3)") == "by SIGSEGV; its Python was in f (m.py:3)"

@@ -34,7 +34,7 @@ from distxla.collectives.transports.shared_words import SharedWords
 from distxla.compiler.artifact import CompiledProgram
 from distxla.compiler.server import CompileServer
 from distxla.machine import memory_limits, pages, segments
-from distxla.runtime import deadlocks, dispatch, process_ends, serve
+from distxla.runtime import crash_frames, deadlocks, dispatch, process_ends, serve
 from distxla.runtime.hosts import local
 from distxla.runtime.ray import access
 from distxla.runtime.ray.session import RayHere
@@ -80,6 +80,7 @@ def _places() -> list[tuple[ModuleType, str, str]]:
         ("kill counts", process_ends.KillCounts),
         ("support_program", serve.support_program),
         ("note_faults", serve.note_faults),
+        ("write_frames_at_crashes", crash_frames.write_frames_at_crashes),
         ("own_signal_stack", serve.own_signal_stack),
         ("load_image", registry.load_image),
         ("resolve_import", image.resolve_import),
@@ -189,7 +190,8 @@ class Edges:
             "ended_by": lambda *_: signal.SIGKILL,
             "kill counts": lambda _: SimpleNamespace(risen=lambda: ""),
             "support_program": lambda: self.support,
-            "note_faults": lambda handler: None,
+            "note_faults": lambda *_: None,
+            "write_frames_at_crashes": lambda *_: None,
             "own_signal_stack": lambda: None,
             "load_image": self._load_image,
             "resolve_import": native.resolve,

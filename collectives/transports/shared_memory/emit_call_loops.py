@@ -7,6 +7,7 @@ next waits: in 64, then in twice as many each time, until spinning pays again.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 
 from llvmlite import ir
@@ -18,6 +19,7 @@ from distxla.collectives.protocols.call_loops import (
     CALL_AGAIN,
     CALL_DONE,
     FAULT,
+    FAULT_NEXT,
     FAULT_RECORD,
     PROGRAM_ENTRY_BYTES,
     SERVE,
@@ -111,7 +113,7 @@ def _emit_serve(module: ir.Module) -> None:
                 atomics.store(
                     builder.add(atomics.load(I32, record, control_words.R_RUN), i32(1)), record, control_words.R_RUN
                 )
-                atomics.store(_call_pointer(builder, row, context), status)
+                atomics.store(_call_pointer(builder, row, I32, [context]), status)
             end = _nanoseconds(atomics, time)
             _note_time(atomics, record, end, 1)
             atomics.store(builder.sub(end, start), record, control_words.R_RUN_NS)
@@ -131,19 +133,19 @@ def _while_fine(atomics: AtomicsBuilder, status: ir.Value) -> AbstractContextMan
     return atomics.when(atomics.builder.icmp_unsigned("==", atomics.load(I32, status), i32(0)))
 
 
-def _call_pointer(builder: ir.IRBuilder, slot: ir.Value, context: ir.Value) -> ir.Value:
-    """Call the `i32 (Context*)` whose address is in *slot; llvmlite asks the loaded value for its callee type."""
+def _call_pointer(builder: ir.IRBuilder, slot: ir.Value, result: ir.Type, arguments: Sequence[ir.Value]) -> ir.Value:
+    """Call the function whose address is in *slot; llvmlite asks the loaded value for its callee type."""
 
-    class Entry(ir.instructions.LoadInstr):  # type: ignore[misc]
-        """A loaded pointer that is called as an entry function."""
+    class Callee(ir.instructions.LoadInstr):  # type: ignore[misc]
+        """A loaded pointer that is called."""
 
         @property
         def function_type(self) -> ir.FunctionType:
-            return ir.FunctionType(I32, [POINTER])
+            return ir.FunctionType(result, [argument.type for argument in arguments])
 
-    entry = Entry(builder.block, slot, "entry", typ=POINTER)
-    builder._insert(entry)
-    return builder.call(entry, [context])
+    callee = Callee(builder.block, slot, "callee", typ=POINTER)
+    builder._insert(callee)
+    return builder.call(callee, arguments)
 
 
 def _spins(atomics: AtomicsBuilder, control: ir.Value, skip: ir.Value) -> ir.Value:
@@ -275,16 +277,19 @@ def await_done(atomics: AtomicsBuilder, control: ir.Value, target: ir.Value, nan
 
 
 def _emit_fault(module: ir.Module) -> None:
-    """The signal handler; it calls nothing, so that it may run anywhere."""
-    place = ir.GlobalVariable(module, POINTER, FAULT_RECORD)
-    place.initializer = ir.Constant(POINTER, None)
+    """The signal handler; it calls nothing but the handler that was there before, so that it may run anywhere."""
+    place, earlier = ir.GlobalVariable(module, POINTER, FAULT_RECORD), ir.GlobalVariable(module, POINTER, FAULT_NEXT)
+    place.initializer = earlier.initializer = ir.Constant(POINTER, None)
     function, atomics = AtomicsBuilder.function(
         module, FAULT, VOID, [I32, POINTER, POINTER], internal=False, optimised=True
     )
-    number, information, _ = function.args
+    number, information, interrupted = function.args
     record = atomics.load(POINTER, place)
     atomics.store(
         atomics.load(I64, information, target_of(atomics.builder).fault_address_offset), record, control_words.R_FAULT
     )
     atomics.store(number, record, control_words.R_SIGNAL)
-    atomics.builder.ret_void()
+    builder = atomics.builder
+    with builder.if_then(builder.icmp_unsigned("!=", atomics.load(POINTER, earlier), POINTER(None))):
+        _call_pointer(builder, earlier, VOID, [number, information, interrupted])
+    builder.ret_void()

@@ -18,6 +18,7 @@ from distxla.compiler.artifact import CompiledProgram
 from distxla.errors import InternalError
 from distxla.machine.segments import Segment
 from distxla.runtime import serve
+from distxla.runtime.crash_frames import CrashFrames
 from distxla.runtime.host import record_bytes
 from distxla.runtime.process_watch import Watch
 from distxla.runtime.replica import Attachment, Identity
@@ -64,6 +65,7 @@ class LocalHost:
         }
         self.transport: Transport = SharedMemory(self.control)
         self.common = Segment.create("distxla-common", memory_bytes)
+        self._frames = CrashFrames.create(device_count)
         self.memories: dict[int, Segment] = {}
         self._watch: Watch | None = None
         self._closing = False
@@ -75,8 +77,8 @@ class LocalHost:
         """What this host's replicas need to open the memories. guarded: they end when this process does."""
         count = self.control.devices
         memories = tuple(self.memories[d].descriptor if d in self.memories else None for d in range(count))
-        block, common = self.control.segment.descriptor, self.common.descriptor
-        return Attachment(os.getpid(), block, memories, common, self.memory_bytes, guarded)
+        block, frames, common = self.control.segment.descriptor, self._frames.descriptor, self.common.descriptor
+        return Attachment(os.getpid(), block, frames, memories, common, self.memory_bytes, guarded)
 
     def begin(
         self,
@@ -91,7 +93,7 @@ class LocalHost:
         self._image = load_image(support)
         self._call = serve.CALL_TYPE(self._image.address_of(call_loops.CALL))
         self._told = on_loss
-        self._watch = Watch(list(identities), self._on_loss)
+        self._watch = Watch(list(identities), self._frames.of, self._on_loss)
         self.lost, self.hows = self._watch.lost, self._watch.hows
 
     def _on_loss(self, device: int) -> None:
@@ -273,6 +275,7 @@ class LocalHost:
         for memory in self.memories.values():
             memory.close()
         self.common.close()
+        self._frames.close()
         if self.memories or self.control.segment.descriptor >= 0:
             self.control.close()
         self.memories = {}
