@@ -24,7 +24,6 @@ from distxla.errors import ArgumentError, CompileError, DistxlaError, InternalEr
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.op import Lowering
-from distxla.ir.structure import Structure
 from distxla.ops.support.collective_start_done import of_whole
 from distxla.targets.code import CodeTarget
 from distxla.targets.registry import native_target, target_named
@@ -232,8 +231,7 @@ def with_transfers(compilation: Compilation, grid: GridProgram) -> Plan:
     """The plan where those kernels have a memory of their own; without kernels nothing has to be copied."""
     if not grid.kernels:
         return plan_of(compilation)
-    structure = Structure(compilation.module)
-    return place_transfers(plan_of(compilation), partial(grid.is_on_device, structure))
+    return place_transfers(plan_of(compilation), grid.is_on_device)
 
 
 def parse_llvm(entry: Entry, code: CodeTarget, progress: Progress = silent) -> Any:

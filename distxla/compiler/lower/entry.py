@@ -142,7 +142,7 @@ class _EntryEmitter:
         calls = llvm_module.target.grid_calls if self.grid else None
         self.device_memory = None if calls is None else DeviceMemory(llvm_module, calls)
         self.fills = is_filled()
-        self.structure = Structure(module)
+        self.structure = Structure(module) if grid is None else grid.structure
         self.kernels: dict[Hashable, KernelFunction] = {}
         self.imported: list[ImportedKernel] = []
         self.launched: dict[Hashable, tuple[LaunchedKernel, int]] = {}

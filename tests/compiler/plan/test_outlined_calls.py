@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from distxla.compiler.compile import compile_module, optimised
+from distxla.compiler.compile import optimised
 from distxla.compiler.passes import inlining_budget
 from distxla.compiler.passes.inline_calls import InlineCalls
 from distxla.compiler.passes.inlining_budget import within_budget
@@ -16,7 +16,8 @@ from distxla.errors import UnsupportedOpError
 from distxla.ops.call import OutlinedCall
 from distxla.reference.lockstep import run_reference
 from distxla.text.parser import parse_module
-from tests.compiler.runner import run_devices
+from tests.collectives.executors import run_module
+from tests.gpu_driver import gpu_driver  # noqa: F401 - a fixture
 from tests.large_texts import doubling_all_reduces, doubling_branches, doubling_calls
 
 TUPLES = """HloModule tuples
@@ -142,7 +143,21 @@ ENTRY main {
 """
 
 # text, replicas
+ALIKE = """HloModule alike
+
+called { p = f32[8] parameter(0)  a = f32[8] exponential(p)  ROOT r = f32[8] cosine(a) }
+
+ENTRY main {
+  p = f32[8] parameter(0)
+  q = f32[8] sine(p)
+  x = f32[8] call(q), to_apply=called
+  y = f32[8] tanh(x)
+  ROOT z = f32[8] call(y), to_apply=called
+}
+"""
+
 PROGRAMS = {
+    "kernels that differ in their computations only": (ALIKE, 1),
     "tuples": (TUPLES, 1),
     "loops": (LOOPS, 1),
     "fusions": (FUSIONS, 1),
@@ -162,20 +177,20 @@ def small_budget(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_outlined_calls_give_the_same(name: str, small_budget: None) -> None:
+@pytest.mark.parametrize("executor", ["compiled", "interpreted", "nvptx"])
+def test_outlined_calls_give_the_same(executor: str, name: str, small_budget: None) -> None:
     text, replicas = PROGRAMS[name]
     module = parse_module(text)
     outlined = within_budget(module)
     assert any(isinstance(i.op, OutlinedCall) for c in outlined.computations for i in c)
     verify_module(outlined)
-    program = compile_module(module, replicas=replicas, partitions=1)
     random = np.random.default_rng(0)
     rows = [
         [random.uniform(-1, 1, p.shape.dims).astype(np.float32) for p in module.entry_computation.parameters]
         for _ in range(replicas)
     ]
     wanted = run_reference(module, rows, replicas=replicas, partitions=1)
-    for got, want in zip(run_devices(program, rows), wanted, strict=True):
+    for got, want in zip(run_module(executor, module, rows, replicas, 1), wanted, strict=True):
         for mine, theirs in zip(got, want, strict=True):
             np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-6)
 

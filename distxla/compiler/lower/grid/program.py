@@ -42,20 +42,22 @@ class GridStep:
 class GridProgram:
     """llvm_module: the kernels.  steps: the instructions that kernels compute, then the rounds that kernels do, both in
     the plan's order.
+    structure: the module's, as of the keys: another one may number computations otherwise.
     kernels: by what their code depends on (lower/kernels.py, `kernel_key`); those of the host are missing.
     rounds: by computation and instruction that communicates between the kernels' memories, the keys of the kernels that
     do its rounds' work."""
 
     llvm_module: GridModule
     steps: tuple[GridStep, ...]
+    structure: Structure
     kernels: Mapping[Hashable, GridKernel]
     rounds: Mapping[tuple[str, str], tuple[Hashable, ...]] = field(default_factory=dict)
 
-    def is_on_device(self, structure: Structure, step: Kernel | Communicate) -> bool:
-        """Whether a step's arrays are in the kernels' memory. structure: the module's."""
+    def is_on_device(self, step: Kernel | Communicate) -> bool:
+        """Whether a step's arrays are in the kernels' memory."""
         if isinstance(step, Communicate):
             return place_of(step) in self.rounds
-        return kernel_key(structure, step.computation, step.instruction) in self.kernels
+        return kernel_key(self.structure, step.computation, step.instruction) in self.kernels
 
 
 def emit_grid_program(
@@ -108,7 +110,7 @@ def emit_grid_program(
                 kernels[key] = emit_grid_round(grid_module, module, each, f"round_{len(kernels)}")
             steps.append(GridStep(step.instruction, kernels[key]))
         rounds[place_of(step)] = tuple(round_key(structure, each) for each in found_rounds)
-    return GridProgram(grid_module, tuple(steps), kernels, rounds)
+    return GridProgram(grid_module, tuple(steps), structure, kernels, rounds)
 
 
 def place_of(step: Communicate) -> tuple[str, str]:
