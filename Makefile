@@ -3,7 +3,8 @@
 #              one half of them; `make test-all`: also the long random and the exhaustive ones
 # make check   formatter, linter, types, import rules
 # make fuzz    fuzz the readers of text, .npz files, frames and cache entries, by coverage: SECONDS=600 in all
-# make fuzz-xla  random programs against XLA CPU: MODULES=1000 of them, others for another SEED
+# make fuzz-xla  random programs against XLA CPU: MODULES=1000 of them, others for another SEED; TARGET=nvptx: their
+#              kernels for a GPU
 # make simulate  the runtime's protocols under 10,000 seeds, on virtual time; SEEDS=500 for fewer (docs/simulation.md)
 # make rays    every tested version of Ray in an environment of its own; RAYS='2.61.0' for others
 # make jaxes   every tested version of JAX, likewise; JAXES='0.13.0' for others
@@ -60,7 +61,7 @@ fuzz: $(VENV)/installed-fuzz
 	$(BIN)/python -m tests.fuzz --seconds $(SECONDS)
 
 fuzz-xla: $(VENV)/installed-all
-	$(BIN)/python -m tests.fuzz.xla --modules $(MODULES) --seed $(SEED)
+	$(BIN)/python -m tests.fuzz.xla --modules $(MODULES) --seed $(SEED) $(if $(TARGET),--target $(TARGET))
 
 rays: $(VENV)/installed-all
 	$(BIN)/python -m tests.runtime.ray.each_version $(RAYS)

@@ -1,6 +1,7 @@
 """Random programs by distxla's compiled code and by XLA CPU: the same bits, or as close as the accuracy table says.
 
     make fuzz-xla                              1,000 programs; MODULES=100, SEED=7
+    python -m tests.fuzz.xla --target nvptx    kernels for a GPU, in the emulator
     python -m tests.fuzz.xla --replay 7000012  one program again, both results shown where they differ
 
 Numbers are drawn so that most arithmetic is exact (values.py), and every order of a sum has the same bits; a function

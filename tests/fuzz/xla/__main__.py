@@ -26,11 +26,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--modules", type=int, default=1000, help="how many programs (default: 1000)")
     parser.add_argument("--seed", type=int, default=1, help="other programs for another number (default: 1)")
     parser.add_argument("--replay", type=int, nargs="+", metavar="NUMBER", help="these programs again, with their text")
+    parser.add_argument("--target", help="nvptx: kernels for a GPU, emulated unless DISTXLA_GPU_DRIVER says else")
     given = parser.parse_args(arguments)
     begin = time.monotonic()
     seeds = given.replay or range(given.seed * APART, given.seed * APART + given.modules)
     wrong, refused = 0, Counter[str]()
-    for seed, answer in answers(seeds, len(os.sched_getaffinity(0))):
+    for seed, answer in answers(seeds, len(os.sched_getaffinity(0)), given.target):
         if given.replay:
             print(RandomProgram(seed).text)
         if answer.refused is not None:
@@ -38,19 +39,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"program {seed}: XLA: {answer.refused}")
         if answer.wrong is not None:
             wrong += 1
-            print(f"program {seed}: {answer.wrong}\n  text: {_written(seed, answer.wrong)}", flush=True)
+            print(f"program {seed}: {answer.wrong}\n  text: {_written(seed, answer.wrong, given.target)}", flush=True)
     seconds = time.monotonic() - begin
     count = len(seeds)
     print(f"{count} programs in {seconds:.0f} s: {wrong} wrong, {refused.total()} refused by XLA")
     return int(wrong > 0 or refused.total() > max(1, MOST_REFUSED * count))
 
 
-def answers(seeds: Iterable[int], processes: int) -> Iterator[tuple[int, Answer]]:
-    """Each seed with what became of its program, in so many processes at a time."""
+def answers(seeds: Iterable[int], processes: int, target: str | None = None) -> Iterator[tuple[int, Answer]]:
+    """Each seed with what became of its program, in so many processes at a time. target: see Worker."""
     with ExitStack() as held, ThreadPoolExecutor(processes) as pool:
         idle: SimpleQueue[Worker] = SimpleQueue()
         for _ in range(processes):
-            idle.put(held.enter_context(Worker()))
+            idle.put(held.enter_context(Worker(target)))
 
         def check(seed: int) -> tuple[int, Answer]:
             worker = idle.get()
@@ -62,11 +63,12 @@ def answers(seeds: Iterable[int], processes: int) -> Iterator[tuple[int, Answer]
         yield from pool.map(check, seeds)
 
 
-def _written(seed: int, wrong: str) -> str:
+def _written(seed: int, wrong: str, target: str | None) -> str:
+    options = "" if target is None else f"--target {target} "
     FINDINGS.mkdir(exist_ok=True)
     path = FINDINGS / f"xla-{seed}.hlo"
     path.write_text(RandomProgram(seed).text)
-    path.with_suffix(".txt").write_text(f"{wrong}\n\npython -m tests.fuzz.xla --replay {seed}\n")
+    path.with_suffix(".txt").write_text(f"{wrong}\n\npython -m tests.fuzz.xla {options}--replay {seed}\n")
     return str(path.relative_to(ROOT))
 
 

@@ -71,11 +71,11 @@ def _placed(arrays: tuple[Array, ...], devices: Any) -> Any:
     return jax.make_array_from_single_device_arrays(whole, sharding, shards)
 
 
-def by_distxla(program: RandomProgram) -> list[list[Array]]:
+def by_distxla(program: RandomProgram, target: str | None = None) -> list[list[Array]]:
     module = parse_module(program.text, f"random_{program.seed}.hlo")
     verify_module(module)
     require_executable(module)
-    compiled = compile_module(module, replicas=program.replicas, partitions=program.partitions)
+    compiled = compile_module(module, replicas=program.replicas, partitions=program.partitions, target=target)
     return run_devices(compiled, program.arguments())
 
 
@@ -113,9 +113,9 @@ def _difference(value: Value, got: Array, wanted: Array) -> str | None:
     return f"{int(wrong.sum())} of {wrong.size} elements differ; at {list(at)} {got[at]!r}, XLA gives {wanted[at]!r}"
 
 
-def check(seed: int, progress: Callable[[str], None] = lambda side: None) -> str | None:
+def check(seed: int, progress: Callable[[str], None] = lambda side: None, target: str | None = None) -> str | None:
     """What is wrong with the program of this seed; None where both sides agree. progress: called
-    with the side that runs next.
+    with the side that runs next.  target: that distxla compiles for, this processor by default.
 
     XlaRefusal where XLA does not take the program.
     """
@@ -127,7 +127,7 @@ def check(seed: int, progress: Callable[[str], None] = lambda side: None) -> str
         raise XlaRefusal(f"{type(error).__name__}: {str(error).splitlines()[0]}") from error
     progress("distxla")
     try:
-        got = by_distxla(program)
+        got = by_distxla(program, target)
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     off = differences(program, got, wanted)

@@ -12,6 +12,7 @@ from tests.fuzz.xla.__main__ import answers
 from tests.fuzz.xla.both import by_distxla, by_reference, differences
 from tests.fuzz.xla.program import RandomProgram
 from tests.fuzz.xla.worker import Answer
+from tests.gpu_driver import gpu_driver  # noqa: F401 - a fixture
 
 PROGRAMS = 8  # on both sides: 3 s of processor time, of which XLA's start is the half
 TYPES = {"f32", "f64", "f16", "bf16", "f8e4m3fn", "f8e5m2", "c64", "c128", "pred", "s8", "s16", "s32", "s64", "u8"}
@@ -46,6 +47,13 @@ def test_programs_are_executable_and_varied() -> None:
     assert types >= TYPES
     assert opcodes >= FLOW | COLLECTIVES | {"dot", "convolution", "sort", "scatter", "gather", "reduce-window", "tanh"}
     assert devices == {(1, 1), (2, 1), (4, 1), (1, 2), (1, 4)}
+
+
+@pytest.mark.sampled(one_in=3)
+@pytest.mark.parametrize("seed", range(100, 130))
+def test_kernels_for_a_gpu_agree_with_the_reference(seed: int) -> None:
+    program = RandomProgram(seed)
+    assert not differences(program, by_distxla(program, "nvptx"), by_reference(program))
 
 
 @pytest.mark.parametrize("seed", [0, 1, 5, 11])

@@ -30,9 +30,11 @@ class Answer:
 
 
 class Worker:
-    """A context manager around the process, which is started anew when a program has ended it."""
+    """A context manager around the process, which is started anew when a program has ended it. target: that distxla
+    compiles for, this processor by default."""
 
-    def __init__(self) -> None:
+    def __init__(self, target: str | None = None) -> None:
+        self._target = [] if target is None else [target]
         self._process: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> Worker:
@@ -67,14 +69,15 @@ class Worker:
     def _started(self) -> subprocess.Popen[str]:
         if self._process is None:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.fuzz.xla.worker"],
+                [sys.executable, "-m", "tests.fuzz.xla.worker", *self._target],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,  # XLA's stacks
                 text=True,
                 bufsize=1,
                 cwd=ROOT,
-                env=os.environ
+                env={"DISTXLA_GPU_DRIVER": "emulated"}
+                | os.environ
                 | {
                     "XLA_FLAGS": f"--xla_force_host_platform_device_count={max(DEVICES)}",
                     "JAX_PLATFORMS": "cpu",
@@ -98,7 +101,7 @@ def _ended(status: int) -> str:
     return f"ended the process: {signal.Signals(-status).name}" if status < 0 else f"ended the process: status {status}"
 
 
-def _serve() -> None:
+def _serve(target: str | None = None) -> None:
     from tests.fuzz.xla.both import XlaRefusal, check
 
     def tell(**found: str | None) -> None:
@@ -106,10 +109,10 @@ def _serve() -> None:
 
     for line in sys.stdin:
         try:
-            tell(wrong=check(int(line), lambda side: tell(side=side)))
+            tell(wrong=check(int(line), lambda side: tell(side=side), target))
         except XlaRefusal as error:
             tell(refused=str(error))
 
 
 if __name__ == "__main__":
-    _serve()
+    _serve(*sys.argv[1:])
