@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from distxla.machine.memory_limits import Group, own_groups
+from distxla.runtime.serve import FAULT_SIGNALS
 
 TOGETHER_S = 1.0
 _GET_INFO = 0xC040FF0B  # PIDFD_GET_INFO, for a struct pidfd_info of 64 bytes
@@ -66,8 +67,8 @@ def ended_by(process: int, descriptor: int) -> int | None:
 def how_ended(number: int | None, lacking: str, frames: str) -> str:
     """`by SIGKILL, probably for want of memory: ...`, to follow "has ended"; "" if nothing is known.
 
-    lacking: where the kernel has killed for want of memory since.  frames: where the process's Python was, as
-    crash_frames says it.
+    lacking: where the kernel has killed for want of memory since.  frames: where Python was at the last fault of the
+    process, as crash_frames says it: of a child, if another signal has ended the process.
     """
     if number is None or not number:
         return ""
@@ -77,7 +78,7 @@ def how_ended(number: int | None, lacking: str, frames: str) -> str:
         name = f"signal {number}"
     if number == signal.SIGKILL and lacking:
         return f"by {name}, probably for want of memory: the kernel has killed for that in {lacking}"
-    return f"by {name}{frames}"
+    return f"by {name}{frames if number in FAULT_SIGNALS else ''}"
 
 
 def _status_of_a_zombie(process: int) -> int | None:

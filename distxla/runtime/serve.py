@@ -11,8 +11,7 @@ from distxla.compiler.artifact import CompiledProgram
 SERVE_TYPE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32)
 CALL_TYPE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_int64)
 
-
-_SIGNALS = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT)
+FAULT_SIGNALS = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT)
 _SA_SIGINFO, _SA_ONSTACK, _SA_NODEFER, _SA_RESETHAND = 4, 0x08000000, 0x40000000, 0x80000000
 _STACK_BYTES = 64 << 10
 
@@ -43,7 +42,7 @@ def note_faults(handler: int, earlier: int) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     flags = _SA_SIGINFO | _SA_ONSTACK | _SA_NODEFER | _SA_RESETHAND
     had = _Action()
-    for number in _SIGNALS:
+    for number in FAULT_SIGNALS:
         if libc.sigaction(int(number), ctypes.byref(_Action(handler=handler, flags=flags)), ctypes.byref(had)):
             raise OSError(ctypes.get_errno(), f"no handler can be set for {number.name}")
     ctypes.c_void_p.from_address(earlier).value = had.handler

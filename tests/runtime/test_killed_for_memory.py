@@ -158,3 +158,4 @@ def test_the_words_for_an_end(number: int | None, lacking: str, text: str) -> No
 
 def test_the_words_for_a_crash_in_python() -> None:
     assert how_ended(11, "", "; its Python was in f (m.py:3)") == "by SIGSEGV; its Python was in f (m.py:3)"
+    assert how_ended(9, "", "; its Python was in f (m.py:3)") == "by SIGKILL"
