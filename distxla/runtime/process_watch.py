@@ -174,7 +174,7 @@ def ended(
             text += f" by {name}" + (f" (at address {at:#x})" if name in ("SIGSEGV", "SIGBUS") else "")
             if name == "SIGBUS":
                 text += ", probably since no page was left for shared memory"
-            frames = one.how.removeprefix(f"by {name}")
+            frames = one.how.partition(f"by {name}")[2]
         elif one.how:
             text += f" {one.how}"
         if step is not None:
