@@ -1,9 +1,10 @@
 """`python -m bench.gpu`: the kernels of bench/kernel_programs.py on this machine's GPU, beside its memory's bandwidth.
 
 Each program is run once in this process, and each launch of it repeated on the operands in the GPU's memory. `moved` is
-what the program must move, its arguments and its results once, over the time of all its kernels together. With
-JAX that finds the GPU the same text is compiled by XLA, and its executions are timed one behind the other. Then whole
-calls of the sample programs.
+what the program must move, its arguments and its results once, over the time of all its kernels together. Programs of
+products are timed once more with cuBLAS, where that is installed. With JAX that finds the GPU the same text is compiled
+by XLA, and its executions are timed one behind the other; the ratio is of the time with cuBLAS, if there is one. Then
+whole calls of the sample programs.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from math import prod
 from pathlib import Path
@@ -29,11 +30,15 @@ from bench.format import geometric_mean, number, seconds
 from bench.kernel_programs import KernelProgram, kernel_programs
 from bench.one_device import XlaProgram
 from bench.one_device import arguments as arguments_for
+from distxla.compiler.artifact import CompiledProgram
 from distxla.compiler.compile import compile_module
 from distxla.errors import DistxlaError
 from distxla.ir.module import Module
 from distxla.ops.dot import Dot
 from distxla.targets.nvptx import load
+from distxla.targets.nvptx.cublas.choice import VARIABLE, WITHOUT
+from distxla.targets.nvptx.cublas.interface import FUNCTIONS as CUBLAS_FUNCTIONS
+from distxla.targets.nvptx.cublas.interface import GEMM
 from distxla.targets.nvptx.driver.choice import open_driver
 from distxla.targets.nvptx.driver.interface import FUNCTIONS
 from distxla.targets.nvptx.program_memory import ProgramOnGpu
@@ -69,7 +74,10 @@ LAUNCH = "cuLaunchKernel"
 
 
 class TimedKernels(ProgramOnGpu):
-    """Repeats each launch; kernels that write their operands do so again. times: seconds by instruction."""
+    """Repeats each launch and each call of cuBLAS; kernels that write their operands do so again.
+
+    times: seconds by the kernel's function, and by cuBLAS's.
+    """
 
     times: dict[str, float]
 
@@ -77,29 +85,37 @@ class TimedKernels(ProgramOnGpu):
         address = super().driver_function(name)
         if name != LAUNCH:
             return address
-        kind = ctypes.CFUNCTYPE(ctypes.c_int, *FUNCTIONS[LAUNCH])
-        launch = kind(address)
+        symbols = [launch.symbol for kernel in self._launched for launch in kernel.launches]
+        names = dict(zip(self._functions, symbols, strict=True))
+        return self._repeating(address, FUNCTIONS[LAUNCH], lambda arguments: names[arguments[0]])
 
-        def repeated(function: int, *rest: Any) -> int:
-            self._timed(launch, function, rest, 1)
-            once = self._timed(launch, function, rest, 1)
+    def begin(self, context: int, constants: int) -> None:
+        super().begin(context, constants)
+        state = self._memories[context].state
+        if self._cublas is not None:
+            state.multiply = self._repeating(self._cublas.multiply, CUBLAS_FUNCTIONS[GEMM], lambda arguments: GEMM)
+
+    def _repeating(self, address: int, types: Sequence[Any], name_of: Callable[[Sequence[Any]], str]) -> int:
+        kind = ctypes.CFUNCTYPE(ctypes.c_int, *types)
+        function = kind(address)
+
+        def repeated(*arguments: Any) -> int:
+            self._timed(function, arguments, 1)
+            once = self._timed(function, arguments, 1)
             count = max(3, min(MOST_REPEATS, int(REPEAT_S / once)))
-            times, name = TimedKernels.times, self._names[function]
-            times[name] = times.get(name, 0.0) + self._timed(launch, function, rest, count) / count
+            times, name = TimedKernels.times, name_of(arguments)
+            times[name] = times.get(name, 0.0) + self._timed(function, arguments, count) / count
             return 0
 
-        self._names = {
-            self._functions[number]: kernel.instruction.name
-            for number, kernel in enumerate(kernel for kernel in self._kernels for _ in kernel.launches)
-        }
-        self._held = kind(repeated)
-        return ctypes.cast(self._held, ctypes.c_void_p).value or 0
+        made = kind(repeated)
+        self._held = [*getattr(self, "_held", []), made]
+        return ctypes.cast(made, ctypes.c_void_p).value or 0
 
-    def _timed(self, launch: Any, function: int, rest: Sequence[Any], count: int) -> float:
+    def _timed(self, function: Any, arguments: Sequence[Any], count: int) -> float:
         self._context.synchronise()
         begin = time.perf_counter()
         for _ in range(count):
-            if launch(function, *rest):
+            if function(*arguments):
                 raise AssertionError("a launch failed")
         self._context.synchronise()
         return time.perf_counter() - begin
@@ -122,22 +138,22 @@ def copy_bandwidth() -> float:
     return rate
 
 
-def measure(kernel: KernelProgram, jax: bool) -> dict[str, Any]:
-    """name, kernel_s, kernels, bytes, flops, jax_s, differs, error: what could be had."""
+def measure(kernel: KernelProgram, jax: bool, cublas: str = "") -> dict[str, Any]:
+    """name, kernel_s, kernels, cublas_s, bytes, flops, jax_s, differs, error: what could be had. cublas: which one, as
+    of DISTXLA_CUBLAS."""
     row: dict[str, Any] = {"name": f"{kernel.group}: {kernel.name}"}
     try:
         module = parse_module(kernel.text)
         arguments = arguments_for(kernel.text, kernel.integers, kernel.floats)
         program = compile_module(module, replicas=1, partitions=1, target="nvptx")
-        TimedKernels.times = {}
-        with mock.patch.object(load, "ProgramOnGpu", TimedKernels), closing(Devices(program)) as devices:
-            devices.store([arguments])
-            devices.run()
         leaves = [*program.parameter_leaves, *program.result_leaves]
         row["bytes"] = sum(leaf.byte_size for leaf in leaves)
-        row["kernel_s"] = sum(TimedKernels.times.values()) or None  # all on the host
-        row["kernels"] = TimedKernels.times
+        row["kernels"] = _times(program, arguments, WITHOUT)
+        row["kernel_s"] = sum(row["kernels"].values()) or None  # all on the host
         row["flops"] = _flops(module)
+        if any(kernel.products for kernel in program.launched):
+            by_cublas = _times(program, arguments, cublas)
+            row["cublas_s"] = sum(by_cublas.values()) if GEMM in by_cublas else None
         ours = run_single(program, arguments)
         if jax:
             row["jax_s"], theirs = _by_jax(kernel.text, arguments)
@@ -145,6 +161,15 @@ def measure(kernel: KernelProgram, jax: bool) -> dict[str, Any]:
     except (DistxlaError, AssertionError, RuntimeError, TypeError) as error:
         row["error"] = (str(error).strip() or repr(error)).splitlines()[0][:80]
     return row
+
+
+def _times(program: CompiledProgram, arguments: list[Any], cublas: str) -> dict[str, float]:
+    TimedKernels.times = {}
+    patches = mock.patch.object(load, "ProgramOnGpu", TimedKernels), mock.patch.dict(os.environ, {VARIABLE: cublas})
+    with patches[0], patches[1], closing(Devices(program)) as devices:
+        devices.store([arguments])
+        devices.run()
+    return TimedKernels.times
 
 
 def _flops(module: Module) -> int:
@@ -183,25 +208,27 @@ def _difference(ours: Any, theirs: Any) -> float:
 def table_of(rows: list[dict[str, Any]], bandwidth: float) -> Table:
     table = Table(title=f"kernels on a GPU that copies {bandwidth / 1e9:.0f} GB/s", title_justify="left")
     table.add_column("kernel", no_wrap=True)
-    for header in ("time", "moved", "of a copy", "TFLOP/s", "JAX", "ratio", "differs"):
+    for header in ("time", "moved", "of a copy", "TFLOP/s", "by cuBLAS", "JAX", "ratio", "differs"):
         table.add_column(header, justify="right")
     ratios: list[float | None] = []
     for row in rows:
-        kernel_s, jax_s = row.get("kernel_s"), row.get("jax_s")
+        kernel_s, cublas_s, jax_s = row.get("kernel_s"), row.get("cublas_s"), row.get("jax_s")
         rate = row["bytes"] / kernel_s if kernel_s else None
-        ratios.append(kernel_s / jax_s if kernel_s and jax_s else None)
+        used = cublas_s or kernel_s
+        ratios.append(used / jax_s if used and jax_s else None)
         table.add_row(
             row["name"],
             seconds(kernel_s),
             "-" if rate is None else f"{rate / 1e9:.0f} GB/s",
             "-" if rate is None else f"{100 * rate / bandwidth:.0f} %",
             f"{row['flops'] / kernel_s / 1e12:.2f}" if kernel_s and row.get("flops") else "-",
+            seconds(cublas_s),
             seconds(jax_s),
             number(ratios[-1]),
             row.get("error") or ("-" if "differs" not in row else f"{row['differs']:.1g}"),
         )
     table.add_section()
-    table.add_row("geometric mean", "", "", "", "", "", number(geometric_mean(ratios)), "")
+    table.add_row("geometric mean", *[""] * 6, number(geometric_mean(ratios)), "")
     return table
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from distxla.collectives.channel_end import End
 from distxla.collectives.protocols.channel import DIRECTORY_KEY
 from distxla.collectives.protocols.work_table import RoundWork
+from distxla.ir.element_type import ElementType
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
@@ -167,12 +168,45 @@ class ImportedKernel:
 
 
 @dataclass(frozen=True)
+class Factor:
+    """Matrices of a MatrixProduct: where they are, and the distances between neighbours in elements.
+
+    array: the number among the kernel's operands and results; None: in the scratch memory.  offset: of the first
+    element, in bytes.
+    """
+
+    element_type: ElementType
+    array: int | None
+    offset: int
+    batch: int
+    row: int
+    column: int
+
+
+@dataclass(frozen=True)
+class MatrixProduct:
+    """Launches of a kernel that a library may replace: c[i,m,n] = sum over k of a[i,m,k] * b[i,k,n].
+
+    first, count: which launches, by their positions.  shape: batch, rows of c, columns of c, terms.  a, b: rows or
+    columns have neighbours side by side; c: columns have.
+    """
+
+    first: int
+    count: int
+    shape: tuple[int, int, int, int]
+    a: Factor
+    b: Factor
+    c: Factor
+
+
+@dataclass(frozen=True)
 class LaunchedKernel:
     """A kernel on a grid. launches: of which it consists, one after the other.  scratch_bytes: of working memory that
-    they need together, which the target allocates."""
+    they need together, which the target allocates.  products: what some of them compute, in their order."""
 
     launches: tuple[Launch, ...]
     scratch_bytes: int
+    products: tuple[MatrixProduct, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,8 @@ from typing import Protocol
 
 from llvmlite import ir
 
+from distxla.compiler.artifact import MatrixProduct
+
 
 class ArrayKind(Enum):
     """Arrays of a program, each kind with numbers of its own."""
@@ -77,6 +79,19 @@ class GridCalls(Protocol):
         step: its number in CompiledProgram.launching.  launch: the function's, among all launches of
         CompiledProgram.launched.  shape: blocks and threads.
         """
+
+    def emit_has_products(self, builder: ir.IRBuilder, context: ir.Value, product: MatrixProduct) -> ir.Value | None:
+        """Whether `emit_product` is to be used, i1; None: never for such a one."""
+
+    def emit_product(
+        self,
+        builder: ir.IRBuilder,
+        context: ir.Value,
+        step: int,
+        product: MatrixProduct,
+        addresses: tuple[ir.Value, ir.Value, ir.Value],
+    ) -> ir.Value:
+        """Multiply matrices by a library. step: as of `emit_launch`.  addresses: of the first elements of a, b, c."""
 
     def emit_upload(
         self, builder: ir.IRBuilder, context: ir.Value, address: ir.Value, place: ir.Value, size: int

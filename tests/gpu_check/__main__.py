@@ -14,6 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 TESTS = (
     "tests/targets/nvptx/driver",
+    "tests/targets/nvptx/test_cublas.py",
     "tests/targets/nvptx/test_programs.py",
     "tests/targets/nvptx/test_program_memory.py",
     "tests/targets/nvptx/test_rounds.py",

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from llvmlite import ir
 
 from distxla.compiler.abi import Status
-from distxla.compiler.artifact import LaunchedKernel
+from distxla.compiler.artifact import Factor, LaunchedKernel
 from distxla.compiler.lower.communication import GridSite, LaunchedRound
 from distxla.compiler.lower.function_body import FunctionBody
 from distxla.compiler.plan.buffers import Buffer, Copy, Kernel, MemoryRegion, Transfer
@@ -77,11 +77,36 @@ class DeviceMemory:
         buffers = [buffer for buffer in (*step.operands, *step.results) if buffer.region is not MemoryRegion.NONE]
         addresses = [self._address(body, buffer) for buffer in buffers]
         number = self._step(step.instruction)
-        for position, launch in enumerate(kernel.launches):
-            shape = launch.blocks, launch.threads
-            body.fail_unless_zero(self._calls.emit_launch(builder, context, number, first + position, shape, addresses))
+
+        def launch(begin: int, end: int) -> None:
+            for position, each in enumerate(kernel.launches[begin:end], begin):
+                shape = each.blocks, each.threads
+                status = self._calls.emit_launch(builder, context, number, first + position, shape, addresses)
+                body.fail_unless_zero(status)
+
+        done = 0
+        for product in kernel.products:
+            launch(done, product.first)
+            done = product.first + product.count
+            by_library = self._calls.emit_has_products(builder, context, product)
+            if by_library is None:
+                launch(product.first, done)
+                continue
+            with builder.if_else(by_library) as (library, kernels):
+                with library:
+                    places = tuple(self._place(body, factor, addresses) for factor in (product.a, product.b, product.c))
+                    body.fail_unless_zero(self._calls.emit_product(builder, context, number, product, places))
+                with kernels:
+                    launch(product.first, done)
+        launch(done, len(kernel.launches))
         if waits:
             body.fail_unless_zero(self._calls.emit_wait(builder, context))
+
+    def _place(self, body: FunctionBody, factor: Factor, addresses: Sequence[ir.Value]) -> ir.Value:
+        begin = (
+            self._calls.emit_scratch(body.builder, body.context) if factor.array is None else addresses[factor.array]
+        )
+        return body.builder.add(begin, I64(factor.offset))
 
     def emit_fill(self, body: FunctionBody, buffers: Iterable[Buffer], scratch_bytes: int) -> None:
         """Fill buffers and the scratch memory, so that a read of bytes that the next kernel doesn't write shows."""

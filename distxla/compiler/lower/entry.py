@@ -328,7 +328,8 @@ class _EntryEmitter:
     def launched_kernel(self, key: Hashable, device_memory: DeviceMemory) -> tuple[LaunchedKernel, int]:
         """A kernel of the grid, and the number of its first launch."""
         if key not in self.launched:
-            kernel = LaunchedKernel(self.grid[key].launches, self.grid[key].scratch_bytes)
+            made = self.grid[key]
+            kernel = LaunchedKernel(made.launches, made.scratch_bytes, made.products)
             self.launched[key] = kernel, device_memory.add(kernel)
         return self.launched[key]
 

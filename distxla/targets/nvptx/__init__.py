@@ -24,7 +24,7 @@ class NvptxTarget:
 
     name = "nvptx"
     uses_gpus = True
-    variables = ("DISTXLA_GPU_DRIVER", "DISTXLA_GPU_COMMUNICATION", "CUDA_VISIBLE_DEVICES")
+    variables = ("DISTXLA_GPU_DRIVER", "DISTXLA_GPU_COMMUNICATION", "DISTXLA_CUBLAS", "CUDA_VISIBLE_DEVICES")
 
     @property
     def backend(self) -> str | None:

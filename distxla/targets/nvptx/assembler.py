@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import ctypes
-import importlib.metadata
 import os
 import re
 import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from distxla.errors import ArgumentError, CompileError
 from distxla.targets.nvptx.jit_linker import assemble_in_process
+from distxla.targets.nvptx.packaged import packaged
 
 # the Python packages that bring it, and where it is in them
 PTXAS = {"nvidia-cuda-nvcc-cu12": "nvidia/cuda_nvcc/bin/ptxas", "nvidia-cuda-nvcc": "nvidia/cu13/bin/ptxas"}
@@ -50,12 +49,12 @@ class KernelUse:
 
 def assembler() -> str | None:
     """The path of ptxas, else of nvJitLink in a Python package; None where there is neither."""
-    return ptxas() or _packaged(LINKERS)
+    return ptxas() or packaged(LINKERS)
 
 
 def ptxas() -> str | None:
     """The path of that of a Python package, else of the first one in PATH; None where there is none."""
-    return _packaged(PTXAS) or shutil.which("ptxas")
+    return packaged(PTXAS) or shutil.which("ptxas")
 
 
 def assemble(ptx: str, architecture: str) -> tuple[bytes, tuple[KernelUse, ...]]:
@@ -75,18 +74,6 @@ def assemble(ptx: str, architecture: str) -> tuple[bytes, tuple[KernelUse, ...]]
     if cubin is None:
         raise CompileError(f"{by} for {architecture}: {messages.strip()}")
     return cubin, _kernels(messages, ptx)
-
-
-def _packaged(places: Mapping[str, str]) -> str | None:
-    """The first file that is installed, by package and place."""
-    for package, place in places.items():
-        try:
-            found = Path(str(importlib.metadata.distribution(package).locate_file(place)))
-        except importlib.metadata.PackageNotFoundError:
-            continue
-        if found.exists():
-            return str(found)
-    return None
 
 
 def _by_ptxas(path: str, ptx: str, architecture: str) -> tuple[bytes | None, str]:

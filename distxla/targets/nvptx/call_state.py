@@ -1,16 +1,19 @@
 """What a program that runs knows about the GPU. One description for ctypes and for LLVM; light.
 
-Emitted code calls the functions of the driver by import, as `cuda.cuLaunchKernel`, and four of program_memory.py.
+Emitted code calls the functions of the driver by import, as `cuda.cuLaunchKernel`, four of program_memory.py, and
+cuBLAS's function where this process has it.
 """
 
 from __future__ import annotations
 
 import ctypes
 
+from distxla.targets.nvptx.cublas.interface import GEMM
+
 BEGIN = "distxla.gpu.begin"  # (Context*, u32 constants)
 CONSTANT = "distxla.gpu.constant"  # (Context*, u32 number, place, u64 bytes)
 OPEN = "distxla.gpu.open"  # (Context*, u32 device, u32 number): a block of the device's that it has posted
-FAILED = "distxla.gpu.failed"  # (Context*, u32 function, i32 CUresult): the number of a function in CALLED
+FAILED = "distxla.gpu.failed"  # (Context*, u32 function, i32 result): the number of a function in CALLED, and its error
 DRIVER = "cuda."  # begins the name of an import from the driver
 CALLED = (
     "cuLaunchKernel",
@@ -19,6 +22,7 @@ CALLED = (
     "cuMemcpyDtoDAsync_v2",
     "cuMemsetD8Async",
     "cuStreamSynchronize",
+    GEMM,
 )
 STAGING_BYTES = 1 << 16
 STAGED_BYTES = 1 << 12  # what is smaller is uploaded from a copy, for which nobody waits
@@ -42,6 +46,8 @@ class CallState(ctypes.Structure):
         ("staged", ctypes.c_uint64),  # bytes of it that are in use
         ("export", ctypes.c_uint64),  # added to an address gives what other devices understand (exported_blocks.py)
         ("opened", ctypes.c_void_p),  # u64[device * BLOCKS + number]: addresses of others' blocks; 0: not opened
+        ("multiply", ctypes.c_void_p),  # cublasGemmStridedBatchedEx; 0: kernels multiply
+        ("cublas", ctypes.c_void_p),  # its handle, whose stream is `stream`
         ("is_one_of_several", ctypes.c_uint32),  # 1 where devices of this host use other GPUs, too
         ("last", ctypes.c_uint32),  # 1 + the number of the step that launched kernels last; 0 before the first
     )

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from llvmlite import ir
 
 from distxla.collectives.protocols import exported_memory
 from distxla.compiler.abi import Context, Status
+from distxla.compiler.artifact import MatrixProduct
+from distxla.errors import InternalError
+from distxla.ir.element_type import F64
 from distxla.targets.grid_calls import ArrayKind
 from distxla.targets.nvptx.call_state import (
     BEGIN,
@@ -22,10 +26,18 @@ from distxla.targets.nvptx.call_state import (
     STAGING_BYTES,
     CallState,
 )
+from distxla.targets.nvptx.cublas.gemm import NUMBERS, gemm_numbers
+from distxla.targets.nvptx.cublas.interface import FUNCTIONS, GEMM, GEMM_PARAMETERS
 from distxla.targets.nvptx.driver import interface
 
 I1, I8, I32, I64, POINTER = ir.IntType(1), ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.PointerType()
-FIELD_TYPES = {ctypes.c_void_p: POINTER, ctypes.c_uint64: I64, ctypes.c_uint32: I32}
+FIELD_TYPES = {
+    ctypes.c_void_p: POINTER,
+    ctypes.c_uint64: I64,
+    ctypes.c_int64: I64,
+    ctypes.c_uint32: I32,
+    ctypes.c_int: I32,
+}
 
 
 class HostCalls:
@@ -77,6 +89,29 @@ class HostCalls:
         kinds = [POINTER, I32, I32, I32, I32, *[I64] * len(addresses)]
         function = _made(builder.module, f"gpu_launch_{len(addresses)}", kinds, _emit_launch)
         return builder.call(function, [context, I32(step), I32(launch), *map(I32, shape), *addresses])
+
+    def emit_has_products(self, builder: ir.IRBuilder, context: ir.Value, product: MatrixProduct) -> ir.Value | None:
+        if gemm_numbers(product) is None:
+            return None
+        return builder.icmp_unsigned("!=", _field(builder, _state(builder, context), "multiply"), POINTER(None))
+
+    def emit_product(
+        self,
+        builder: ir.IRBuilder,
+        context: ir.Value,
+        step: int,
+        product: MatrixProduct,
+        addresses: tuple[ir.Value, ir.Value, ir.Value],
+    ) -> ir.Value:
+        known = gemm_numbers(product)
+        if known is None:
+            raise InternalError(f"cuBLAS can't compute {product}")
+        kinds = [I64 if GEMM_PARAMETERS[name] is ctypes.c_int64 else I32 for name in NUMBERS]
+        numbers = [kind(known[name]) for kind, name in zip(kinds, NUMBERS, strict=True)]
+        sums = product.c.element_type
+        emit = partial(_emit_product, ir.DoubleType() if sums is F64 else ir.FloatType())
+        function = _made(builder.module, f"gpu_product_{sums.name}", [POINTER, I32, I64, I64, I64, *kinds], emit)
+        return builder.call(function, [context, I32(step), *addresses, *numbers])
 
     def emit_upload(
         self, builder: ir.IRBuilder, context: ir.Value, address: ir.Value, place: ir.Value, size: int
@@ -160,6 +195,40 @@ def _emit_launch(
     builder.ret(I32(Status.OK))
 
 
+class _Gemm(ir.instructions.LoadInstr):  # type: ignore[misc]
+    """The address of cuBLAS's function; llvmlite asks it for the type to call it by."""
+
+    @property
+    def function_type(self) -> ir.FunctionType:
+        return ir.FunctionType(I32, [FIELD_TYPES[kind] for kind in FUNCTIONS[GEMM]])
+
+
+def _emit_product(
+    sums: ir.Type,
+    builder: ir.IRBuilder,
+    context: ir.Value,
+    step: ir.Value,
+    a: ir.Value,
+    b: ir.Value,
+    c: ir.Value,
+    *numbers: ir.Value,
+) -> None:
+    """1 * a b + 0 * c, for which c isn't read."""
+    state = _state(builder, context)
+    one = builder.alloca(sums, size=2)
+    zero = builder.gep(one, [I64(1)], source_etype=sums)
+    builder.store(sums(1.0), one)
+    builder.store(sums(0.0), zero)
+    builder.store(builder.add(step, I32(1)), _place(builder, state, "last"))
+    given = dict(zip(NUMBERS, numbers, strict=True)) | {"alpha": one, "A": b, "B": a, "beta": zero, "C": c}
+    multiply = _Gemm(builder.block, _place(builder, state, "multiply"), "multiply", typ=POINTER)
+    builder._insert(multiply)
+    handle = _field(builder, state, "cublas")
+    result = builder.call(multiply, [handle, *(given[name] for name in GEMM_PARAMETERS)])
+    _return_failure(builder, context, GEMM, result)
+    builder.ret(I32(Status.OK))
+
+
 def _emit_upload(builder: ir.IRBuilder, context: ir.Value, address: ir.Value, place: ir.Value, size: ir.Value) -> None:
     """From a copy, since the place may be written before the queue comes to this."""
     state = _state(builder, context)
@@ -225,7 +294,10 @@ def _wait(builder: ir.IRBuilder, context: ir.Value, state: ir.Value) -> None:
 def _call(builder: ir.IRBuilder, context: ir.Value, name: str, *arguments: ir.Value) -> None:
     """Call the driver; its error ends the function."""
     function = _declared(builder.module, DRIVER + name, [argument.type for argument in arguments])
-    result = builder.call(function, arguments)
+    _return_failure(builder, context, name, builder.call(function, arguments))
+
+
+def _return_failure(builder: ir.IRBuilder, context: ir.Value, name: str, result: ir.Value) -> None:
     with builder.if_then(builder.icmp_unsigned("!=", result, I32(interface.SUCCESS)), likely=False):
         failed = _declared(builder.module, FAILED, [POINTER, I32, I32])
         builder.ret(builder.call(failed, [context, I32(CALLED.index(name)), result]))

@@ -81,7 +81,7 @@ def _gpu(driver: str, local: LocalRank) -> ProcessGpu:
     mine = of_devices[local.rank]
     sharing = local.per_gpu if local.given and local.per_gpu else of_devices.count(mine)
     several = local.given or len(set(of_devices)) > 1
-    return ProcessGpu(gpus.context(mine, sharing), is_one_of_several=several)
+    return ProcessGpu(gpus.context(mine, sharing), driver, gpus.version, is_one_of_several=several)
 
 
 def _functions(on_gpu: ProgramOnGpu, report: KernelErrorHandler | None) -> dict[str, Any]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from distxla.targets.nvptx.cublas.binding import Cublas
+from distxla.targets.nvptx.cublas.choice import open_cublas
 from distxla.targets.nvptx.driver.driver import Context
 from distxla.targets.nvptx.driver.errors import DriverCallError, DriverError
 from distxla.targets.nvptx.exported_blocks import ExportedBlocks
@@ -11,15 +13,27 @@ from distxla.targets.nvptx.exported_blocks import ExportedBlocks
 
 @dataclass
 class ProcessGpu:
-    """lost: by what, once a kernel's fault has lost the context.  blocks: that other devices may use.
-    is_one_of_several: whether devices of the run on this machine may use others."""
+    """driver: its name.  version: of CUDA, that it supports.  lost: by what, once a kernel's fault has lost the
+    context.  blocks: that other devices may use.  is_one_of_several: whether devices of the run on this machine may use
+    others."""
 
     context: Context
+    driver: str
+    version: tuple[int, int]
     lost: str = ""
     is_one_of_several: bool = False
 
     def __post_init__(self) -> None:
+        self._cublas: dict[str, Cublas] = {}
         self.blocks = ExportedBlocks(self.context)
+
+    def cublas(self) -> Cublas | None:
+        """cuBLAS where programs that are loaded now are to use it. Raises as `open_cublas`."""
+        found = open_cublas(self.driver, self.version)
+        if found is None:
+            return None
+        library, name = found
+        return self._cublas.setdefault(name, Cublas(library, name))
 
     def require(self) -> None:
         """DriverError once the context is lost."""

@@ -19,6 +19,8 @@ from distxla.compiler.abi import Context as ProgramContext
 from distxla.compiler.artifact import CompiledProgram
 from distxla.errors import InternalError
 from distxla.targets.nvptx.call_state import CALLED, STAGING_BYTES, CallState
+from distxla.targets.nvptx.cublas.gemm import gemm_numbers
+from distxla.targets.nvptx.cublas.interface import GEMM
 from distxla.targets.nvptx.device_code import DeviceCode
 from distxla.targets.nvptx.device_ranges import DeviceRanges
 from distxla.targets.nvptx.driver.driver import Context, Module
@@ -63,13 +65,15 @@ class ProgramOnGpu:
         gpu.require()
         self._fills = is_filled()
         self._gpu, self._context = gpu, gpu.context
-        self._launching = program.launching
+        self._launching, self._launched = program.launching, program.launched
         self._exports = any(site.on_device for site in program.sites)
         self._parameters = [leaf.byte_size for leaf in program.parameter_leaves] + [4] * len(program.parameter_sizes)
         self._results = [leaf.byte_size for leaf in program.result_leaves] + [4] * len(program.result_sizes)
         self._shared = [arena.bytes for arena in program.shared]
         self._arena_bytes = program.arena_bytes
         self._scratch_bytes = max((kernel.scratch_bytes for kernel in program.launched), default=0)
+        products = (product for kernel in program.launched for product in kernel.products)
+        self._cublas = gpu.cublas() if any(gemm_numbers(product) is not None for product in products) else None
         self._memories: dict[int, CallMemory] = {}
         self._constants: dict[int, int] = {}
         self._lock = threading.Lock()
@@ -95,6 +99,9 @@ class ProgramOnGpu:
         try:
             self._context.synchronise(memory.state.stream)  # an earlier call may have failed amid kernels
             self._place(memory, call)
+            if self._cublas is not None:
+                memory.state.cublas = self._cublas.handle(memory.state.stream)
+                memory.state.multiply = self._cublas.multiply
             if self._fills:
                 self._context.fill(memory.state.context, UNWRITTEN, memory.size, memory.state.stream)
             ctypes.memmove(memory.staging, context, CONTEXT_BYTES)
@@ -127,7 +134,10 @@ class ProgramOnGpu:
     def failed(self, context: int, function: int, result: int) -> None:
         """Raise the error of a function of the driver that the program called."""
         last = self._memories[context].state.last
-        error = self._context.error(CALLED[function], result)
+        if CALLED[function] == GEMM and self._cublas is not None:
+            error = self._cublas.error(GEMM, result)
+        else:
+            error = self._context.error(CALLED[function], result)
         if not last:
             self._gpu.note(error, "before any kernel")
             raise error

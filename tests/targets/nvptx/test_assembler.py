@@ -82,7 +82,7 @@ def test_a_linker_that_cannot_be_used(monkeypatch: pytest.MonkeyPatch, tmp_path:
     library = tmp_path / "libnvJitLink.so.12"
     library.write_bytes(b"no library")
     monkeypatch.setattr(assembler, "PTXAS", {})
-    monkeypatch.setattr(assembler, "_packaged", lambda places: str(library) if places else None)
+    monkeypatch.setattr(assembler, "packaged", lambda places: str(library) if places else None)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(LinkerError, match="nvJitLink can't be loaded"):
         assembler.assemble("", "sm_90")

@@ -40,7 +40,11 @@ class GridEmitter(GridLoops):
         c: MatrixOperand,
         terms: int | None = None,
     ) -> None:
+        first = len(self.launches)
         products.emit_grid_gemm(self, shape, a, b, c)
+        product = products.matrix_product(self, first, shape, a, b, c)
+        if product is not None:
+            self.products.append(product)
 
     def run_products(self, run_products: RunProducts) -> None:
         products.emit_grid_run_products(self, run_products)

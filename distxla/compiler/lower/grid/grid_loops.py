@@ -21,6 +21,7 @@ from math import prod
 
 from llvmlite import ir
 
+from distxla.compiler.artifact import MatrixProduct
 from distxla.compiler.lower.arrays import MemoryArray
 from distxla.compiler.lower.grid.grid_nest import GridNest
 from distxla.compiler.lower.grid.launches import BLOCK, blocks_of
@@ -48,8 +49,9 @@ class GridLoops(KernelEmitter):
     """A `KernelEmitter` whose independent loops are spread over threads.
 
     number: the function's argument that says which segment runs, and in its upper half in which round.  read_only:
-    pointers to arrays that the kernel does not write.  launches: (number, blocks, threads) of each, in their order.
-    part: emits which part of each nest's iterations a launch runs, and of how many; None: it runs all.
+    pointers to arrays that the kernel does not write.  arrays: pointers to its operands and results.  launches:
+    (number, blocks, threads) of each, in their order.  products: as of LaunchedKernel.  part: emits which part of each
+    nest's iterations a launch runs, and of how many; None: it runs all.
     """
 
     def __init__(
@@ -60,15 +62,19 @@ class GridLoops(KernelEmitter):
         scratch: ir.Value,
         number: ir.Value,
         read_only: Sequence[ir.Value],
+        arrays: Sequence[ir.Value] = (),
     ) -> None:
         super().__init__(builder, module, context, scratch)
         self.launches: list[tuple[int, int, int]] = []
+        self.products: list[MatrixProduct] = []
         self._segment = builder.and_(number, ir.Constant(I32, (1 << ROUND_SHIFT) - 1))
         self._round = builder.zext(builder.lshr(number, ir.Constant(I32, ROUND_SHIFT)), I64)
         self.part: Callable[[], tuple[ir.Value, ir.Value]] | None = None
         self._segments = 0
         self._in_rounds = False
         self._read_only = list(read_only)
+        self._arrays = tuple(arrays)
+        self._scratch_offsets: list[tuple[ir.Value, int]] = []
         self._is_serial = False  # the last launch is one of a single thread
         self._read_for: int | None = None  # the only launch, a serial one, that may use what was read in no nest
         self._cooperating = False
@@ -121,6 +127,11 @@ class GridLoops(KernelEmitter):
     @property
     def _grid_nest(self) -> GridNest | None:
         return self.nests[0] if self.nests and isinstance(self.nests[0], GridNest) else None
+
+    @property
+    def is_outermost(self) -> bool:
+        """Whether launches that begin here are made once."""
+        return not self.nests and not self._cooperating and not self._in_rounds
 
     @property
     def _is_spread(self) -> bool:
@@ -234,6 +245,24 @@ class GridLoops(KernelEmitter):
     def literal(self, literal: Literal) -> MemoryArray:
         made = super().literal(literal)
         self._read_only.append(made.pointer)
+        return made
+
+    def place_of(self, array: MemoryArray) -> tuple[int | None, int] | None:
+        """The number among the kernel's operands and results, None for scratch memory, and the byte there at which the
+        array begins. None where that isn't known before the kernel runs."""
+        begin = array.offset if isinstance(array.offset, int) else array.offset.constant
+        if begin is None:
+            return None
+        offset = begin * array.shape.dtype.byte_size
+        for number, pointer in enumerate(self._arrays):
+            if array.pointer is pointer:
+                return number, offset
+        return next(((None, begin + offset) for place, begin in self._scratch_offsets if place is array.pointer), None)
+
+    def scratch(self, shape: Shape, *, scattered: bool = False) -> MemoryArray:
+        offset = self.scratch_bytes
+        made = super().scratch(shape, scattered=scattered)
+        self._scratch_offsets.append((made.pointer, offset))
         return made
 
     def _is_read_only(self, pointer: ir.Value) -> bool:

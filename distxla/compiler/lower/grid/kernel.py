@@ -63,7 +63,7 @@ def launched(
         builder.call(body, [ir.Constant(I32, number), *made.args])
         builder.ret_void()
         launches.append(Launch(symbol, blocks, threads))
-    return GridKernel(tuple(launches), emit.scratch_bytes)
+    return GridKernel(tuple(launches), emit.scratch_bytes, tuple(emit.products))
 
 
 def _emit_body(
@@ -81,7 +81,7 @@ def _emit_body(
     _declare_arguments(function.args[1:], operand_leaves, result_leaves, shared)
     read_only = [context, *(place for k, place in enumerate(places[:count]) if k not in shared)]
     builder = ir.IRBuilder(function.append_basic_block("entry"))
-    emit = GridEmitter(builder, module, context, scratch, number, read_only)
+    emit = GridEmitter(builder, module, context, scratch, number, read_only, places)
     emit.for_instruction(instruction, operands)
     arrays = [MemoryArray(emit, p, s) for p, s in zip(places[:count], operand_leaves)]
     results = [MemoryArray(emit, p, s) for p, s in zip(places[count:], result_leaves)]

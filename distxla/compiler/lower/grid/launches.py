@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from distxla.compiler.artifact import Launch
+from distxla.compiler.artifact import Launch, MatrixProduct
 
 BLOCK = 256  # threads
 
@@ -13,11 +13,12 @@ BLOCK = 256  # threads
 class GridKernel:
     """The launches that compute one instruction, all with the arguments of lower/kernels.py, in their order.
 
-    scratch_bytes: as of KernelFunction.
+    scratch_bytes: as of KernelFunction.  products: as of LaunchedKernel.
     """
 
     launches: tuple[Launch, ...]
     scratch_bytes: int
+    products: tuple[MatrixProduct, ...] = ()
 
 
 def blocks_of(iterations: int) -> int:

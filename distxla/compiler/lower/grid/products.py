@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from distxla.compiler.artifact import Factor, MatrixProduct
 from distxla.compiler.lower.arrays import MemoryArray
 from distxla.compiler.lower.buffer_emitter import MatrixOperand
 from distxla.compiler.lower.grid.block_of_threads import BlockOfThreads
@@ -30,7 +31,7 @@ LEAST = 32  # rows, columns and terms from which on tiles have work for most thr
 
 
 @dataclass(frozen=True)
-class Factor:
+class _Side:
     """One side of the products. load: an element, by batch, row and term, or batch, term and column.
     kind: its type.  by_terms: whether neighbouring terms are neighbours in memory, not neighbouring rows or columns."""
 
@@ -51,15 +52,31 @@ def emit_grid_gemm(
             found = found + i * stride
         return found
 
-    def factor(operand: MatrixOperand, *, by_terms: bool) -> Factor:
+    def factor(operand: MatrixOperand, *, by_terms: bool) -> _Side:
         array, kind = operand[0], operand[0].shape.dtype
-        return Factor(lambda *index: emit.load(array.pointer, position(operand, index), kind), kind, by_terms)
+        return _Side(lambda *index: emit.load(array.pointer, position(operand, index), kind), kind, by_terms)
 
     def store(value: ScalarValue, *index: Any) -> None:
         emit.store(c[0].pointer, position(c, index), value)
 
     left, right = factor(a, by_terms=a[3] == 1), factor(b, by_terms=b[2] == 1)
     _Products(emit, shape, c[0].shape.dtype, left, right, store).emit()
+
+
+def matrix_product(
+    emit: GridLoops, first: int, shape: tuple[int, int, int, int], a: MatrixOperand, b: MatrixOperand, c: MatrixOperand
+) -> MatrixProduct | None:
+    """What the launches from number `first` on have computed; None where no library should: where it is small, and
+    where places aren't known before the kernel runs."""
+    if min(shape[1:]) < LEAST or not emit.is_outermost:
+        return None
+    factors = []
+    for array, batch, row, column in (a, b, c):
+        place = emit.place_of(array)
+        if place is None or 1 not in (row, column):
+            return None
+        factors.append(Factor(array.shape.dtype, *place, batch, row, column))
+    return MatrixProduct(first, len(emit.launches) - first, shape, *factors) if c[3] == 1 else None
 
 
 def emit_grid_run_products(emit: GridLoops, products: RunProducts) -> None:
@@ -81,7 +98,7 @@ def emit_grid_run_products(emit: GridLoops, products: RunProducts) -> None:
         emit.store(target.pointer, target.offset + products.target(row) + column, value)
 
     shape = 1, products.rows, products.columns, products.places * run
-    factors = Factor(left, of_left, run > 1), Factor(right, products.weights, False)
+    factors = _Side(left, of_left, run > 1), _Side(right, products.weights, False)
     _Products(emit, shape, products.result.shape.dtype, *factors, store).emit()
 
 
@@ -93,8 +110,8 @@ class _Products:
         emit: GridLoops,
         shape: tuple[int, int, int, int],
         kind: ElementType,
-        left: Factor,
-        right: Factor,
+        left: _Side,
+        right: _Side,
         store: Callable[..., None],
     ) -> None:
         self.emit_code, self.shape, self.kind = emit, shape, kind
@@ -225,7 +242,7 @@ class _Products:
             following = emit.fold((pieces - 1,), (first,), lambda k, carried: step((k[0] + 1,), carried))
             self.store(following[0], *index)
 
-    def _inside(self, factor: Factor, i: Any, *bounded: tuple[IndexExpression, int]) -> ScalarValue:
+    def _inside(self, factor: _Side, i: Any, *bounded: tuple[IndexExpression, int]) -> ScalarValue:
         """An element by (index, size) of both dimensions, 0 where it is beyond."""
         emit = self.emit_code
         index = [emit.index_clamp(0, position, size - 1) for position, size in bounded]
@@ -241,4 +258,4 @@ def _apart(place: IndexExpression, depth: int, *, by_terms: bool) -> tuple[Index
     return (place // depth, place % depth) if by_terms else (place % SIZE, place // SIZE)
 
 
-__all__ = ["emit_grid_gemm", "emit_grid_run_products"]
+__all__ = ["emit_grid_gemm", "emit_grid_run_products", "matrix_product"]

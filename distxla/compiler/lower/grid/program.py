@@ -35,7 +35,11 @@ class GridStep:
         named = f"{self.instruction.name} ({self.instruction.opcode})"
         if self.kernel is None:
             return f"{named}: on the host, because {self.reason}"
-        return f"{named}: {', '.join(map(str, self.kernel.launches))}"
+        launches = list(map(str, self.kernel.launches))
+        for product in self.kernel.products:
+            launches[product.first] = f"[product: {launches[product.first]}"
+            launches[product.first + product.count - 1] += "]"
+        return f"{named}: {', '.join(launches)}"
 
 
 @dataclass(frozen=True)

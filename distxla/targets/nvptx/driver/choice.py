@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 import re
 from functools import cache
+from typing import TYPE_CHECKING
 
 from distxla.targets.nvptx.driver.binding import Binding
 from distxla.targets.nvptx.driver.driver import Driver
 from distxla.targets.nvptx.driver.errors import DriverError
+
+if TYPE_CHECKING:
+    from distxla.targets.nvptx.driver.emulated.library import EmulatedLibrary
 
 VARIABLE = "DISTXLA_GPU_DRIVER"
 EMULATED, CUDA = "emulated", "cuda"
@@ -36,13 +40,19 @@ def open_driver() -> Driver:
 @cache
 def driver_named(name: str) -> Driver:
     """The driver of a name that `chosen` gave; DriverError where it can't be used."""
-    if emulated := _EMULATED_GPUS.fullmatch(name):
-        from distxla.targets.nvptx.driver.emulated.library import emulated_library
-
-        return Binding(emulated_library(int(emulated[1] or 1), os.environ.get("CUDA_VISIBLE_DEVICES")))
+    if is_emulated(name):
+        return Binding(emulated_driver(name))
     from distxla.targets.nvptx.driver.cuda import load_cuda
 
     return Binding(load_cuda())
 
 
-__all__ = ["CUDA", "EMULATED", "VARIABLE", "chosen", "driver_named", "is_emulated", "open_driver"]
+def emulated_driver(name: str) -> EmulatedLibrary:
+    """The library of an emulated driver of this process."""
+    from distxla.targets.nvptx.driver.emulated.library import emulated_library
+
+    found = _EMULATED_GPUS.fullmatch(name)
+    return emulated_library(int(found[1] or 1) if found else 0, os.environ.get("CUDA_VISIBLE_DEVICES"))
+
+
+__all__ = ["CUDA", "EMULATED", "VARIABLE", "chosen", "driver_named", "emulated_driver", "is_emulated", "open_driver"]

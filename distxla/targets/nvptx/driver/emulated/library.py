@@ -224,22 +224,23 @@ class EmulatedLibrary:
         with context.lock:
             ctypes.c_uint64.from_address(place).value = context.memories.open(bytes(handle))
 
-    def _queue(self, handle: int | None) -> tuple[EmulatedContext, Stream]:
+    def queue(self, handle: int | None) -> tuple[EmulatedContext, Stream]:
+        """The context of the calling thread, and its stream of a handle; Failure where there is none."""
         context = self._current()
         return context, context.find(handle, Stream)
 
     def _memcpyhtodasync(self, address: int, source: int, size: int, handle: int) -> None:
-        context, stream = self._queue(handle)
+        context, stream = self.queue(handle)
         with context.lock:
             context.copy_to_device(address, source, size, stream)
 
     def _memcpydtohasync(self, target: int, address: int, size: int, handle: int) -> None:
-        context, stream = self._queue(handle)
+        context, stream = self.queue(handle)
         with context.lock:
             context.copy_to_host(target, address, size, stream)
 
     def _memcpydtodasync(self, target: int, source: int, size: int, handle: int) -> None:
-        context, stream = self._queue(handle)
+        context, stream = self.queue(handle)
         with context.lock:
             context.copy(target, source, size, stream)
 
@@ -253,7 +254,7 @@ class EmulatedLibrary:
         self._fill(address, value.to_bytes(4, "little"), count, handle)
 
     def _fill(self, address: int, pattern: bytes, count: int, handle: int) -> None:
-        context, stream = self._queue(handle)
+        context, stream = self.queue(handle)
         with context.lock:
             context.fill(address, pattern, count, stream)
 
@@ -265,18 +266,18 @@ class EmulatedLibrary:
         ctypes.c_void_p.from_address(place).value = self._current().add(Stream())
 
     def _streamdestroy(self, handle: int) -> None:
-        context, stream = self._queue(handle)
+        context, stream = self.queue(handle)
         with context.lock:
             context.synchronise(stream.run)
             context.remove(handle, Stream)
 
     def _streamsynchronize(self, handle: int) -> None:
-        context, stream = self._queue(handle)
+        context, stream = self.queue(handle)
         with context.lock:
             context.synchronise(stream.run)
 
     def _streamwaitevent(self, handle: int, event: int, flags: int) -> None:
-        context, stream = self._queue(handle)
+        context, stream = self.queue(handle)
         with context.lock:
             context.wait(stream, context.find(event, Event))
 
@@ -287,7 +288,7 @@ class EmulatedLibrary:
         self._current().remove(handle, Event)
 
     def _eventrecord(self, handle: int, stream_handle: int) -> None:
-        context, stream = self._queue(stream_handle)
+        context, stream = self.queue(stream_handle)
         with context.lock:
             event = context.find(handle, Event)
             event.stream, event.number = stream, stream.put
@@ -329,7 +330,7 @@ class EmulatedLibrary:
         *sizes, shared, stream_handle, parameters, extra = arguments
         if extra:
             raise Failure(interface.INVALID_VALUE, "arguments in a buffer")
-        context, stream = self._queue(stream_handle)
+        context, stream = self.queue(stream_handle)
         with context.lock:
             function = context.find(handle, Function)
             context.launch(function, tuple(sizes[:3]), tuple(sizes[3:]), shared, stream, parameters)
