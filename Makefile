@@ -98,10 +98,11 @@ $(BIN)/python:
 	    { echo "$$python does not run, or is older than Python 3.11; set PYTHON=/path/to/python" >&2; exit 1; }; \
 	  echo "$$python -m venv $(VENV)"; "$$python" -m venv --clear $(VENV)
 
-# byte code is written here as for any other package: where PYTHONDONTWRITEBYTECODE is set, nothing else would
+# byte code is written here as for any other package: where PYTHONDONTWRITEBYTECODE is set, nothing else would. compileall
+# enters no linked folder by itself.
 $(VENV)/installed: $(BIN)/python $(PINS)
 	$(PIP) -e .
-	$(BIN)/python -m compileall -q distxla
+	$(BIN)/python -m compileall -q distxla distxla/collectives distxla/scheduler
 	@touch $@
 
 $(VENV)/installed-all: $(VENV)/installed

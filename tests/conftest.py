@@ -9,7 +9,9 @@ import sys
 import threading
 import time
 import uuid
+from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
@@ -175,11 +177,20 @@ def open_resources() -> set[str]:
     return started_processes() | shared | memory_files | threads
 
 
+@cache
+def marks_of_files(session: pytest.Session) -> dict[Path, set[str]]:
+    """The marks of any of a file's tests."""
+    found: dict[Path, set[str]] = defaultdict(set)
+    for item in session.items:
+        found[item.path].update(mark.name for mark in item.iter_markers())
+    return found
+
+
 @pytest.fixture(scope="module", autouse=True)
 def nothing_is_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     """Modules with cluster tests must end with the processes, segments and threads that they began with."""
-    items = [item for item in request.session.items if getattr(item, "module", None) is request.module]
-    if not any(item.get_closest_marker("cluster") for item in items):
+    marks = marks_of_files(request.session)[request.path]
+    if "cluster" not in marks:
         if (session := sys.modules.get("distxla.testing.session")) is not None:
             session.checks_of(request.config).pool.close_idle()  # a replica that waits takes 8 ms a second
         yield
@@ -188,7 +199,7 @@ def nothing_is_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
 
     shared = checks_of(request.config).pool
     folder = request.path.relative_to(TESTS).parent.as_posix()
-    if folder in OWN_RAY or any(item.get_closest_marker("own_ray") for item in items):
+    if folder in OWN_RAY or "own_ray" in marks:
         shared.close()
     else:
         shared.warm()

@@ -75,12 +75,11 @@ def test_op_is_documented(opcode: str) -> None:
 
 def cases_of(opcode: str) -> list[str]:
     """Where the opcode is tested: tables of cases, test files that name it as a string or write it in HLO text."""
-    pattern = re.compile(rf"""["']{re.escape(opcode)}["']|[ =]{re.escape(opcode)}\(""")
-    return [name for name, text in case_texts().items() if pattern.search(text)]
+    return [name for name, words in case_words().items() if opcode in words]
 
 
 @cache
-def case_texts() -> dict[str, str]:
+def case_words() -> dict[str, set[str]]:
     texts = {}
     for folder in ("ops", "collectives", "compiler", "reference"):
         for path in (ROOT / "tests" / folder).rglob("*.py"):
@@ -89,7 +88,8 @@ def case_texts() -> dict[str, str]:
                 module = importlib.import_module(f"tests.{folder}.{path.stem}")
                 tables = [table for table in vars(module).values() if isinstance(table, list)]
                 texts[path.stem] += " ".join(f"'{getattr(case, 'opcode', '')}'" for table in tables for case in table)
-    return texts
+    pattern = re.compile(r"""["']([\w-]+)["']|[ =]([\w-]+)\(""")
+    return {name: {word for found in pattern.findall(text) for word in found} for name, text in texts.items()}
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
