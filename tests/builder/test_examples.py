@@ -76,7 +76,7 @@ def executable(replicas: int) -> list[Example]:
 
 @pytest.mark.slow
 @pytest.mark.cluster
-@pytest.mark.parametrize("replicas", [2, 4])
+@pytest.mark.parametrize("replicas", [2, pytest.param(4, marks=pytest.mark.exhaustive)])
 def test_the_stated_result_compiled(replicas: int) -> None:
     """All examples in one program."""
     examples = executable(replicas) if replicas == 4 else [e for e in executable(2) if e.replicas == 2]

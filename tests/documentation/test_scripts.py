@@ -25,6 +25,7 @@ def test_there_are_three() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(one_in=3)
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
 def test_the_script(script: Path, capfd: pytest.CaptureFixture[str]) -> None:
     runpy.run_path(str(script), run_name="__main__")

@@ -37,7 +37,7 @@ ENTRY main {
 """
 
 
-@pytest.fixture(scope="module", params=[TWO, THREE], ids=str)
+@pytest.fixture(scope="module", params=[TWO, pytest.param(THREE, marks=pytest.mark.exhaustive)], ids=str)
 def partitioned(address: str, request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """Eight partitions."""
     with Cluster(partitions=8, address=address, devices_per_host=request.param) as opened:
@@ -83,7 +83,7 @@ def replicated(address: str) -> Iterator[Cluster]:
         yield opened
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_groups_of_replicas_and_partitions(replicated: Cluster, data: st.DataObject) -> None:

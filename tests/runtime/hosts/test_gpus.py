@@ -114,6 +114,7 @@ def exchanged(cluster: Cluster) -> bool:
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(one_in=3)
 @pytest.mark.parametrize(("counts", "expected"), [([4], True), ([2, 1, 1], False), ([0, 2, 2], False)])
 def test_arrays_are_exchanged_between_gpus_of_one_host(
     address: str, monkeypatch: pytest.MonkeyPatch, counts: list[int], expected: bool

@@ -173,6 +173,7 @@ PROGRAMS = {
 }
 
 
+@pytest.mark.sampled(one_in=2)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_programs_give_the_processors_bits(name: str) -> None:
     kind, rest = PROGRAMS[name]
