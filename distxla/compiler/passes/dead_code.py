@@ -7,6 +7,7 @@ from typing import ClassVar
 from distxla.compiler.step import Pass
 from distxla.ir.computation import Computation
 from distxla.ir.effects_order import effectful_computations, has_effects
+from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ops.support.rewriter import replaced
 
@@ -34,6 +35,13 @@ class DeadCode(Pass):
         return module if computations is None else module.replace(computations=computations)
 
 
+def _begun(computation: Computation, instruction: Instruction) -> Instruction:
+    """The async-start that an async-update or async-done belongs to; any other instruction itself."""
+    while instruction.op.updates_async or instruction.op.completes_async:
+        instruction = computation[instruction.operands[0]]
+    return instruction
+
+
 def _without_dead(computation: Computation, effectful: frozenset[str]) -> Computation:
     alive: set[str] = set()
     for instruction in reversed(computation.instructions):
@@ -41,7 +49,7 @@ def _without_dead(computation: Computation, effectful: frozenset[str]) -> Comput
             instruction.name in alive
             or instruction.name == computation.root
             or instruction.op.is_parameter
-            or has_effects(instruction, effectful)
+            or has_effects(_begun(computation, instruction), effectful)
         ):
             alive.add(instruction.name)
             alive.update(instruction.operands)

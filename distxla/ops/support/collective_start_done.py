@@ -23,7 +23,7 @@ from distxla.ir.element_type import U64
 from distxla.ir.instruction import Instruction
 from distxla.ir.op import Lowering, Op
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.support.collective import GroupedCollective, synchronous
+from distxla.ops.support.collective import synchronous
 from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.support.executable import CollectiveOp
 from distxla.ops.support.expansion import Build
@@ -66,7 +66,7 @@ class _Start(_PartOfRound):
         whole(self).verify((shape.elements or ())[-2], operands, called)
 
     def check_size(self, shape: Shape, operands: Sequence[Shape], size: int) -> None:
-        _check_size(self, (shape.elements or ())[-2], operands, size)
+        whole(self).check_size((shape.elements or ())[-2], operands, size)
 
     def aliased_leaves(self, shape: Shape, operands: Sequence[Shape]) -> tuple[int | None, ...]:
         own = sum(1 for _ in shape.leaves()) - len(operands)
@@ -88,7 +88,7 @@ class _Done(_PartOfRound):
         Op.verify(self, shape, operands, called)
 
     def check_size(self, shape: Shape, operands: Sequence[Shape], size: int) -> None:
-        _check_size(self, shape, (operands[0].elements or ())[:-2], size)
+        whole(self).check_size(shape, (operands[0].elements or ())[:-2], size)
 
     def aliased_leaves(self, shape: Shape, operands: Sequence[Shape]) -> tuple[int | None, ...]:
         first = len(operands[0].elements or ()) - 2
@@ -132,12 +132,6 @@ def whole(op: Op) -> CollectiveOp:
         return op
     _, op_class = type(op).__bases__
     return synchronous(op, op_class)
-
-
-def _check_size(op: CollectiveOp, shape: Shape, operands: Sequence[Shape], size: int) -> None:
-    collective = whole(op)
-    assert isinstance(collective, GroupedCollective)
-    collective.check_size(shape, operands, size)
 
 
 def start_shape(operands: Sequence[Shape], result: Shape) -> Shape:

@@ -12,10 +12,12 @@ from distxla.compiler.verify.verifier import verify_module
 from distxla.ir.element_type import element_type
 from distxla.reference.lockstep import run_reference
 from distxla.text.parser import parse_module
+from distxla.text.printer import print_module
 from tests.compiler.runner import run_devices
 from tests.executable import require_executable
 from tests.fuzz.xla.exact_values import Value
 from tests.fuzz.xla.program import RandomProgram
+from tests.fuzz.xla.regrouped import regrouped
 from tests.tolerances import ulps_between
 
 Array = np.ndarray[Any, Any]
@@ -71,8 +73,11 @@ def _placed(arrays: tuple[Array, ...], devices: Any) -> Any:
     return jax.make_array_from_single_device_arrays(whole, sharding, shards)
 
 
-def by_distxla(program: RandomProgram, target: str | None = None) -> list[list[Array]]:
+def by_distxla(program: RandomProgram, target: str | None = None, *, is_regrouped: bool = False) -> list[list[Array]]:
+    """is_regrouped: of the program with its instructions in other computations."""
     module = parse_module(program.text, f"random_{program.seed}.hlo")
+    if is_regrouped:
+        module = parse_module(print_module(regrouped(module, program.seed)), f"regrouped_{program.seed}.hlo")
     verify_module(module)
     require_executable(module)
     compiled = compile_module(module, replicas=program.replicas, partitions=program.partitions, target=target)
@@ -126,11 +131,15 @@ def check(seed: int, progress: Callable[[str], None] = lambda side: None, target
     except Exception as error:
         raise XlaRefusal(f"{type(error).__name__}: {str(error).splitlines()[0]}") from error
     progress("distxla")
-    try:
-        got = by_distxla(program, target)
-    except Exception as error:
-        return f"{type(error).__name__}: {error}"
-    off = differences(program, got, wanted)
+    off: list[str] = []
+    for is_regrouped in (False, True):
+        try:
+            got = by_distxla(program, target, is_regrouped=is_regrouped)
+        except Exception as error:
+            return f"{'regrouped: ' * is_regrouped}{type(error).__name__}: {error}"
+        off = [f"{'regrouped: ' * is_regrouped}{line}" for line in differences(program, got, wanted)]
+        if off:
+            break
     if not off:
         return None
     try:

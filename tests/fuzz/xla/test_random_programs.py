@@ -7,16 +7,19 @@ import pytest
 
 from distxla.compiler.verify.verifier import verify_module
 from distxla.text.parser import parse_module
+from distxla.text.printer import print_module
 from tests.executable import require_executable
 from tests.fuzz.xla.__main__ import answers
 from tests.fuzz.xla.both import by_distxla, by_reference, differences
 from tests.fuzz.xla.program import RandomProgram
+from tests.fuzz.xla.regrouped import regrouped
 from tests.fuzz.xla.worker import Answer
 from tests.gpu_driver import gpu_driver  # noqa: F401 - a fixture
 
 PROGRAMS = 8  # on both sides: 3 s of processor time, of which XLA's start is the half
 TYPES = {"f32", "f64", "f16", "bf16", "f8e4m3fn", "f8e5m2", "c64", "c128", "pred", "s8", "s16", "s32", "s64", "u8"}
 FLOW = {"while", "conditional", "call"}
+ENDS = ("start", "done")
 COLLECTIVES = {"all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute"}
 
 
@@ -54,6 +57,25 @@ def test_programs_are_executable_and_varied() -> None:
 def test_kernels_for_a_gpu_agree_with_the_reference(seed: int) -> None:
     program = RandomProgram(seed)
     assert not differences(program, by_distxla(program, "nvptx"), by_reference(program))
+
+
+@pytest.mark.sampled(one_in=5)
+@pytest.mark.parametrize("seed", range(200, 300))
+def test_instructions_in_other_computations_give_the_same(seed: int) -> None:
+    program = RandomProgram(seed)
+    assert not differences(program, by_distxla(program, is_regrouped=True), by_reference(program))
+
+
+def test_regrouped_programs_are_varied() -> None:
+    opcodes = set()
+    for seed in range(80):
+        module = parse_module(RandomProgram(seed).text)
+        again = regrouped(module, seed)
+        assert print_module(again) == print_module(regrouped(module, seed))
+        opcodes.update(i.opcode for computation in again.computations for i in computation)
+    expected = {"fusion", "call", "async-start", "async-update", "async-done"}
+    expected |= {f"{opcode}-{end}" for opcode in ("all-reduce", "all-gather", "collective-permute") for end in ENDS}
+    assert expected <= opcodes
 
 
 @pytest.mark.parametrize("seed", [0, 1, 5, 11])
