@@ -120,6 +120,34 @@ def window(w: Writer) -> None:
         w.add("v", made, "reduce-window", [a, initial], f"{text}, to_apply={w.module.scalar(a.element, opcode)}")
 
 
+def select_and_scatter(w: Writer) -> None:
+    """Each window's largest or smallest element, the first of equal ones, gets the window's source."""
+    a = w.pick(lambda v: _numbers(v) and v.rank > 0 and v.element not in COMPLEX) or _array(w)
+    if a.element in COMPLEX or not a.size:
+        return
+    sizes = [w.random.randint(1, min(3, dim)) for dim in a.dims]
+    strides = [w.random.randint(1, 2) for _ in a.dims]
+    dims = tuple((dim - size) // stride + 1 for dim, size, stride in zip(a.dims, sizes, strides, strict=True))
+    source = w.need(a.element, dims)
+    made = sized(a, bound=source.bound * math.prod(sizes), step=source.step)
+    if is_possible(made):
+        text = f"window={{size={'x'.join(map(str, sizes))} stride={'x'.join(map(str, strides))}}}"
+        select, add = _comparison(w, a.element), w.module.scalar(a.element, "add")
+        operands = [a, source, w.constant(a.element, (), range(1))]
+        w.add("v", made, "select-and-scatter", operands, f"{text}, select={select}, scatter={add}")
+
+
+def _comparison(w: Writer, element: str) -> str:
+    """The name of a computation that compares two scalars."""
+    direction = w.random.choice(["GE", "LE"])
+    name = f"{direction.lower()}_{element}"
+    w.module.computations[name] = (
+        f"{name} {{\n  {name}.a = {element}[] parameter(0)\n  {name}.b = {element}[] parameter(1)\n"
+        f"  ROOT {name}.r = pred[] compare({name}.a, {name}.b), direction={direction}\n}}"
+    )
+    return name
+
+
 def dot(w: Writer) -> None:
     a = w.pick(lambda v: _numbers(v) and 1 <= v.rank <= 3) or w.need("f32", w.dims(1, 3))
     d = w.random.randrange(a.rank)
@@ -203,4 +231,19 @@ def map_(w: Writer) -> None:
         w.add("v", made, "map", [a, b], f"dimensions={{{dimensions}}}, to_apply={call}")
 
 
-MAKERS = (reduce, reduce, reduce_predicates, argmax, window, dot, dot, convolution, sort, scatter, map_)
+MAKERS = (
+    *(
+        reduce,
+        reduce,
+        reduce_predicates,
+        argmax,
+        window,
+        select_and_scatter,
+        dot,
+        dot,
+        convolution,
+        sort,
+        scatter,
+        map_,
+    ),
+)

@@ -12,6 +12,7 @@ from tests.tolerances import TRANSCENDENTAL_ULPS
 # XLA CPU's own functions are off by as much; docs/accuracy.md has the errors of ours.
 XLA_ULPS = 16
 MOST_OF_FUNCTIONS = 16.0  # arguments of functions: beyond it their results are subnormal, infinite or one
+EXPONENT_BITS = {"f32": 8, "f64": 11, "f16": 5, "bf16": 8}
 FUNCTIONS = (
     *("exponential", "exponential-minus-one", "log", "log-plus-one", "logistic", "tanh", "sine", "cosine", "tan"),
     *("sqrt", "rsqrt", "cbrt", "erf"),
@@ -155,6 +156,15 @@ def bitcast(w: Writer) -> None:
         w.add("v", made, "bitcast-convert", [a])
 
 
+def reduce_precision(w: Writer) -> None:
+    """Multiples of a step stay multiples of it; what is rounded up is a power of two at most."""
+    a = w.some(lambda v: v.is_exact and v.element in EXPONENT_BITS, list(EXPONENT_BITS))
+    made = replace(a, bound=2 * a.bound)
+    if is_possible(made):
+        bits = f"exponent_bits={EXPONENT_BITS[a.element]}, mantissa_bits={w.random.randint(1, 9)}"
+        w.add("v", made, "reduce-precision", [a], bits)
+
+
 def function(w: Writer) -> None:
     """A function whose result is rounded: no instruction computes with it, it is only moved."""
     a = w.some(lambda v: v.is_exact and v.element in ("f32", "f64"), ["f32", "f64"])
@@ -170,5 +180,5 @@ def function(w: Writer) -> None:
 
 MAKERS = (
     *(binary, binary, binary, binary, unary, unary, compare, select, select, logic, clamp, convert, convert),
-    *(complex_parts, bitcast, function, function),
+    *(complex_parts, bitcast, reduce_precision, function, function),
 )

@@ -128,6 +128,11 @@ def gather(w: Writer) -> None:
         w.add("v", made, "gather", [a, rows], attributes)
 
 
+def copy(w: Writer) -> None:
+    a = w.some()
+    w.add("v", a, "copy", [a])
+
+
 def barrier(w: Writer) -> None:
     values = [w.some() for _ in range(w.random.randint(1, 3))]
     if len(values) == 1:
@@ -140,5 +145,5 @@ def barrier(w: Writer) -> None:
 
 MAKERS = (
     *(transpose, reshape, broadcast, slice_, reverse, concatenate, pad, dynamic_slice, dynamic_update_slice),
-    *(gather, barrier),
+    *(gather, barrier, copy),
 )

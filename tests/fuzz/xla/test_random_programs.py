@@ -19,6 +19,7 @@ from tests.gpu_driver import gpu_driver  # noqa: F401 - a fixture
 PROGRAMS = 8  # on both sides: 3 s of processor time, of which XLA's start is the half
 TYPES = {"f32", "f64", "f16", "bf16", "f8e4m3fn", "f8e5m2", "c64", "c128", "pred", "s8", "s16", "s32", "s64", "u8"}
 FLOW = {"while", "conditional", "call"}
+LATER = {"select-and-scatter", "reduce-precision", "copy"}
 ENDS = ("start", "done")
 COLLECTIVES = {"all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute"}
 
@@ -48,7 +49,16 @@ def test_programs_are_executable_and_varied() -> None:
         opcodes.update(i.opcode for i in instructions)
         types.update(leaf.dtype.name for i in instructions for leaf in i.shape.leaves())
     assert types >= TYPES
-    assert opcodes >= FLOW | COLLECTIVES | {"dot", "convolution", "sort", "scatter", "gather", "reduce-window", "tanh"}
+    assert opcodes >= FLOW | COLLECTIVES | {
+        "dot",
+        "convolution",
+        "sort",
+        "scatter",
+        "gather",
+        "reduce-window",
+        "tanh",
+        *LATER,
+    }
     assert devices == {(1, 1), (2, 1), (4, 1), (1, 2), (1, 4)}
 
 
