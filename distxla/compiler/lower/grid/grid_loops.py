@@ -250,10 +250,10 @@ class GridLoops(KernelEmitter):
     def place_of(self, array: MemoryArray) -> tuple[int | None, int] | None:
         """The number among the kernel's operands and results, None for scratch memory, and the byte there at which the
         array begins. None where that isn't known before the kernel runs."""
-        begin = array.offset if isinstance(array.offset, int) else array.offset.constant
-        if begin is None:
+        first = array.offset if isinstance(array.offset, int) else array.offset.constant
+        if first is None:
             return None
-        offset = begin * array.shape.dtype.byte_size
+        offset = first * array.shape.dtype.byte_size
         for number, pointer in enumerate(self._arrays):
             if array.pointer is pointer:
                 return number, offset
