@@ -124,6 +124,16 @@ class DeviceArray(ReadOnlyArray):
         """Whether the array is in this device memory (an array of another cluster is not)."""
         return self._memory is memory
 
+    def is_placed(self, memory: DeviceMemory, shape: Shape) -> bool:
+        """Whether the array is in this device memory as one of this shape has to be. False of arrays with dynamic
+        dimensions, which tells nothing."""
+        own = self.hlo_shape
+        return (
+            self._memory is memory
+            and not self._sizes
+            and (own is shape or (own.dims == shape.dims and own.element_type is shape.element_type))
+        )
+
     @property
     def place(self) -> tuple[Block, int]:
         """Its block, and its offset in the device's memory."""

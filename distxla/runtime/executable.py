@@ -206,6 +206,9 @@ class Executable(Handle):
             for k, (value, shape) in enumerate(zip(row, self.parameters, strict=True)):
                 if type(value) is DeviceArray:
                     value.settle()
+                    if value.is_placed(memory, shape):
+                        line.append(value.offset)
+                        continue
                 if type(value) is DeviceArray and value.is_in(memory) and _lies_otherwise(value, shape):
                     value = np.asarray(value)
                 if type(value) is DeviceArray:
