@@ -11,6 +11,7 @@ from distxla.errors import ArgumentError
 from distxla.targets.nvptx.cublas.interface import FUNCTIONS, Library
 from distxla.targets.nvptx.driver.choice import EMULATED, is_emulated
 from distxla.targets.nvptx.driver.errors import DriverError
+from distxla.targets.nvptx.driver.native_functions import require_functions
 from distxla.targets.nvptx.packaged import packaged
 
 VARIABLE = "DISTXLA_CUBLAS"
@@ -48,12 +49,7 @@ def load_cublas(path: str) -> Library:
         library = ctypes.CDLL(path)
     except OSError as error:
         raise DriverError(f"{path} can't be loaded: {error}; with {VARIABLE}={WITHOUT} programs do without") from error
-    for name, types in FUNCTIONS.items():
-        try:
-            function = getattr(library, name)
-        except AttributeError:
-            raise DriverError(f"{path} has no function {name}: it is no cuBLAS of CUDA 11 or newer") from None
-        function.argtypes, function.restype = types, ctypes.c_int
+    require_functions(library, path, FUNCTIONS, "it is no cuBLAS of CUDA 11 or newer")
     return cast(Library, library)
 
 

@@ -8,6 +8,7 @@ from typing import cast
 
 from distxla.targets.nvptx.driver.errors import DriverError
 from distxla.targets.nvptx.driver.interface import FUNCTIONS, Library
+from distxla.targets.nvptx.driver.native_functions import require_functions
 
 LIBRARY = "libcuda.so.1"
 
@@ -21,12 +22,7 @@ def load_cuda(load: Callable[[str], ctypes.CDLL] = ctypes.CDLL) -> Library:
             f"{LIBRARY} can't be loaded: {error}; it comes with NVIDIA's driver, and into a container with NVIDIA's "
             "container toolkit"
         ) from error
-    for name, types in FUNCTIONS.items():
-        try:
-            function = getattr(library, name)
-        except AttributeError:
-            raise DriverError(f"{LIBRARY} has no function {name}: the driver is too old") from None
-        function.argtypes, function.restype = types, ctypes.c_int
+    require_functions(library, LIBRARY, FUNCTIONS, "the driver is too old")
     return cast(Library, library)
 
 
