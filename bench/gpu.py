@@ -1,6 +1,7 @@
 """`python -m bench.gpu`: the kernels of bench/kernel_programs.py on this machine's GPU, beside its memory's bandwidth.
 
-Each program is run once in this process, and each launch of it repeated on the operands in the GPU's memory. `moved` is
+Each program is run once in this process, and each launch of it repeated, from a compiled loop, on the operands in the
+GPU's memory. `moved` is
 what the program must move, its arguments and its results once, over the time of all its kernels together. Programs of
 products are timed once more with cuBLAS, where that is installed. With JAX that finds the GPU the same text is compiled
 by XLA, and its executions are timed one behind the other; the ratio is of the time with cuBLAS, if there is one. Then
@@ -17,12 +18,15 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from functools import cache
 from math import prod
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import llvmlite.binding as llvm
 import numpy as np
+from llvmlite import ir
 from rich.console import Console
 from rich.table import Table
 
@@ -97,28 +101,59 @@ class TimedKernels(ProgramOnGpu):
 
     def _repeating(self, address: int, types: Sequence[Any], name_of: Callable[[Sequence[Any]], str]) -> int:
         kind = ctypes.CFUNCTYPE(ctypes.c_int, *types)
-        function = kind(address)
+        loop = compiled_loop(types)
+
+        def timed(arguments: Sequence[Any], count: int) -> float:
+            self._context.synchronise()
+            begin = time.perf_counter()
+            if loop(address, count, *arguments):
+                raise AssertionError("a launch failed")
+            self._context.synchronise()
+            return time.perf_counter() - begin
 
         def repeated(*arguments: Any) -> int:
-            self._timed(function, arguments, 1)
-            once = self._timed(function, arguments, 1)
+            timed(arguments, 1)
+            once = timed(arguments, 1)
             count = max(3, min(MOST_REPEATS, int(REPEAT_S / once)))
             times, name = TimedKernels.times, name_of(arguments)
-            times[name] = times.get(name, 0.0) + self._timed(function, arguments, count) / count
+            times[name] = times.get(name, 0.0) + timed(arguments, count) / count
             return 0
 
         made = kind(repeated)
         self._held = [*getattr(self, "_held", []), made]
         return ctypes.cast(made, ctypes.c_void_p).value or 0
 
-    def _timed(self, function: Any, arguments: Sequence[Any], count: int) -> float:
-        self._context.synchronise()
-        begin = time.perf_counter()
-        for _ in range(count):
-            if function(*arguments):
-                raise AssertionError("a launch failed")
-        self._context.synchronise()
-        return time.perf_counter() - begin
+
+@cache
+def compiled_loop(types: tuple[Any, ...]) -> Callable[..., int]:
+    """A function (address, count, arguments...) that calls the C function there so often, and returns the `or` of its
+    results: Python would take longer for each call than a short kernel. types: of ctypes, integers and pointers."""
+    i32, i64 = ir.IntType(32), ir.IntType(64)
+    values = [ir.IntType(8 * ctypes.sizeof(kind)) for kind in types]
+    module = ir.Module("loop")
+    function = ir.Function(module, ir.FunctionType(i32, [i64, i64, *values]), "loop")
+    address, count, *arguments = function.args
+    entry, body, end = (function.append_basic_block(name) for name in ("entry", "body", "end"))
+    build = ir.IRBuilder(entry)
+    called = build.inttoptr(address, ir.FunctionType(i32, values).as_pointer())
+    build.branch(body)
+    build.position_at_end(body)
+    done, results = build.phi(i64), build.phi(i32)
+    more, found = build.add(done, i64(1)), build.or_(results, build.call(called, arguments))
+    for phi, first, later in ((done, i64(0), more), (results, i32(0), found)):
+        phi.add_incoming(first, entry)
+        phi.add_incoming(later, body)
+    build.cbranch(build.icmp_unsigned("<", more, count), body, end)
+    build.position_at_end(end)
+    build.ret(found)
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    machine = llvm.Target.from_default_triple().create_target_machine()
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(str(module)), machine)
+    engine.finalize_object()
+    made = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_uint64, ctypes.c_uint64, *types)(engine.get_function_address("loop"))
+    made.engine = engine  # type: ignore[attr-defined]  # its memory holds the code
+    return made
 
 
 def copy_bandwidth() -> float:
@@ -138,9 +173,10 @@ def copy_bandwidth() -> float:
     return rate
 
 
-def measure(kernel: KernelProgram, jax: bool, cublas: str = "") -> dict[str, Any]:
-    """name, kernel_s, kernels, cublas_s, bytes, flops, jax_s, differs, error: what could be had. cublas: which one, as
-    of DISTXLA_CUBLAS."""
+def measure(kernel: KernelProgram, jax: bool, cublas: str | None = None) -> dict[str, Any]:
+    """name, kernel_s, kernels, cublas_s, bytes, flops, jax_s, differs, error: what could be had. cublas: which one,
+    as of DISTXLA_CUBLAS, by default that variable's."""
+    cublas = os.environ.get(VARIABLE, "") if cublas is None else cublas
     row: dict[str, Any] = {"name": f"{kernel.group}: {kernel.name}"}
     try:
         module = parse_module(kernel.text)

@@ -134,16 +134,24 @@ class ProgramOnGpu:
     def failed(self, context: int, function: int, result: int) -> None:
         """Raise the error of a function of the driver that the program called."""
         last = self._memories[context].state.last
-        if CALLED[function] == GEMM and self._cublas is not None:
-            error = self._cublas.error(GEMM, result)
-        else:
-            error = self._context.error(CALLED[function], result)
+        error = self._error(CALLED[function], result)
         if not last:
             self._gpu.note(error, "before any kernel")
             raise error
         where = "at {} ({}) or before it".format(*self._launching[last - 1])
         self._gpu.note(error, where)
         raise DriverError(f"{where}: {error.message}") from error
+
+    def _error(self, function: str, result: int) -> DriverCallError:
+        if function != GEMM or self._cublas is None:
+            return self._context.error(function, result)
+        error = self._cublas.error(GEMM, result)
+        try:
+            self._context.synchronise()
+        except DriverCallError as fault:  # of an earlier kernel, which cuBLAS only passes on
+            fault.__cause__ = error
+            return fault
+        return error
 
     # --- memory
 

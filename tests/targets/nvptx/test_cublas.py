@@ -25,6 +25,7 @@ from distxla.targets.nvptx.driver.binding import Binding
 from distxla.targets.nvptx.driver.choice import chosen, is_emulated, open_driver
 from distxla.targets.nvptx.driver.emulated.library import EmulatedLibrary
 from distxla.targets.nvptx.driver.errors import DriverError
+from distxla.targets.nvptx.driver.interface import ILLEGAL_ADDRESS
 from distxla.targets.nvptx.process_gpu import ProcessGpu
 from distxla.text.parser import parse_module
 from tests.compiler.runner import Devices, run_single
@@ -169,20 +170,38 @@ def test_a_failed_product_names_its_instruction(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.usefixtures("emulator")
 def test_a_product_beyond_the_memory_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     """As the emulated driver's are: at the next wait."""
-    place = list(interface.GEMM_PARAMETERS).index("A") + 1
-
-    def beyond(multiply: Any, *arguments: Any) -> int:
-        return int(multiply(*arguments[:place], arguments[place] + (1 << 40), *arguments[place + 1 :]))
-
     said = reported(monkeypatch, beyond)
     assert "r (dot) or before it: " in said
     assert "CUDA_ERROR_ILLEGAL_ADDRESS" in said
     assert "in a product of cuBLAS" in said
 
 
-def reported(monkeypatch: pytest.MonkeyPatch, instead: Callable[..., int]) -> str:
-    """What is reported for a program with a product, where `instead` gets cuBLAS's function and the arguments."""
+@pytest.mark.usefixtures("emulator")
+def test_a_fault_before_a_product_is_told_by_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    """cuBLAS returns a status of its own for what an earlier kernel did, and the context is lost."""
     driver = EmulatedLibrary()
+
+    def after_a_fault(multiply: Any, *arguments: Any) -> int:
+        beyond(multiply, *arguments)
+        assert driver.cuCtxSynchronize() == ILLEGAL_ADDRESS
+        return interface.EXECUTION_FAILED
+
+    said = reported(monkeypatch, after_a_fault, driver)
+    assert "r (dot) or before it: " in said
+    assert "CUDA_ERROR_ILLEGAL_ADDRESS" in said
+
+
+def beyond(multiply: Any, *arguments: Any) -> int:
+    """A product of a matrix that is outside of the GPU's memory."""
+    place = list(interface.GEMM_PARAMETERS).index("A") + 1
+    return int(multiply(*arguments[:place], arguments[place] + (1 << 40), *arguments[place + 1 :]))
+
+
+def reported(
+    monkeypatch: pytest.MonkeyPatch, instead: Callable[..., int], driver: EmulatedLibrary | None = None
+) -> str:
+    """What is reported for a program with a product, where `instead` gets cuBLAS's function and the arguments."""
+    driver = driver or EmulatedLibrary()
     library = EmulatedCublas(driver)
     function = partial(instead, getattr(library, interface.GEMM))
     types = interface.FUNCTIONS[interface.GEMM]
@@ -208,6 +227,19 @@ def test_a_library_that_cannot_begin() -> None:
         Cublas(library, "libcublas.so.12").handle(0)
     wanted = "cublasCreate_v2 failed: CUBLAS_STATUS_NOT_INITIALIZED (1): from libcublas.so.12; with DISTXLA_CUBLAS=none"
     assert wanted in found.value.message
+
+
+def test_a_handle_that_cannot_be_used_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = EmulatedLibrary()
+    library = EmulatedCublas(driver)
+    destroyed: list[int | None] = []
+    monkeypatch.setattr(library, "cublasSetMathMode", lambda handle, mode: interface.NOT_SUPPORTED)
+    monkeypatch.setattr(library, "cublasDestroy_v2", lambda handle: destroyed.append(handle.value))
+    with Binding(driver).context(0) as context:
+        context.synchronise()  # and with it the thread's
+        with pytest.raises(DriverError, match="cublasSetMathMode failed"):
+            Cublas(library, "libcublas.so.12").handle(0)
+    assert destroyed == [1]
 
 
 # --- which library

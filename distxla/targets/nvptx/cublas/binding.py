@@ -45,6 +45,8 @@ class Cublas:
             self._call("cublasCreate_v2", ctypes.addressof(handle))
             self._call("cublasSetMathMode", handle, SUMS_IN_FULL)
         except DriverCallError as error:
+            if handle:
+                self._library.cublasDestroy_v2(handle)
             hint = f"with {VARIABLE}={WITHOUT} programs multiply without it"
             raise DriverError(f"cuBLAS can't be used: {error.message}; {hint}") from error
         return handle.value or 0

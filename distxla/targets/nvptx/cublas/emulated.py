@@ -90,7 +90,13 @@ class EmulatedCublas:
         self._streams: dict[int, int | None] = {}
         self._handles = itertools.count(1)
         self.products = 0
-        methods: tuple[Callable[..., int], ...] = self._create, self._set_math_mode, self._set_stream, self._multiply
+        methods: tuple[Callable[..., int], ...] = (
+            self._create,
+            self._destroy,
+            self._set_math_mode,
+            self._set_stream,
+            self._multiply,
+        )
         for (name, types), method in zip(FUNCTIONS.items(), methods, strict=True):
             setattr(self, name, ctypes.CFUNCTYPE(ctypes.c_int, *types)(_returning(method)))
 
@@ -99,13 +105,18 @@ class EmulatedCublas:
 
     def _create(self, place: int) -> int:
         try:
-            self._driver.queue(None)
+            self._driver.current()
         except Failure as failure:
-            if failure.number == driver_interface.INVALID_CONTEXT:
-                return NOT_INITIALIZED
+            return NOT_INITIALIZED if failure.number == driver_interface.INVALID_CONTEXT else INTERNAL_ERROR
         handle = next(self._handles)
         self._streams[handle] = None
         ctypes.c_void_p.from_address(place).value = handle
+        return SUCCESS
+
+    def _destroy(self, handle: int) -> int:
+        if handle not in self._streams:
+            return NOT_INITIALIZED
+        del self._streams[handle]
         return SUCCESS
 
     def _set_math_mode(self, handle: int, mode: int) -> int:

@@ -41,6 +41,7 @@ GEMM_PARAMETERS: dict[str, type[Any]] = {
 }
 FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "cublasCreate_v2": (Pointer,),
+    "cublasDestroy_v2": (Handle,),
     "cublasSetMathMode": (Handle, c_int),
     "cublasSetStream_v2": (Handle, Handle),
     GEMM: (Handle, *GEMM_PARAMETERS.values()),
@@ -59,7 +60,7 @@ STATUSES = {
     15: "NOT_SUPPORTED",
     16: "LICENSE_ERROR",
 }
-SUCCESS, NOT_INITIALIZED, INVALID_VALUE, INTERNAL_ERROR, NOT_SUPPORTED = 0, 1, 7, 14, 15
+SUCCESS, NOT_INITIALIZED, INVALID_VALUE, EXECUTION_FAILED, INTERNAL_ERROR, NOT_SUPPORTED = 0, 1, 7, 13, 14, 15
 
 AS_IT_IS, TRANSPOSED = 0, 1  # cublasOperation_t
 DATA_TYPES = {"f32": 0, "f64": 1, "f16": 2, "bf16": 14}  # cudaDataType_t

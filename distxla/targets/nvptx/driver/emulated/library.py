@@ -174,7 +174,7 @@ class EmulatedLibrary:
             raise Failure(interface.INVALID_CONTEXT, f"no context has the handle {handle:#x}")
         self._thread.handle = handle
 
-    def _current(self) -> EmulatedContext:
+    def current(self) -> EmulatedContext:
         """The thread's context; Failure where it has none, or that was lost."""
         found = self._contexts.get(getattr(self._thread, "handle", None) or 0)
         if found is None:
@@ -184,20 +184,20 @@ class EmulatedLibrary:
         return found
 
     def _ctxsynchronize(self) -> None:
-        context = self._current()
+        context = self.current()
         with context.lock:
             context.synchronise()
 
     # --- memory
 
     def _memgetinfo(self, free: int, total: int) -> None:
-        ctypes.c_size_t.from_address(free).value = self._current().memories.free_bytes
+        ctypes.c_size_t.from_address(free).value = self.current().memories.free_bytes
         handle = self._thread.handle
         device = next(device for device, (one, _) in self._of_device.items() if one == handle)
         ctypes.c_size_t.from_address(total).value = self._gpu(device).memory_bytes
 
     def _memalloc(self, place: int, size: int) -> None:
-        context = self._current()
+        context = self.current()
         with context.lock:
             ctypes.c_uint64.from_address(place).value = context.memories.allocate(size)
 
@@ -208,25 +208,25 @@ class EmulatedLibrary:
         self._close(address, own=False)
 
     def _close(self, address: int, *, own: bool) -> None:
-        context = self._current()
+        context = self.current()
         with context.lock:
             context.synchronise()
             context.memories.close(address, own=own)
 
     def _ipcgetmemhandle(self, place: int, address: int) -> None:
-        handle = self._current().memories.export(address)
+        handle = self.current().memories.export(address)
         ctypes.memmove(place, handle, len(handle))
 
     def _ipcopenmemhandle(self, place: int, handle: IpcHandle, flags: int) -> None:
         if flags != interface.IPC_LAZY_PEER_ACCESS:
             raise Failure(interface.INVALID_VALUE, f"flags {flags}")
-        context = self._current()
+        context = self.current()
         with context.lock:
             ctypes.c_uint64.from_address(place).value = context.memories.open(bytes(handle))
 
     def queue(self, handle: int | None) -> tuple[EmulatedContext, Stream]:
         """The context of the calling thread, and its stream of a handle; Failure where there is none."""
-        context = self._current()
+        context = self.current()
         return context, context.find(handle, Stream)
 
     def _memcpyhtodasync(self, address: int, source: int, size: int, handle: int) -> None:
@@ -263,7 +263,7 @@ class EmulatedLibrary:
     def _streamcreate(self, place: int, flags: int) -> None:
         if flags != interface.NON_BLOCKING:
             raise Failure(interface.INVALID_VALUE, "only streams that no other one waits for")
-        ctypes.c_void_p.from_address(place).value = self._current().add(Stream())
+        ctypes.c_void_p.from_address(place).value = self.current().add(Stream())
 
     def _streamdestroy(self, handle: int) -> None:
         context, stream = self.queue(handle)
@@ -282,10 +282,10 @@ class EmulatedLibrary:
             context.wait(stream, context.find(event, Event))
 
     def _eventcreate(self, place: int, flags: int) -> None:
-        ctypes.c_void_p.from_address(place).value = self._current().add(Event())
+        ctypes.c_void_p.from_address(place).value = self.current().add(Event())
 
     def _eventdestroy(self, handle: int) -> None:
-        self._current().remove(handle, Event)
+        self.current().remove(handle, Event)
 
     def _eventrecord(self, handle: int, stream_handle: int) -> None:
         context, stream = self.queue(stream_handle)
@@ -294,11 +294,11 @@ class EmulatedLibrary:
             event.stream, event.number = stream, stream.put
 
     def _eventquery(self, handle: int) -> None:
-        if not self._current().find(handle, Event).has_passed:
+        if not self.current().find(handle, Event).has_passed:
             raise Failure(interface.NOT_READY, "the event has not passed")
 
     def _eventsynchronize(self, handle: int) -> None:
-        context = self._current()
+        context = self.current()
         with context.lock:
             context.synchronise(context.find(handle, Event).run)
 
@@ -308,10 +308,10 @@ class EmulatedLibrary:
         prepared = unpacked(image)
         if prepared is None:
             raise Failure(interface.INVALID_PTX, "the emulator takes kernels that were compiled for it, and no PTX")
-        ctypes.c_void_p.from_address(place).value = self._current().load(prepared)
+        ctypes.c_void_p.from_address(place).value = self.current().load(prepared)
 
     def _moduleunload(self, handle: int) -> None:
-        context = self._current()
+        context = self.current()
         with context.lock:
             context.synchronise()
             module = context.remove(handle, LoadedModule)
@@ -319,7 +319,7 @@ class EmulatedLibrary:
             module.close()
 
     def _modulegetfunction(self, place: int, handle: int, name: bytes) -> None:
-        context = self._current()
+        context = self.current()
         module = context.find(handle, LoadedModule)
         kernel = module.prepared.kernels.get(name.decode())
         if kernel is None:
