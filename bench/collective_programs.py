@@ -26,15 +26,20 @@ class Loop:
     trips: int
 
 
-def loops(members: int, sizes: dict[str, int] = SIZES) -> list[Loop]:
-    """Every collective at every size.
+def loops(members: int, sizes: dict[str, int] = SIZES, *, after_kernels: bool = False) -> list[Loop]:
+    """Every collective at every size. after_kernels: of an array that a kernel makes in each trip, without which the
+    arrays of a loop on a GPU may stay with the host.
 
     Where a member's part of a size would be less than one element, it is an element for each member.
     """
-    return [build(name, members, size, count) for name in BODIES for size, count in sizes.items()]
+    return [
+        build(name, members, size, count, after_kernels=after_kernels)
+        for name in BODIES
+        for size, count in sizes.items()
+    ]
 
 
-def build(collective: str, members: int, size: str, size_bytes: int) -> Loop:
+def build(collective: str, members: int, size: str, size_bytes: int, *, after_kernels: bool = False) -> Loop:
     count = max(size_bytes // 4, members) if collective in DIVIDED else size_bytes // 4
     dims: tuple[int, ...] = (count,)
     if collective == "all-gather":
@@ -46,7 +51,8 @@ def build(collective: str, members: int, size: str, size_bytes: int) -> Loop:
         name=re.sub(r"\W+", "_", f"{collective} {count}"),
         devices=members,
         x=shape,
-        body=BODIES[collective](members, count, shape),
+        body=f"  made = {shape} negate(x)\n" * after_kernels
+        + BODIES[collective](members, count, shape, "made" if after_kernels else "x"),
     )
     trips = max(4, min(400, (64 << 20) // max(size_bytes, 1)))
     return Loop(collective, members, size, 4 * count, dims, text, trips)
@@ -103,50 +109,50 @@ def _read_some(shape: str, result: int, elements: int) -> str:
     )
 
 
-def _all_reduce(members: int, count: int, shape: str) -> str:
+def _all_reduce(members: int, count: int, shape: str, given: str) -> str:
     groups = f"{_everybody(members)}, use_global_device_ids=true"
-    return f"  y = {shape} all-reduce(x), channel_id=1, {groups}, to_apply=sum"
+    return f"  y = {shape} all-reduce({given}), channel_id=1, {groups}, to_apply=sum"
 
 
-def _all_reduce_read(members: int, count: int, shape: str) -> str:
+def _all_reduce_read(members: int, count: int, shape: str, given: str) -> str:
     groups = f"{_everybody(members)}, use_global_device_ids=true"
-    reduced = f"  all = {shape} all-reduce(x), channel_id=1, {groups}, to_apply=sum\n"
+    reduced = f"  all = {shape} all-reduce({given}), channel_id=1, {groups}, to_apply=sum\n"
     return reduced + _read_some(shape, count, count)
 
 
-def _all_gather(members: int, count: int, shape: str) -> str:
+def _all_gather(members: int, count: int, shape: str, given: str) -> str:
     gathered = (
-        f"  all = f32[{count}] all-gather(x), channel_id=1, {_everybody(members)}, dimensions={{0}}, "
+        f"  all = f32[{count}] all-gather({given}), channel_id=1, {_everybody(members)}, dimensions={{0}}, "
         "use_global_device_ids=true\n"
     )
     return gathered + _read_some(shape, count, count // members)
 
 
-def _broadcast(members: int, count: int, shape: str) -> str:
-    sent = f"  all = {shape} collective-broadcast(x), channel_id=1, {_everybody(members)}\n"
+def _broadcast(members: int, count: int, shape: str, given: str) -> str:
+    sent = f"  all = {shape} collective-broadcast({given}), channel_id=1, {_everybody(members)}\n"
     return sent + _read_some(shape, count, count)
 
 
-def _reduce_scatter(members: int, count: int, shape: str) -> str:
+def _reduce_scatter(members: int, count: int, shape: str, given: str) -> str:
     part = f"f32[{count // members}]"
     return (
-        f"  part = {part} reduce-scatter(x), channel_id=1, {_everybody(members)}, dimensions={{0}}, "
+        f"  part = {part} reduce-scatter({given}), channel_id=1, {_everybody(members)}, dimensions={{0}}, "
         "use_global_device_ids=true, to_apply=sum\n"
         "  at = s32[] constant(0)\n"
         f"  y = {shape} dynamic-update-slice(x, part, at)"
     )
 
 
-def _all_to_all(members: int, count: int, shape: str) -> str:
-    return f"  y = {shape} all-to-all(x), channel_id=1, {_everybody(members)}, dimensions={{0}}"
+def _all_to_all(members: int, count: int, shape: str, given: str) -> str:
+    return f"  y = {shape} all-to-all({given}), channel_id=1, {_everybody(members)}, dimensions={{0}}"
 
 
-def _permute(members: int, count: int, shape: str) -> str:
+def _permute(members: int, count: int, shape: str, given: str) -> str:
     ring = ",".join(f"{{{d},{(d + 1) % members}}}" for d in range(members))
-    return f"  y = {shape} collective-permute(x), channel_id=1, source_target_pairs={{{ring}}}"
+    return f"  y = {shape} collective-permute({given}), channel_id=1, source_target_pairs={{{ring}}}"
 
 
-BODIES: dict[str, Callable[[int, int, str], str]] = {
+BODIES: dict[str, Callable[[int, int, str, str], str]] = {
     "all-reduce": _all_reduce,
     "all-reduce, only read": _all_reduce_read,
     "all-gather": _all_gather,
