@@ -9,6 +9,8 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from distxla.errors import ClusterError
+
 LOGGER = logging.getLogger("distxla")
 
 
@@ -46,5 +48,7 @@ class Unloader:
         while (number := self._gone.get()) is not None:
             try:
                 self._unload(number)
-            except Exception as error:  # Ray's, once the user has shut it down; calls report that
+            except ClusterError:  # Ray was shut down, as at the end of the process, and the replicas ended with it
+                pass
+            except Exception as error:
                 LOGGER.warning("distxla: program %d was not unloaded: %s", number, error)

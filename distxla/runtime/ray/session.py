@@ -52,30 +52,26 @@ class SharedValue:
 
 
 class RayHere:
-    """A Session by Ray in this process."""
+    """A Session by Ray in this process. ClusterError once Ray was shut down here."""
 
     def nodes(self) -> tuple[str, list[dict[str, Any]]]:
-        import ray
-
+        ray = _joined_ray()
         return str(ray.get_runtime_context().get_node_id()), ray.nodes()
 
     def create(self, actor: type, node: str, arguments: Sequence[tuple[Any, ...]], gpus: float = 0.0) -> list[Any]:
-        import ray
+        ray = _joined_ray()
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         there = NodeAffinitySchedulingStrategy(node, soft=False)
         taken = {"num_gpus": gpus} if gpus else {}  # some versions hide all GPUs from those that ask for 0
         pinned: Any = ray.remote(num_cpus=0, max_restarts=0, scheduling_strategy=there, **taken)(actor)
-        return [pinned.remote(*row) for row in arguments]
+        return [_Actor(pinned.remote(*row)) for row in arguments]
 
     def put(self, value: Any) -> Any:
-        import ray
-
-        return ray.put(value)
+        return _joined_ray().put(value)
 
     def answers(self, pending: Sequence[Any], names: Sequence[str]) -> tuple[int, list[Any] | None]:
-        import ray
-
+        ray = _joined_ray()
         asked = list(pending)
         done, rest = ray.wait(asked, num_returns=len(asked), timeout=0.2)
         for reference in done if rest else asked:  # an error is raised at once, without waiting for the others
@@ -94,7 +90,27 @@ class RayHere:
         if ray.is_initialized():
             for actor in actors:
                 with contextlib.suppress(ray.exceptions.RayError, ValueError):
-                    ray.kill(actor)
+                    ray.kill(actor.handle)
+
+
+class _Actor:
+    """Ray's handle of an actor, for as long as its Ray is joined: by itself it would start another Ray then."""
+
+    def __init__(self, handle: Any) -> None:
+        self.handle = handle
+
+    def __getattr__(self, name: str) -> Any:
+        _joined_ray()
+        return getattr(self.handle, name)
+
+
+def _joined_ray() -> Any:
+    """The module; ClusterError once Ray was shut down, which most of Ray's functions would start anew."""
+    import ray
+
+    if not ray.is_initialized():
+        raise ClusterError("Ray was shut down in this process: close the cluster, and open another one")
+    return ray
 
 
 def _as_ours(error: Exception, name: str) -> DistxlaError:

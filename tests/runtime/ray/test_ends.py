@@ -7,6 +7,8 @@ import marshal
 import os
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -49,6 +51,33 @@ def test_the_answer_of_an_interrupted_question_is_nobody_elses() -> None:
             elsewhere.send(there, (None, ("node", [])))
         with pytest.raises(ClusterError, match="has ended"):
             session.answers([], [])
+
+
+SHUT_DOWN = """
+import gc, numpy as np, ray, distxla as dx
+from distxla.errors import ClusterError
+TEXT = "HloModule m  ENTRY e { x = f32[4] parameter(0)  ROOT r = f32[4] add(x, x) }"
+cluster = dx.Cluster().start()
+step = cluster.compile(dx.parse(TEXT))
+step([[np.ones(4, np.float32)]])
+ray.shutdown()
+del step
+gc.collect()
+cluster._loader._unloader.close()
+try:
+    cluster.compile(dx.parse(TEXT.replace("add", "multiply")))([[np.ones(4, np.float32)]])
+except ClusterError as error:
+    print(error.message)
+cluster.close()
+print(ray.is_initialized())
+"""
+
+
+def test_nothing_starts_a_ray_that_the_user_has_shut_down() -> None:
+    """Not a destroyed executable's unloading, which nobody asked for, and no call, which says so."""
+    done = subprocess.run([sys.executable, "-c", SHUT_DOWN], capture_output=True, text=True, timeout=120)
+    said = "Ray was shut down in this process: close the cluster, and open another one\nFalse\n"
+    assert (done.stdout, done.stderr, done.returncode) == (said, "", 0)
 
 
 class Store:
