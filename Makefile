@@ -9,7 +9,7 @@
 # make rays    every tested version of Ray in an environment of its own; RAYS='2.61.0' for others
 # make jaxes   every tested version of JAX, likewise; JAXES='0.13.0' for others
 # make chaos   200 kills, stops and interrupts of real processes; CHAOS='--count 50 --seed 7' for others
-# make gpu-check  three minutes on a machine with an NVIDIA GPU (docs/guide/gpu.md); without Ray or make it is
+# make gpu-check  four minutes on a machine with an NVIDIA GPU (docs/guide/gpu.md); without Ray or make it is
 #              `python -m tests.gpu_check`
 # make docs    the documentation as a site with a search: build/docs/index.html, readable without a network
 # make bench   distxla beside XLA CPU, MPI, and gloo where PyTorch is installed; ARGS="--only start" for one table

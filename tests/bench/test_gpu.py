@@ -7,6 +7,7 @@ import pytest
 import bench.gpu
 from bench.gpu import measure, table_of, whole_calls
 from bench.kernel_programs import KernelProgram
+from distxla.compiler.lower.grid import products
 from distxla.targets.nvptx.cublas.interface import GEMM
 from tests.programs import PROGRAMS
 
@@ -20,6 +21,7 @@ SINE = "HloModule m  ENTRY e { x = f32[100] parameter(0)  ROOT r = f32[100] sine
 @pytest.fixture(autouse=True)
 def emulator(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DISTXLA_GPU_DRIVER", "emulated")
+    monkeypatch.setattr(products, "LEAST_FOR_LIBRARY", 1)
 
 
 def test_a_product_is_timed_by_kernels_and_by_cublas() -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from distxla.compiler.artifact import Factor, MatrixProduct
 from distxla.compiler.compile import compile_module
+from distxla.compiler.lower.grid import products
 from distxla.errors import ArgumentError, DistxlaError
 from distxla.ir.element_type import BF16, F16, F32, F64, S32, ElementType
 from distxla.targets.nvptx import load, process_gpu
@@ -68,6 +69,12 @@ def factors_of(name: str, kind: ElementType) -> list[Array]:
     random = np.random.default_rng(1)
     shapes = [tuple(map(int, text[1:-1].split(","))) for text in DOTS[name][1:3]]
     return [(random.standard_normal(shape) * (4 if kind is S32 else 1)).astype(kind.dtype) for shape in shapes]
+
+
+@pytest.fixture(autouse=True)
+def small_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Products of any number of multiplications are cuBLAS's."""
+    monkeypatch.setattr(products, "LEAST_FOR_LIBRARY", 1)
 
 
 @pytest.fixture
@@ -156,6 +163,20 @@ def test_row_major_matrices_are_transposed_ones_of_cublas() -> None:
 )
 def test_products_that_it_does_not_take(change: dict[str, Any]) -> None:
     assert gemm_numbers(replace(PRODUCT, **change)) is None
+
+
+def test_small_products_are_the_kernels_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    text = (
+        "HloModule m  ENTRY e { x = f32[256,256] parameter(0)  y = f32[256,COLUMNS] parameter(1)"
+        "  ROOT r = f32[256,COLUMNS] dot(x, y), lhs_contracting_dims={1}, rhs_contracting_dims={0} }"
+    )
+    found = []
+    for columns in ("255", "256"):
+        module = parse_module(text.replace("COLUMNS", columns))
+        program = compile_module(module, replicas=1, partitions=1, target="nvptx")
+        found.append([len(kernel.products) for kernel in program.launched])
+    assert found == [[0], [1]]
 
 
 # --- failures

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from distxla.compiler.artifact import Factor, MatrixProduct
@@ -28,6 +29,7 @@ MANY_BLOCKS = 256  # that fill the device
 LONG_PIECE = 512  # terms of a tile that are worth a block of their own where there are few tiles
 LONG_SUM = 256  # terms that are worth a block
 LEAST = 32  # rows, columns and terms from which on tiles have work for most threads
+LEAST_FOR_LIBRARY = 1 << 24  # multiplications; a call of cuBLAS takes 13 us, in which tiles do about as many
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ def matrix_product(
 ) -> MatrixProduct | None:
     """What the launches from number `first` on have computed; None where no library should: where it is small, and
     where places aren't known before the kernel runs."""
-    if min(shape[1:]) < LEAST or not emit.is_outermost:
+    if min(shape[1:]) < LEAST or prod(shape) < LEAST_FOR_LIBRARY or not emit.is_outermost:
         return None
     factors = []
     for array, batch, row, column in (a, b, c):
