@@ -169,7 +169,7 @@ class ImportedKernel:
 
 @dataclass(frozen=True)
 class Factor:
-    """Matrices of a MatrixProduct: where they are, and the distances between neighbours in elements.
+    """Matrices of a MatrixProduct: where they are, and their strides in elements.
 
     array: the number among the kernel's operands and results; None: in the scratch memory.  offset: of the first
     element, in bytes.

@@ -126,7 +126,7 @@ class DeviceArray(ReadOnlyArray):
 
     def is_placed(self, memory: DeviceMemory, shape: Shape) -> bool:
         """Whether the array is in this device memory as one of this shape has to be. False of arrays with dynamic
-        dimensions, which tells nothing."""
+        dimensions, which need a longer check."""
         own = self.hlo_shape
         return (
             self._memory is memory

@@ -35,7 +35,7 @@ class DeadCode(Pass):
         return module if computations is None else module.replace(computations=computations)
 
 
-def _begun(computation: Computation, instruction: Instruction) -> Instruction:
+def _async_start(computation: Computation, instruction: Instruction) -> Instruction:
     """The async-start that an async-update or async-done belongs to; any other instruction itself."""
     while instruction.op.updates_async or instruction.op.completes_async:
         instruction = computation[instruction.operands[0]]
@@ -49,7 +49,7 @@ def _without_dead(computation: Computation, effectful: frozenset[str]) -> Comput
             instruction.name in alive
             or instruction.name == computation.root
             or instruction.op.is_parameter
-            or has_effects(_begun(computation, instruction), effectful)
+            or has_effects(_async_start(computation, instruction), effectful)
         ):
             alive.add(instruction.name)
             alive.update(instruction.operands)

@@ -27,14 +27,14 @@ COLLECTIVES = {
 
 
 @pytest.mark.parametrize("name", COLLECTIVES)
-def test_the_end_of_a_collective_that_nobody_reads_stays(name: str) -> None:
-    """Whoever begins a round ends it."""
+def test_the_async_done_of_a_collective_stays_without_users(name: str) -> None:
+    """Other devices take part in the round that its async-start begins."""
     text = MODULE.replace("INSTRUCTION", COLLECTIVES[name])
     module = changed(text, DeadCode())
     assert opcodes(module)[:3] == ["async-start", "async-update", "async-done"]
     verify_module(Expand().run(module), 2, 1)
 
 
-def test_a_computation_without_effects_that_nobody_reads_goes() -> None:
+def test_a_computation_without_effects_and_users_goes() -> None:
     module = changed(MODULE.replace("INSTRUCTION", "sine(p)"), DeadCode())
     assert opcodes(module) == ["negate"]

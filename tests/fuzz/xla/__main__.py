@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from queue import SimpleQueue
 
 from tests.fuzz.__main__ import FINDINGS, ROOT
+from tests.fuzz.xla.both import REGROUPED, text_of
 from tests.fuzz.xla.program import RandomProgram
 from tests.fuzz.xla.worker import Answer, Worker
 
@@ -67,7 +68,7 @@ def _written(seed: int, wrong: str, target: str | None) -> str:
     options = "" if target is None else f"--target {target} "
     FINDINGS.mkdir(exist_ok=True)
     path = FINDINGS / f"xla-{seed}.hlo"
-    path.write_text(RandomProgram(seed).text)
+    path.write_text(text_of(RandomProgram(seed), is_regrouped=wrong.startswith(REGROUPED)))
     path.with_suffix(".txt").write_text(f"{wrong}\n\npython -m tests.fuzz.xla {options}--replay {seed}\n")
     return str(path.relative_to(ROOT))
 

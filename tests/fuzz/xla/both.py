@@ -21,6 +21,7 @@ from tests.fuzz.xla.regrouped import regrouped
 from tests.tolerances import ulps_between
 
 Array = np.ndarray[Any, Any]
+REGROUPED = "regrouped: "  # how a line begins about that form of a program
 OPTIMISED_EVERY = 8  # programs that XLA compiles as it does by default; the others take it a third of the time
 
 
@@ -73,11 +74,15 @@ def _placed(arrays: tuple[Array, ...], devices: Any) -> Any:
     return jax.make_array_from_single_device_arrays(whole, sharding, shards)
 
 
+def text_of(program: RandomProgram, *, is_regrouped: bool) -> str:
+    """is_regrouped: with its instructions in other computations."""
+    return print_module(regrouped(parse_module(program.text), program.seed)) if is_regrouped else program.text
+
+
 def by_distxla(program: RandomProgram, target: str | None = None, *, is_regrouped: bool = False) -> list[list[Array]]:
     """is_regrouped: of the program with its instructions in other computations."""
-    module = parse_module(program.text, f"random_{program.seed}.hlo")
-    if is_regrouped:
-        module = parse_module(print_module(regrouped(module, program.seed)), f"regrouped_{program.seed}.hlo")
+    name = "regrouped" if is_regrouped else "random"
+    module = parse_module(text_of(program, is_regrouped=is_regrouped), f"{name}_{program.seed}.hlo")
     verify_module(module)
     require_executable(module)
     compiled = compile_module(module, replicas=program.replicas, partitions=program.partitions, target=target)
@@ -136,8 +141,8 @@ def check(seed: int, progress: Callable[[str], None] = lambda side: None, target
         try:
             got = by_distxla(program, target, is_regrouped=is_regrouped)
         except Exception as error:
-            return f"{'regrouped: ' * is_regrouped}{type(error).__name__}: {error}"
-        off = [f"{'regrouped: ' * is_regrouped}{line}" for line in differences(program, got, wanted)]
+            return f"{REGROUPED * is_regrouped}{type(error).__name__}: {error}"
+        off = [f"{REGROUPED * is_regrouped}{line}" for line in differences(program, got, wanted)]
         if off:
             break
     if not off:

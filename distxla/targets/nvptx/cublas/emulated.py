@@ -47,25 +47,25 @@ _Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class _Matrices:
-    """batch column-major matrices [rows, columns] in the GPU's memory: at an address, with distances in elements."""
+    """batch column-major matrices [rows, columns] in the GPU's memory: at an address, with strides in elements."""
 
     element: np.dtype[Any]
     address: int
     batch: int
     rows: int
     columns: int
-    distance: int
+    leading: int
     stride: int
 
     @property
     def size(self) -> int:
         """Elements from the first to the last one."""
-        return (self.batch - 1) * self.stride + (self.columns - 1) * self.distance + self.rows
+        return (self.batch - 1) * self.stride + (self.columns - 1) * self.leading + self.rows
 
     def of(self, elements: _Array) -> _Array:
         """The matrices [batch, rows, columns] within all these elements."""
         size = self.element.itemsize
-        strides = self.stride * size, size, self.distance * size
+        strides = self.stride * size, size, self.leading * size
         return np.lib.stride_tricks.as_strided(elements, (self.batch, self.rows, self.columns), strides)
 
     def read(self, memories: Memories) -> _Array:
@@ -170,13 +170,13 @@ class EmulatedCublas:
 
 def _operand(given: dict[str, Any], name: str, rows: int, columns: int) -> tuple[_Matrices, bool] | None:
     """The matrices as they are in memory, and whether they are used transposed; None for numbers that make no sense."""
-    operation, distance = given[f"trans{name.lower()}"], given[f"ld{name.lower()}"]
+    operation, leading = given[f"trans{name.lower()}"], given[f"ld{name.lower()}"]
     if operation not in (AS_IT_IS, TRANSPOSED) or given[f"{name}type"] not in _ELEMENTS:
         return None
     stored = (rows, columns) if operation == AS_IT_IS else (columns, rows)
     element = _ELEMENTS[given[f"{name}type"]]
-    matrices = _Matrices(element, given[name], given["batchCount"], *stored, distance, given[f"stride{name}"])
-    return None if distance < stored[0] else (matrices, operation == TRANSPOSED)
+    matrices = _Matrices(element, given[name], given["batchCount"], *stored, leading, given[f"stride{name}"])
+    return None if leading < stored[0] else (matrices, operation == TRANSPOSED)
 
 
 def _returning(method: Callable[..., int]) -> Callable[..., int]:

@@ -54,7 +54,7 @@ def gemm_numbers(product: MatrixProduct) -> dict[str, int] | None:
 
 
 def _matrix(factor: Factor, rows: int, columns: int) -> tuple[int, int] | None:
-    """The operation and the distance of a row-major matrix; None where neither rows nor columns lie side by side, or
+    """The operation and the leading dimension of a row-major matrix; None where neither rows nor columns lie side by side, or
     where they overlap."""
     if factor.column == 1 and factor.row >= columns:
         return AS_IT_IS, factor.row
