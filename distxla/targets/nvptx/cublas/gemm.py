@@ -54,8 +54,8 @@ def gemm_numbers(product: MatrixProduct) -> dict[str, int] | None:
 
 
 def _matrix(factor: Factor, rows: int, columns: int) -> tuple[int, int] | None:
-    """The operation and the leading dimension of a row-major matrix; None where neither rows nor columns lie side by side, or
-    where they overlap."""
+    """The operation and the leading dimension of a row-major matrix; None where neither rows nor columns lie side
+    by side, or where they overlap."""
     if factor.column == 1 and factor.row >= columns:
         return AS_IT_IS, factor.row
     if factor.row == 1 and factor.column >= rows:
