@@ -15,8 +15,18 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from numbers import Real
 
 from distxla.errors import ArgumentError, TimeLimitError
+
+MOST_S = 1e8  # three years; some waits of the system take no more
+
+
+def checked_seconds(seconds: object) -> float:
+    """A time limit that somebody gave; ArgumentError if it is none."""
+    if not isinstance(seconds, Real) or not 0 < float(seconds) <= MOST_S:
+        raise ArgumentError(f"time_limit: expected a positive number of seconds, at most {MOST_S:g}, found {seconds!r}")
+    return float(seconds)
 
 
 class TimeLimit:
@@ -25,9 +35,7 @@ class TimeLimit:
     run out (cli/time_limits.py)."""
 
     def __init__(self, seconds: float) -> None:
-        if not seconds > 0:
-            raise ArgumentError(f"time_limit: expected a positive number of seconds, found {seconds!r}")
-        self.seconds = seconds
+        self.seconds = checked_seconds(seconds)
         self.end = time.monotonic() + seconds
         self.phases: list[str] = []
         self.place = ""

@@ -26,7 +26,7 @@ from distxla.errors import TimeLimitError
 from distxla.machine.library_threads import one_thread
 from distxla.runtime.interrupts import deferred_interrupt
 from distxla.targets.registry import host
-from distxla.time_limit import TimeLimit, current_limit, time_limit
+from distxla.time_limit import MOST_S, TimeLimit, current_limit, time_limit
 
 AGAIN_S = 0.02  # between retries of the alarm, while it may not interrupt
 WAITS_S = 3.0  # that a wait which checks the limit itself may exceed it, to collect the report of all devices
@@ -35,7 +35,7 @@ CLOSING_S = 20.0  # for taking down all that was started
 
 time_limit_option = click.option(
     "--time-limit",
-    type=click.FloatRange(0, min_open=True),
+    type=click.FloatRange(0, MOST_S, min_open=True),
     metavar="S",
     help="Seconds for all that the command does; exit 5 beyond.",
 )

@@ -17,10 +17,12 @@ from distxla.jax.values import chosen_devices, put_parameter, put_shards, whole_
 from distxla.reference.lockstep import run_reference
 from distxla.runtime.cluster import Cluster
 from distxla.runtime.columns import Column, ColumnCalls, put_column
+from distxla.scheduler.communication_order import order_communication
 from distxla.scheduler.deadlocks import examine
 from distxla.text.parser import parse_module
 
 if TYPE_CHECKING:
+    from distxla.ir.module import Module
     from distxla.runtime.executable import Executable
     from distxla.scheduler.verdict import Verdict
 
@@ -139,9 +141,8 @@ class Compiled(PublicNames):
         """Whether its devices can wait for each other for ever, before any call: `outcome`, `text` and `diagnosis`.
         Blocks; runs nothing."""
         partitioned = self.program.partitioned
-        assert self.executable.module is not None
-        devices = range(partitioned.partitions)
-        return examine([(devices, self.executable.module)], partitioned.replicas, partitioned.partitions)
+        program = range(partitioned.partitions), self._executed_module()
+        return examine([program], partitioned.replicas, partitioned.partitions)
 
     def reference(self, *args: Any, **kwargs: Any) -> Any:
         """The results of the reference, which computes all devices in lock step in NumPy: pytrees of NumPy arrays.
@@ -158,12 +159,18 @@ class Compiled(PublicNames):
             [None] * program.tokens + [shards.split(whole, device) for whole, shards in wholes]
             for device in range(partitions)
         ]
-        assert self.executable.module is not None
-        outs = run_reference(self.executable.module, rows, replicas=1, partitions=partitions)
+        outs = run_reference(self._executed_module(), rows, replicas=1, partitions=partitions)
         joined = [
             result.shards.join([row[k] for row in outs]) for k, result in enumerate(program.results, program.tokens)
         ]
         return jax.tree.unflatten(self.out_tree, joined)
+
+    def _executed_module(self) -> Module:
+        """With its communication in the order that a call executes."""
+        partitioned, module = self.program.partitioned, self.executable.module
+        assert module is not None
+        counts = partitioned.replicas, partitioned.partitions
+        return order_communication([(range(partitioned.partitions), module)], *counts).modules[0]
 
     def __repr__(self) -> str:
         return f"Compiled({self.program.name} for {self.program.partitioned.partitions} devices)"

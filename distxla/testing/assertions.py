@@ -12,6 +12,7 @@ from distxla.errors import ArgumentError
 from distxla.ir.element_type import element_type_of, held_number
 from distxla.reference.lockstep import run_programs
 from distxla.runtime.executable import Executable, rows_of
+from distxla.scheduler.communication_order import order_communication
 from distxla.time_limit import seconds_left
 
 
@@ -91,6 +92,8 @@ def assert_matches_reference(
     if outs is None:
         outs = executable(args)
     counts = executable.program.replicas, executable.program.partitions
+    logical = devices if executable.program.assignment is None else range(len(devices))
+    (module,) = order_communication([(logical, module)], *counts).modules  # as a call executes it
     reference = run_programs(
         dict.fromkeys(devices, module),
         dict(zip(devices, rows, strict=True)),

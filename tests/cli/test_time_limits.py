@@ -20,7 +20,7 @@ from distxla.cli import arguments, check, programs, time_limits
 from distxla.cli.main import main
 from distxla.cli.time_limits import enforced
 from distxla.compiler.verify import verifier
-from distxla.errors import TimeLimitError
+from distxla.errors import ArgumentError, TimeLimitError
 from distxla.time_limit import at, current_limit, phase, seconds_left, time_limit
 from tests.conftest import require_ended, started_processes
 from tests.large_texts import chained_adds, doubling_calls, wide_tuple
@@ -245,10 +245,17 @@ def test_an_alarm_that_a_destructor_swallowed_rings_again() -> None:
         work()
 
 
-@pytest.mark.parametrize("seconds", [0, -1, float("nan")])
-def test_a_limit_is_positive(seconds: float) -> None:
-    with pytest.raises(Exception, match="expected a positive number of seconds"), time_limit(seconds):
+@pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf"), 1e10, "5"])
+def test_a_limit_is_positive(seconds: Any) -> None:
+    with pytest.raises(ArgumentError, match="expected a positive number of seconds, at most"), time_limit(seconds):
         pass
+
+
+def test_an_endless_limit_is_a_wrong_value(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "m.hlo").write_text(MODULE)
+    with pytest.raises(SystemExit) as ended:
+        main(["check", str(tmp_path / "m.hlo"), "--time-limit", "inf"])
+    assert (ended.value.code, "--time-limit" in capsys.readouterr().err) == (2, True)
 
 
 @pytest.mark.parametrize("seconds", [0.03, 0.06, 0.1, 0.15, 0.2])

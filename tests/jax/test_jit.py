@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import jax
@@ -329,6 +330,21 @@ def test_compiled_says_what_it_is_and_refuses_what_does_not_fit(cluster: dx.Clus
         compiled(w, 1.0)
     with pytest.raises(dx.ArgumentError, match=r"takes a jax\.stages\.Lowered"):
         dxj.compile(lambda x: x, cluster=cluster)  # type: ignore[arg-type]
+
+
+def crossed(x: Any) -> Any:
+    """Devices enter two rounds in different orders, which nothing in the program demands."""
+    maximum = partial(jax.lax.pmax, axis_name="i")
+    total = partial(jax.lax.psum, axis_name="i")
+    both = jax.lax.axis_index("i") % 2 == 0
+    return jax.lax.cond(both, lambda a: total(a) + maximum(a), lambda a: total(maximum(a)), x)
+
+
+def test_check_and_the_reference_take_the_order_of_a_call(cluster: dx.Cluster) -> None:
+    manual = jax.shard_map(crossed, mesh=ROW, in_specs=P("i"), out_specs=P("i"), check_vma=False)
+    compiled = dxj.jit(manual, cluster=cluster).compile(numbers(4))
+    assert compiled.check().outcome is Outcome.SAFE
+    np.testing.assert_array_equal(np.asarray(compiled(numbers(4))), compiled.reference(numbers(4)))
 
 
 def stuck(x: Any) -> Any:

@@ -93,6 +93,29 @@ def test_shards_of_the_same_part() -> None:
         assert_same_on_all_devices(whole(1, 2, parts=2))
 
 
+# each device enters the rounds of its branch in another order, and may change it
+CROSSED = """
+HloModule crossed, num_partitions=2
+add { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT r = f32[] add(a, b) }
+larger { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT r = f32[] maximum(a, b) }
+first { x = f32[2] parameter(0)
+  s = f32[2] all-reduce(x), channel_id=1, replica_groups={{0,1}}, use_global_device_ids=true, to_apply=add
+  m = f32[2] all-reduce(x), channel_id=2, replica_groups={{0,1}}, use_global_device_ids=true, to_apply=larger
+  ROOT r = f32[2] add(s, m) }
+second { x = f32[2] parameter(0)
+  m = f32[2] all-reduce(x), channel_id=2, replica_groups={{0,1}}, use_global_device_ids=true, to_apply=larger
+  ROOT s = f32[2] all-reduce(m), channel_id=1, replica_groups={{0,1}}, use_global_device_ids=true, to_apply=add }
+ENTRY main { x = f32[2] parameter(0)  i = u32[] partition-id()  j = s32[] convert(i)
+  ROOT r = f32[2] conditional(j, x, x), branch_computations={first, second} }
+"""
+
+
+@pytest.mark.cluster
+@pytest.mark.devices(2)
+def test_the_reference_communicates_in_the_order_of_the_call(cluster: dx.Cluster) -> None:
+    assert_matches_reference(cluster.compile(dx.parse(CROSSED)), [[np.arange(2, dtype=F32)], [np.ones(2, F32)]])
+
+
 @pytest.mark.cluster
 @pytest.mark.devices(2)
 def test_the_reference(cluster: dx.Cluster) -> None:
