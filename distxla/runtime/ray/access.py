@@ -34,6 +34,11 @@ _running: EmbeddedRay | PlainRay | None = None
 _ahead: _Ahead | None = None
 _joined: str | None = None  # the address of a running Ray that this module has joined
 
+ANSWER_S = 5.0  # for a Ray that is to be joined
+HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"  # RFC 9113, 3.4
+EMPTY_SETTINGS = bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])  # a frame: length, type, flags, stream
+SETTINGS_AT = 3  # where a frame has its type
+
 
 class _Ahead:
     """An embedded Ray that a thread starts before a cluster needs it. Another process is its driver (elsewhere.py)."""
@@ -235,15 +240,30 @@ def _require_token(address: str) -> None:
         return
 
 
+def _speaks_grpc(connection: socket.socket) -> bool:
+    """Whether a server of Ray's kind is at the other end: each side of HTTP/2 begins with a frame of settings. True of
+    encrypted connections, about which this says nothing. OSError where no answer comes."""
+    if os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true"):
+        return True
+    connection.sendall(HTTP2_PREFACE + EMPTY_SETTINGS)
+    head = b""
+    while len(head) < len(EMPTY_SETTINGS) and (more := connection.recv(len(EMPTY_SETTINGS) - len(head))):
+        head += more
+    return len(head) == len(EMPTY_SETTINGS) and head[SETTINGS_AT] == EMPTY_SETTINGS[SETTINGS_AT]
+
+
 def _join(address: str) -> None:
     if "://" in address:
         raise ClusterError(f"address {address!r}: a driver joins by host:port, not through a Ray client")
     host, _, port = address.rpartition(":")
     if port.isdigit():  # Ray itself tries for minutes, and may end the process
         try:
-            socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
+            with socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER_S) as connection:
+                is_ray = _speaks_grpc(connection)
         except OSError as error:
             raise ClusterError(f"nothing answers at {address}: {error}") from error
+        if not is_ray:
+            raise ClusterError(f"no Ray is at {address}: what listens there does not speak gRPC")
         _require_token(address)
     import ray
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import socket
 import subprocess
 import sys
+import threading
 from typing import Any, NoReturn
 
 import numpy as np
@@ -13,6 +15,7 @@ import pytest
 import distxla as dx
 from distxla.errors import ClusterError
 from distxla.runtime.cluster_hosts import Hosts
+from distxla.runtime.ray import access
 from distxla.runtime.ray.session import RayHere
 from tests.runtime import hand_made
 
@@ -37,6 +40,36 @@ def test_remote_calls_beside_a_cluster_go_to_its_ray() -> None:
     there, here = ended.stdout.split()
     assert there == here
     assert here.startswith("127.0.0.1:")
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (b"HTTP/1.0 400 Bad Request\r\n", "no Ray is at"),
+        (b"", "no Ray is at|nothing answers at .*: .*reset"),
+        (None, "nothing answers at .*: timed out"),
+    ],
+)
+def test_what_is_no_ray_is_not_joined(answer: bytes | None, error: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray itself would try for ever, and take no interrupt meanwhile."""
+    monkeypatch.setattr(access, "ANSWER_S", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            connection, _ = server.accept()
+            with connection:
+                if answer is None:
+                    ended.wait(10)
+                else:
+                    connection.sendall(answer)
+
+        ended = threading.Event()
+        thread = threading.Thread(target=serve)
+        thread.start()
+        with pytest.raises(ClusterError, match=error):
+            access._join(f"127.0.0.1:{server.getsockname()[1]}")
+        ended.set()
+        thread.join()
 
 
 def test_entering_raises_what_went_wrong() -> None:
