@@ -14,7 +14,7 @@ from distxla.cli.time_limits import LimitedCommand, time_limit_option
 from distxla.cli.usage import Choice, files
 from distxla.compiler.stage_names import GPU_ARCHITECTURE, GPU_STAGES, STAGES
 from distxla.errors import ArgumentError, DeadlockError, UsageError, VerificationError
-from distxla.targets.registry import backends, target_of_backend
+from distxla.targets.registry import named_backends, target_of_backend
 from distxla.time_limit import phase
 
 
@@ -42,7 +42,9 @@ def list_passes(context: click.Context, parameter: click.Parameter, wanted: bool
     "--list-passes", is_flag=True, is_eager=True, expose_value=False, callback=list_passes, help="List the steps; exit."
 )
 @click.option("--emit", "stage", type=Choice(STAGES), help="The stage to print; hlo by default.")
-@click.option("--backend", type=Choice(backends()), default="cpu", show_default=True, help="For which code is made.")
+@click.option(
+    "--backend", type=Choice(named_backends()), default="cpu", show_default=True, help="For which code is made."
+)
 @click.option(
     "--gpu-arch", metavar="ARCH", help=f"The architecture of kernels for a GPU, {GPU_ARCHITECTURE} by default."
 )

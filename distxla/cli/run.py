@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import sys
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from distxla.cli.report_page import ReportingCommand
 from distxla.cli.time_limits import time_limit_option
 from distxla.cli.usage import Choice, files
 from distxla.errors import ArgumentError
-from distxla.targets.registry import backends
+from distxla.targets.registry import backends, named_backends, target_of_backend
 from distxla.time_limit import phase
 
 if TYPE_CHECKING:
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     from distxla.ir.element_type import ElementType
     from distxla.ir.shape import Shape
     from distxla.runtime.fault_injection import Injection
-
-UNAVAILABLE = "gpu"  # refused by its name where no target serves it
 
 
 @dataclass(frozen=True)
@@ -103,7 +102,7 @@ class RunOptions:
 )
 @click.option(
     "--backend",
-    type=Choice(sorted({*backends(), "reference", UNAVAILABLE})),
+    type=Choice(sorted({*named_backends(), "reference"})),
     default="cpu",
     show_default=True,
 )
@@ -174,15 +173,12 @@ def _require_possible(options: RunOptions) -> None:
     """ArgumentError for options that don't go together."""
     from distxla.cli.programs import split_devices
 
+    if options.tolerance is not None and math.isnan(options.tolerance):
+        raise ArgumentError("--tolerance: expected a number, found nan")
     if options.backend == "reference":
         _require_none_of_a_cluster(options)
-    elif options.backend not in backends():
-        available = " or ".join(f"--backend {name}" for name in backends())
-        raise ArgumentError(
-            f"the {options.backend} backend is not available: there is no /dev/nvidiactl, so no driver of NVIDIA's; "
-            f"use {available}, DISTXLA_GPU_DRIVER=cuda where there is one all the same, or "
-            "DISTXLA_GPU_DRIVER=emulated, with which the processor runs kernels for GPUs"
-        )
+    else:
+        target_of_backend(options.backend)
     if options.device_assignment is not None and any(split_devices(name)[1] is not None for name in options.modules):
         raise ArgumentError("--device-assignment and devices behind @ both say where a program runs: give one of them")
     if options.address is None and options.devices_per_host is not None and len(options.devices_per_host) > 1:

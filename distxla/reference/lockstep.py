@@ -342,6 +342,8 @@ class _World:
     def _failed(self, fiber: _Fiber, ended: DeviceState) -> DeviceState:
         """The state of a device whose fiber has an error. ended: the same as one that has ended."""
         wanted = self._rounds.wanted
+        if isinstance(fiber.error, TimeLimitError) or not isinstance(fiber.error, Exception):  # it was interrupted
+            return replace(ended, doing=Doing.COMPUTES)
         if not isinstance(fiber.error, CollectiveMismatchError) or wanted is None or wanted.device != ended.device:
             return replace(ended, doing=Doing.FAILED)  # in the last that it reached
         came = replace(wanted.state(), doing=Doing.ARRIVED, waits_for=(), missing=())

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from distxla.targets.target import Atomics, Host, KernelErrorHandler, LoadedImage, Target
 
 
+GPU = "gpu"  # the backend that some machines have
+
+
 @cache
 def target_names() -> list[str]:
     """Of all targets."""
@@ -52,13 +55,25 @@ def backends() -> list[str]:
     return sorted({backend for backend in served if backend is not None})
 
 
+def named_backends() -> list[str]:
+    """Those that can be asked for, also where nothing serves them here: `target_of_backend` says why."""
+    return sorted({*backends(), GPU})
+
+
 def target_of_backend(backend: str) -> str:
     """The target that serves a backend: this processor's where it does, as processors' targets share one.
 
     ArgumentError where no cluster runs on that; CompileError as native_target.
     """
-    if backend not in backends():
-        raise ArgumentError(f"backend {backend!r}: a cluster's replicas run on {' or '.join(map(repr, backends()))}")
+    served = backends()
+    if backend == GPU and GPU not in served:
+        raise ArgumentError(
+            "the gpu backend is not available: there is no /dev/nvidiactl, so no driver of NVIDIA's; "
+            f"use {' or '.join(served)}, DISTXLA_GPU_DRIVER=cuda where there is one all the same, or "
+            "DISTXLA_GPU_DRIVER=emulated, with which the processor runs kernels for GPUs"
+        )
+    if backend not in served:
+        raise ArgumentError(f"backend {backend!r}: a cluster's replicas run on {' or '.join(map(repr, served))}")
     if backend == native_target().backend:
         return native_target().name
     return next(name for name in target_names() if target_named(name).backend == backend)

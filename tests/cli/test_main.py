@@ -96,6 +96,8 @@ BAD = [
     (["run", "{module}", "--expected", "{module}"], "is not an .npz file"),
     (["run", "{module}", "--out", "/none/out.npz", "--backend", "reference"], "cannot write /none/out.npz"),
     (["run", "{module}", "--backend", "gpu"], "gpu backend is not available: there is no /dev/nvidiactl"),
+    (["compile", "{module}", "--backend", "gpu"], "gpu backend is not available: there is no /dev/nvidiactl"),
+    (["run", "{module}", "--tolerance", "nan"], "--tolerance: expected a number, found nan"),
     (["run", "{module}", "--infeed", "x.npz"], "x.npz: no program has an infeed"),
     (
         ["run", "{module}", "--trace", "x.json", "--backend", "reference"],

@@ -251,6 +251,23 @@ def test_a_limit_is_positive(seconds: Any) -> None:
         pass
 
 
+ENDLESS_ROUNDS = """HloModule endless, num_partitions=4
+add { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT c = f32[] add(a, b) }
+always { x = f32[4] parameter(0)  ROOT yes = pred[] constant(true) }
+again { x = f32[4] parameter(0)
+  ROOT s = f32[4] all-reduce(x), channel_id=1, replica_groups={{0,1,2,3}}, use_global_device_ids=true, to_apply=add }
+ENTRY main { x = f32[4] parameter(0)  ROOT w = f32[4] while(x), condition=always, body=again }
+"""
+
+
+def test_a_device_that_the_limit_interrupts_has_not_failed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "m.hlo").write_text(ENDLESS_ROUNDS)
+    with pytest.raises(SystemExit) as ended:
+        main(["run", str(tmp_path / "m.hlo"), "--backend", "reference", "--time-limit", "1"])
+    errors = capsys.readouterr().err
+    assert (ended.value.code, "ran out" in errors, "failed" in errors) == (5, True, False)
+
+
 def test_an_endless_limit_is_a_wrong_value(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "m.hlo").write_text(MODULE)
     with pytest.raises(SystemExit) as ended:

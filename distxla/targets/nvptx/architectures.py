@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
-
 from distxla.errors import ArgumentError
 from distxla.targets.nvptx.driver.choice import chosen, is_emulated, open_driver
-from distxla.targets.nvptx.driver.errors import DriverError
+from distxla.targets.nvptx.driver.errors import DriverError, chosen_by_environment
 
 # the first version of PTX that knows an architecture, as LLVM names features
 VERSIONS = {"sm_75": "ptx63", "sm_80": "ptx70", "sm_90": "ptx78", "sm_100": "ptx86"}
@@ -22,8 +20,7 @@ def chosen_architecture() -> str:
         return EMULATED_ARCHITECTURE
     gpus = open_driver().gpus()
     if not gpus:
-        seen = os.environ.get("CUDA_VISIBLE_DEVICES")
-        raise DriverError(f"the driver lists no GPU{'' if seen is None else f' (CUDA_VISIBLE_DEVICES={seen!r})'}")
+        raise DriverError(f"the driver lists no GPU{chosen_by_environment()}")
     return newest_for(min(gpu.architecture for gpu in gpus))
 
 

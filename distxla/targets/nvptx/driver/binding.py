@@ -11,7 +11,7 @@ from distxla.errors import OutOfMemoryError
 from distxla.machine.byte_counts import amount
 from distxla.targets.nvptx.driver import interface
 from distxla.targets.nvptx.driver.driver import Dimensions, Gpu
-from distxla.targets.nvptx.driver.errors import DriverCallError, DriverError
+from distxla.targets.nvptx.driver.errors import DriverCallError, DriverError, chosen_by_environment
 from distxla.targets.nvptx.driver.interface import IpcHandle, Library
 
 LOG_BYTES = 16 << 10
@@ -109,7 +109,7 @@ class Binding:
     def context(self, ordinal: int, processes: int = 1) -> BoundContext:
         gpus = self.gpus()
         if not 0 <= ordinal < len(gpus):
-            raise DriverError(f"no GPU {ordinal}: the driver lists {len(gpus)}")
+            raise DriverError(f"no GPU {ordinal}: the driver lists {len(gpus)}{chosen_by_environment()}")
         gpu = gpus[ordinal]
         if gpu.architecture < LEAST_ARCHITECTURE:
             raise DriverError(

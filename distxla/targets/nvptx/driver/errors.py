@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from distxla.errors import DistxlaError
 
 
@@ -20,4 +22,10 @@ class DriverCallError(DriverError):
         self.function, self.number, self.name, self.detail = function, number, name, detail
 
 
-__all__ = ["DriverCallError", "DriverError"]
+def chosen_by_environment() -> str:
+    """For a message about the GPUs that a driver lists: the variable that chooses among them, where it is set."""
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return "" if chosen is None else f" (CUDA_VISIBLE_DEVICES={chosen!r})"
+
+
+__all__ = ["DriverCallError", "DriverError", "chosen_by_environment"]
