@@ -29,7 +29,7 @@ from distxla.targets.registry import host
 from distxla.time_limit import MOST_S, TimeLimit, current_limit, time_limit
 
 AGAIN_S = 0.02  # between retries of the alarm, while it may not interrupt
-WAITS_S = 3.0  # that a wait which checks the limit itself may exceed it, to collect the report of all devices
+WAITS_S = 4.0  # that a wait which checks the limit itself may exceed it: it reports devices, and gets them back
 STUCK_S = 0.3  # after the limit without Python code in the main thread: then the alarm cannot reach it
 CLOSING_S = 20.0  # for taking down all that was started
 
