@@ -43,7 +43,7 @@ from distxla.runtime.memory_need import Need
 from distxla.runtime.program_loading import ProgramLoader
 from distxla.runtime.together import together
 from distxla.targets.registry import target_of_backend
-from distxla.time_limit import checked_seconds, phase
+from distxla.time_limit import phase
 from distxla.time_limit import time_limit as within
 
 if TYPE_CHECKING:
@@ -348,8 +348,6 @@ class Cluster(Handle):
             if executable.devices != devices:
                 raise ArgumentError(f"{executable} was compiled for other devices than {list(devices)}")
             calls.append((executable, [list(given.get(device, ())) for device in devices]))
-        if not calls:
-            raise ArgumentError("programs: expected at least one, found none")
         outs = self.call(calls, time_limit=time_limit)
         return {
             device: row for (executable, _), rows in zip(calls, outs) for device, row in zip(executable.devices, rows)
@@ -403,8 +401,6 @@ class Cluster(Handle):
         """Run executables at once, each with its rows of arguments by device; `Executable.__call__` calls this."""
         if repeat < 1:
             raise ArgumentError(f"repeat: expected at least 1, found {repeat}")
-        if time_limit is not None:
-            time_limit = checked_seconds(time_limit)
         outs: list[list[Row]] = []
 
         def place(executables: list[Executable]) -> list[Any]:

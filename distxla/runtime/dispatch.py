@@ -38,6 +38,7 @@ from distxla.runtime.process_watch import ProcessEnd, current_site, current_step
 from distxla.runtime.reports import PostMortemSnapshot, stuck_error
 from distxla.runtime.stragglers import Stragglers
 from distxla.runtime.streams import ClusterStreams
+from distxla.time_limit import checked_seconds
 
 if TYPE_CHECKING:
     from distxla.ir.module import Module
@@ -149,7 +150,10 @@ class Dispatcher:
         """Block until the devices are back that still computed when the last call failed; without any, return at once.
 
         TimeLimitError after so many seconds, KeyboardInterrupt: then those that still compute are ended by force.
+        ArgumentError where `time_limit` is none.
         """
+        if time_limit is not None:
+            checked_seconds(time_limit)
         with self._lock:
             if self._unsettled is None:
                 return

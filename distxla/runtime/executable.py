@@ -406,4 +406,6 @@ def expand(programs: Mapping[Any, Any]) -> list[tuple[tuple[int, ...], Any]]:
             raise ArgumentError(f"devices {list(devices)}: every program needs devices of its own, each named once")
         taken |= set(devices)
         found.append((devices, module))
+    if not found:
+        raise ArgumentError("programs: expected at least one, found none")
     return found
