@@ -75,6 +75,17 @@ def test_older_results_are_never_overwritten(add_one: dx.Executable) -> None:
     assert all(np.array_equal(view, X + n + 1) for n, view in enumerate(views))
 
 
+@pytest.mark.parametrize("seconds", [float("inf"), float("nan"), -1, "5"])
+def test_a_time_limit_is_a_positive_number(add_one: dx.Executable, seconds: Any) -> None:
+    with pytest.raises(dx.ArgumentError, match="time_limit: expected a positive number of seconds"):
+        add_one([X], time_limit=seconds)
+
+
+def test_a_run_has_programs(cluster: Cluster) -> None:
+    with pytest.raises(dx.ArgumentError, match="programs: expected at least one"):
+        cluster.run({})
+
+
 def test_repeat_runs_within_one_call(cluster: Cluster, add_one: dx.Executable) -> None:
     add_one([X], repeat=7)
     assert len(add_one.device_s) == DEVICES
