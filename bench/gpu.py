@@ -1,11 +1,10 @@
 """`python -m bench.gpu`: the kernels of bench/kernel_programs.py on this machine's GPU, beside its memory's bandwidth.
 
 Each program is run once in this process, and each launch of it repeated, from a compiled loop, on the operands in the
-GPU's memory. `moved` is
-what the program must move, its arguments and its results once, over the time of all its kernels together. Programs of
-products are timed once more with cuBLAS, where that is installed. With JAX that finds the GPU the same text is compiled
-by XLA, and its executions are timed one behind the other; the ratio is of the time with cuBLAS, if there is one. Then
-whole calls of the sample programs.
+GPU's memory. `moved` is what the program must move, its arguments and its results once, over the time of all its
+kernels together. Programs of products are timed once more with cuBLAS, where that is installed. With JAX that finds the
+GPU the same text is compiled by XLA, and its executions are timed one behind the other; the ratio is of the time with
+cuBLAS, if there is one. Then whole calls of the sample programs.
 """
 
 from __future__ import annotations
