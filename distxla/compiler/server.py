@@ -47,7 +47,7 @@ class CompileServer:
         self._process: subprocess.Popen[bytes] | None = None
         self._limit_bytes = compile_memory_bytes()
         self._progress = self._messages = -1
-        self._environment: dict[str, str | None] = {}  # of the child, what targets ask it for
+        self._environment: dict[str, str | None] = {}  # of the child, what compilation asks it for
 
     def __enter__(self) -> CompileServer:
         return self
@@ -116,7 +116,7 @@ class CompileServer:
             if self._closed:
                 raise ClusterError("the compile server is closed")
             if self._process is not None and (
-                self._process.poll() is not None or self._environment != environment_of_targets()
+                self._process.poll() is not None or self._environment != _environment_of_compilation()
             ):
                 self._stop()
             process = self._child()
@@ -154,7 +154,7 @@ class CompileServer:
         return self._process
 
     def _start(self) -> subprocess.Popen[bytes]:
-        self._limit_bytes, self._environment = compile_memory_bytes(), environment_of_targets()
+        self._limit_bytes, self._environment = compile_memory_bytes(), _environment_of_compilation()
         self._progress = os.memfd_create("distxla-compile-progress", os.MFD_CLOEXEC)
         self._messages = os.memfd_create("distxla-compile-messages", os.MFD_CLOEXEC)
         os.ftruncate(self._progress, PROGRESS_BYTES)
@@ -238,6 +238,12 @@ class CompileServer:
             if not isinstance(error, TimeLimitError):
                 raise
         return ""
+
+
+def _environment_of_compilation() -> dict[str, str | None]:
+    """The variables of this process's environment that a child was, or would be, started with, and that it reads."""
+    own = {name: value for name, value in os.environ.items() if name.startswith("DISTXLA_")}
+    return {**own, **environment_of_targets()}
 
 
 def _registered(module: Module) -> tuple[tuple[str, str], ...]:

@@ -182,7 +182,7 @@ class Cluster(Handle):
             raise ClusterError("a cluster is started once")
         self._hosts.prepare()
         _open.add(self)
-        self._server = CompileServer()
+        self._server = self._server or CompileServer()
         self._thread = threading.Thread(target=self._start, name="distxla-start", daemon=True)
         self._thread.start()
         return self

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from distxla.compiler.server import CompileServer
 from distxla.runtime.cluster import Cluster
 from distxla.runtime.executable import Executable
 from distxla.runtime.leftovers import end_by_force, why_unusable
@@ -17,6 +18,17 @@ from distxla.testing.holdings import Holdings
 
 GRACE_S = 10.0  # for what a test began and left to itself
 UNLOADING_S = 1.0  # for programs that nobody holds any more, which are unloaded in a thread
+
+
+class SharedCompileServer(CompileServer):
+    """Compiles for all clusters of a pool, also when one of them closes. The pool calls `end`."""
+
+    def close(self) -> None:
+        """Leave it to the others."""
+
+    def end(self) -> None:
+        """End the child; blocks until it is gone."""
+        super().close()
 
 
 @dataclass(frozen=True)
@@ -46,15 +58,15 @@ def size_of(partitions: int | None = None, *, replicas: int = 1, **options: Any)
 
 
 class PooledCluster(Cluster):
-    """A cluster that the pool closes.
+    """A cluster that the pool closes, and whose compile server is the pool's.
 
     Calls end after the pool's time limit, unless they have one of their own. Where the run is traced, so are the
     programs that it compiles.
     """
 
-    def __init__(self, size: Size, limit: float | None, *, is_traced: bool) -> None:
+    def __init__(self, size: Size, server: CompileServer, limit: float | None, *, is_traced: bool) -> None:
         super().__init__(size.replicas, size.partitions, **dict(size.options))
-        self._size, self._limit, self._is_traced = size, limit, is_traced
+        self._size, self._server, self._limit, self._is_traced = size, server, limit, is_traced
         self._recorded: Trace | None = None
 
     def compile(self, *args: Any, trace: bool = False, **options: Any) -> Executable:
@@ -101,7 +113,7 @@ class Use:
 
 
 class ClusterPool:
-    """Open clusters, each used by one test or fixture at a time, and a Ray that stays while there are none.
+    """Open clusters, each used by one test or fixture at a time; a Ray and a compile server that stay without any.
 
     idle: that many stay open while nobody uses them; of those that were used least recently the others are closed.
     limit: seconds of a call, None for no limit.  is_traced: record all calls.  uses: of clusters that are not idle.
@@ -114,6 +126,7 @@ class ClusterPool:
         self.uses: list[Use] = []
         self.lines: list[str] = []
         self._holds_ray: bool | None = None  # False where somebody else does; None before it is needed
+        self._server: SharedCompileServer | None = None
 
     def take(self, size: Size) -> PooledCluster:
         """A started cluster that nobody else uses until the use is over. Blocks until its replicas serve; raises the
@@ -163,7 +176,8 @@ class ClusterPool:
             self.warm()
         elif not self.uses:
             self.close()  # a process has one Ray
-        cluster = PooledCluster(size, self._limit, is_traced=self._is_traced)
+        self._server = self._server or SharedCompileServer()
+        cluster = PooledCluster(size, self._server, self._limit, is_traced=self._is_traced)
         try:
             cluster.start().wait_started()
         except BaseException:
@@ -209,11 +223,14 @@ class ClusterPool:
         return [*self._idle, *(use.cluster for use in self.uses)]
 
     def close(self) -> None:
-        """Close all clusters, and Ray; blocks until they are gone. The pool can be used again."""
+        """Close all clusters, the compile server and Ray; blocks until they are gone. The pool can be used again."""
         for use in self.uses:
             end_by_force(use.cluster)
         self.uses = []
         self._close_all_but(0)
+        if self._server is not None:
+            self._server.end()
+        self._server = None
         if self._holds_ray:
             access.release()
         self._holds_ray = None
