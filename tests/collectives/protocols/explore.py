@@ -320,26 +320,16 @@ class _Explorer:
         low = self._low(work, live)
         if max(map(len, work.memory)) > MOST_VALUES:
             raise Wrong("never ends: values pile up")
-        fenced = tuple([a - b if a > b else 0 for a, b in zip(work.fenced, low, strict=True)])
-        memory = tuple(
-            [
-                tuple(
-                    [
-                        (value, tuple([a - b if a > b else 0 for a, b in zip(view, low, strict=True)]) if view else ())
-                        for value, view in messages[first:]
-                    ]
-                )
-                for messages, first in zip(work.memory, low, strict=True)
-            ]
-        )
+        moved = [(at, first) for at, first in enumerate(low) if first]
+        memory = tuple(work.memory) if not moved else _without(work.memory, low, moved)
+        fenced = _lowered(work.fenced, moved)
         procs: list[Local] = []
         for i, program in enumerate(self.programs):
             if work.modes[i] == ENDED:
                 procs.append((0, ENDED, -1, (), ()))
                 continue
             registers = program.kept(work.pcs[i], work.registers[i])
-            view = tuple([a - b if a > b else 0 for a, b in zip(work.views[i], low, strict=True)])
-            procs.append((work.pcs[i], work.modes[i], work.places[i], registers, view))
+            procs.append((work.pcs[i], work.modes[i], work.places[i], registers, _lowered(work.views[i], moved)))
         return self._least((tuple(procs), fenced, memory))
 
     def _least(self, state: State) -> State:
@@ -382,6 +372,29 @@ class _Explorer:
             ]
         )
         return tuple(turned), tuple([fenced[p] for p in places]), carried
+
+
+def _lowered(view: View, moved: Sequence[tuple[int, int]]) -> View:
+    """The view where some places have lost their first values. moved: places, and how many each."""
+    if not moved or not view:
+        return view
+    found = list(view)
+    for at, count in moved:
+        old = found[at]
+        found[at] = old - count if old > count else 0
+    return tuple(found)
+
+
+def _without(
+    memory: Sequence[tuple[Message, ...]], low: Sequence[int], moved: Sequence[tuple[int, int]]
+) -> tuple[tuple[Message, ...], ...]:
+    """The memory without each place's first values. low: how many each."""
+    return tuple(
+        [
+            tuple([(value, _lowered(view, moved)) if view else (value, view) for value, view in messages[first:]])
+            for messages, first in zip(memory, low, strict=True)
+        ]
+    )
 
 
 def explore(processes: Sequence[Process], *, kills: int = 0, symmetric: bool = False, most: int = 3_000_000) -> Found:

@@ -70,7 +70,10 @@ class Program:
 
     def kept(self, pc: int, registers: tuple[int, ...]) -> tuple[int, ...]:
         """The registers that are still read; 0 in the places of others."""
-        return tuple([value if live else 0 for value, live in zip(registers, self.live[pc], strict=True)])
+        alive = self.live[pc]
+        if all(alive):
+            return registers
+        return tuple([value if live else 0 for value, live in zip(registers, alive, strict=True)])
 
 
 def compiled(processes: Sequence[Process]) -> tuple[list[Program], list[Place]]:
