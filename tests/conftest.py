@@ -109,12 +109,16 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Objects of the collection stay: a garbage collection would look at two million of them, in vain."""
+    """Objects of the collection stay: a garbage collection would look at two million of them, in vain.
+
+    And it comes ten times as seldom as by default: it took a fifteenth of the tests' processor time.
+    """
     gc.disable()
     try:
         return (yield)
     finally:
         gc.freeze()
+        gc.set_threshold(20_000, 20, 20)
         gc.enable()
 
 

@@ -61,7 +61,7 @@ def test_every_place(where: str, data: st.DataObject) -> None:
 
 
 @pytest.mark.exhaustive
-@settings(quick, max_examples=100)
+@settings(quick, max_examples=35)
 @given(any_cases(), st.integers(0, 1000))
 def test_many(case: Case, seed: int) -> None:
     check(case, by_reference)

@@ -10,14 +10,10 @@ import pytest
 
 from tests.simulation.scenarios import draw, simulate_seed
 
-SEEDS, PARTS = 500, 10
 
-
-@pytest.mark.sampled(one_in=10)
-@pytest.mark.parametrize("part", range(PARTS))
-def test_every_seed_ends_right_or_with_a_typed_error(part: int) -> None:
+def test_every_seed_ends_right_or_with_a_typed_error() -> None:
     """`make simulate` runs 10,000 of them."""
-    complaints = [simulate_seed(seed).complaint for seed in range(part, SEEDS, PARTS)]
+    complaints = [simulate_seed(seed).complaint for seed in range(0, 500, 10)]
     assert not [text for text in complaints if text]
 
 

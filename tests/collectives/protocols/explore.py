@@ -23,6 +23,7 @@ Fewer states than executions have, none of them lost:
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -402,7 +403,13 @@ def explore(processes: Sequence[Process], *, kills: int = 0, symmetric: bool = F
 
     symmetric: the processes are the same but for a rotation; AssertionError if they are not.
     """
-    return _Explorer(processes, kills=kills, symmetric=symmetric).explore(most)
+    was_enabled = gc.isenabled()
+    gc.disable()  # states form no cycles, and a collection looks at all of them
+    try:
+        return _Explorer(processes, kills=kills, symmetric=symmetric).explore(most)
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 __all__ = ["Found", "Program", "explore"]
