@@ -92,14 +92,23 @@ def case_words() -> dict[str, set[str]]:
     return {name: {word for found in pattern.findall(text) for word in found} for name, text in texts.items()}
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_file_has_a_size_and_a_name(path: Path) -> None:
+def test_every_file_has_a_size_and_a_name() -> None:
+    assert [fault for path in SOURCES for fault in faults_of(path)] == []
+
+
+def faults_of(path: Path) -> list[str]:
     lines = path.read_text().splitlines()
-    assert len(lines) <= MOST_LINES, f"{len(lines)} lines: split it"
-    assert path.stem not in EMPTY_NAMES, "a module is a noun that says what is in it"
+    found = []
+    if len(lines) > MOST_LINES:
+        found.append(f"{len(lines)} lines: split it")
+    if path.stem in EMPTY_NAMES:
+        found.append("a module is a noun that says what is in it")
     if path.name != "__init__.py" and "programs" not in path.parts:
-        assert lines, "the file is empty"
-        assert lines[0].startswith(('"""', 'r"""', "#!")), "a module begins with its docstring"
+        if not lines:
+            found.append("the file is empty")
+        elif not lines[0].startswith(('"""', 'r"""', "#!")):
+            found.append("a module begins with its docstring")
+    return [f"{path.relative_to(ROOT)}: {fault}" for fault in found]
 
 
 def test_second_copies_of_the_top_level_folders_cannot_be_imported() -> None:

@@ -170,7 +170,7 @@ def fuzz(seed: int, mutants: int) -> None:
         check(text, 1000 * seed + number, front=bool(number % 2))
 
 
-@pytest.mark.sampled(one_in=6)
+@pytest.mark.sampled(one_in=12)
 @pytest.mark.parametrize("seed", range(10))
 def test_mutants(seed: int) -> None:
     fuzz(seed, 25)

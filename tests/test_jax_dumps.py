@@ -52,7 +52,7 @@ def rows(path: Path, prefix: str, module: Module) -> Rows:
     return [[found[k, device] for k in range(len(leaves))] for device in range(dump.DEVICES)]
 
 
-@pytest.mark.sampled(one_in=16)
+@pytest.mark.sampled(one_in=48)
 @each_text
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_the_results_are_xlas(dumps: Path, name: str, form: str, executor: str) -> None:
@@ -80,6 +80,7 @@ def test_the_results_are_xlas(dumps: Path, name: str, form: str, executor: str) 
                 np.testing.assert_allclose(got.astype(float), want.astype(float), rtol=2e-5, atol=2e-5, err_msg=place)
 
 
+@pytest.mark.sampled(one_in=4)
 @each_text
 def test_xla_reads_what_is_printed(dumps: Path, name: str, form: str) -> None:
     hlo = pytest.importorskip("jaxlib._hlo")

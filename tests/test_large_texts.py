@@ -35,6 +35,7 @@ def seconds(work: Callable[[], None]) -> float:
     return time.process_time() - begin
 
 
+@pytest.mark.sampled(one_in=2)
 @pytest.mark.parametrize("work", [read_and_verified, planned])
 @pytest.mark.parametrize("text", [wide_tuple, chained_adds])
 def test_time_grows_with_the_text_and_not_with_its_square(

@@ -40,6 +40,7 @@ def test_reference_agrees_with_xla(program: ShardedProgram, form: str) -> None:
     program.assert_results(run_reference(module, program.arguments, replicas=1, partitions=program.devices))
 
 
+@pytest.mark.sampled(one_in=2)
 @pytest.mark.cluster
 @each_program
 @each_form

@@ -23,8 +23,8 @@ def test_small_ones(name: str) -> None:
     assert verdict(checked).outcome.value == checked.outcome
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
-@pytest.mark.sampled(one_in=3)
 @pytest.mark.parametrize("name", ["groups of a mesh", "down a pipeline and up", "8 stages as programs"])
 def test_a_thousand_devices_with_a_thousand_instructions(name: str) -> None:
     """How long it takes the bench says: `python -m bench --only checks`."""

@@ -49,7 +49,7 @@ def anything(b: dx.XlaBuilder) -> list[Any]:
     ]  # fmt: skip
 
 
-@pytest.mark.sampled(one_in=3)
+@pytest.mark.sampled(one_in=6)
 @pytest.mark.parametrize("name", METHODS)
 def test_any_arguments(name: str) -> None:
     choose = random.Random(name)

@@ -61,6 +61,7 @@ def test_a_trace_of_a_run(tmp_path: Path) -> None:
     assert len(rows["s"]) == 2 * 64
 
 
+@pytest.mark.exhaustive
 def test_a_trace_of_a_run_that_fails(tmp_path: Path) -> None:
     module, items, trace = (tmp_path / name for name in ("hungry.hlo", "items.npz", "trace.json"))
     module.write_text(HUNGRY)
@@ -90,6 +91,7 @@ def test_a_real_program_from_files_to_files(tmp_path: Path) -> None:
         program.assert_results([[file[f"out{k}@{d}"] for k in range(3)] for d in range(8)])
 
 
+@pytest.mark.exhaustive
 def test_several_programs_on_disjoint_devices(tmp_path: Path) -> None:
     paths = []
     for factor in (2, 3):
@@ -132,6 +134,7 @@ def test_interruption_takes_everything_down(number: signal.Signals, status: int,
     require_ended(before)
 
 
+@pytest.mark.exhaustive
 def test_a_killed_replica_is_named(tmp_path: Path) -> None:
     (tmp_path / "endless.hlo").write_text(ENDLESS)
     before = started_processes()

@@ -58,6 +58,7 @@ def test_check_says_what_is_missing_and_takes_the_option(folder: Path) -> None:
     assert told.stdout.endswith("  ok\n")
 
 
+@pytest.mark.sampled(one_in=3)
 @pytest.mark.parametrize("routine", ["routines_of_test:double", "routines_of_test:Holder.inside", "LIBRARY:saxpy"])
 def test_the_reference_runs_them_too(folder: Path, routine: str) -> None:
     if routine.startswith("LIBRARY"):
@@ -67,6 +68,7 @@ def test_the_reference_runs_them_too(folder: Path, routine: str) -> None:
     assert run.returncode == 0, run.stderr
 
 
+@pytest.mark.exhaustive
 @pytest.mark.cluster
 def test_functions_of_the_current_folder_reach_the_replicas(folder: Path) -> None:
     run = distxla(
@@ -75,6 +77,7 @@ def test_functions_of_the_current_folder_reach_the_replicas(folder: Path) -> Non
     assert run.returncode == 0, run.stderr
 
 
+@pytest.mark.exhaustive
 @pytest.mark.cluster
 def test_a_failing_function_is_one_message_with_its_traceback(folder: Path) -> None:
     run = distxla(folder, *RUN, "--custom-call", "f=routines_of_test:fail")
@@ -101,7 +104,7 @@ def test_compile_takes_it(folder: Path) -> None:
     assert "r (custom-call)" in run.stdout
 
 
-@pytest.mark.sampled(one_in=2)
+@pytest.mark.sampled(one_in=8)
 @pytest.mark.parametrize(
     ("option", "message"),
     [

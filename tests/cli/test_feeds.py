@@ -187,6 +187,7 @@ def test_on_a_cluster_as_on_the_reference(tmp_path: Path) -> None:
     assert all(np.array_equal(ours[key], theirs[key]) for key in theirs)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.cluster
 def test_on_a_cluster_the_end_of_a_stream_keeps_what_came_out(tmp_path: Path) -> None:
     module = write(tmp_path, "sums.hlo", sums(50))

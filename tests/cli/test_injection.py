@@ -61,6 +61,7 @@ def run(*args: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([DISTXLA, "run", *args], capture_output=True, text=True, timeout=120, check=False)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.cluster
 def test_a_random_run_is_replayed_by_what_it_prints(loop: str) -> None:
     spec = "random:seed=4,faults=3,kinds=delay+slow"

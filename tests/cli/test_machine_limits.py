@@ -37,7 +37,7 @@ def in_shell(text: str) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
-@pytest.mark.sampled(one_in=2)
+@pytest.mark.sampled(one_in=4)
 @pytest.mark.parametrize("limit", [8, 16, 32, 48])
 def test_too_few_descriptors(limit: int) -> None:
     status, printed, errors = in_shell(f"ulimit -n {limit}; {DISTXLA} run m.hlo")
@@ -47,6 +47,7 @@ def test_too_few_descriptors(limit: int) -> None:
     assert re.fullmatch(few if limit == 8 else known + r"\(ulimit -n\)\n", errors)
 
 
+@pytest.mark.exhaustive
 def test_a_soft_limit_is_raised() -> None:
     status, _, errors = in_shell(f"ulimit -Sn 32; {DISTXLA} run m.hlo")
     assert (status, errors) == (0, "")

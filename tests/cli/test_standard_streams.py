@@ -68,7 +68,7 @@ def in_shell(command: str, redirections: str) -> tuple[int, str, str]:
     return done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode()
 
 
-@pytest.mark.sampled(one_in=4)
+@pytest.mark.sampled(one_in=8)
 @pytest.mark.parametrize(("command", "redirection", "why"), each_with((">/dev/full", FULL), ("<&- >&-", CLOSED)))
 def test_stdout_that_takes_nothing_is_one_line(command: str, redirection: str, why: str) -> None:
     assert in_shell(command, redirection) == (2, "", f"error: argument: cannot write the output: {why}\n")
@@ -82,7 +82,7 @@ def test_stderr_that_takes_nothing_does_not_matter(command: str, redirection: st
     assert printed
 
 
-@pytest.mark.sampled(one_in=2)
+@pytest.mark.sampled(one_in=6)
 @pytest.mark.parametrize("redirection", [">/dev/full 2>/dev/full", ">&- 2>&-"])
 @pytest.mark.parametrize("command", ["--help", "check m.hlo --json", "run m.hlo"])
 def test_without_any_stream_the_status_tells(command: str, redirection: str) -> None:
@@ -95,7 +95,7 @@ FAILURES = {
 }
 
 
-@pytest.mark.sampled(one_in=3)
+@pytest.mark.sampled(one_in=6)
 @pytest.mark.parametrize("redirection", [">/dev/full", ">&-", "| true"])
 @pytest.mark.parametrize("command", FAILURES)
 def test_a_failure_is_told_whatever_becomes_of_stdout(command: str, redirection: str) -> None:
@@ -106,7 +106,7 @@ def test_a_failure_is_told_whatever_becomes_of_stdout(command: str, redirection:
     assert "bug" not in errors
 
 
-@pytest.mark.sampled(one_in=2)
+@pytest.mark.sampled(one_in=4)
 @pytest.mark.parametrize("redirection", ["2>/dev/full", "2>&-"])
 @pytest.mark.parametrize("command", FAILURES)
 def test_a_failure_has_its_status_whatever_becomes_of_stderr(command: str, redirection: str) -> None:
@@ -149,7 +149,7 @@ OUTPUTS = {
 }
 
 
-@pytest.mark.sampled(one_in=2)
+@pytest.mark.sampled(one_in=4)
 @pytest.mark.parametrize("command", OUTPUTS)
 def test_output_files_on_full_disks(command: str) -> None:
     status, _, errors = in_shell(command, "/dev/full")
@@ -158,13 +158,14 @@ def test_output_files_on_full_disks(command: str) -> None:
     assert "Traceback" not in errors
 
 
+@pytest.mark.exhaustive
 @pytest.mark.cluster
 def test_a_trace_on_a_full_disk() -> None:
     status, _, errors = in_shell("run m.hlo --trace", "/dev/full")
     assert (status, errors) == (2, "error: argument: cannot write /dev/full: No space left on device\n")
 
 
-@pytest.mark.sampled(one_in=2)
+@pytest.mark.sampled(one_in=4)
 @pytest.mark.parametrize("command", OUTPUTS)
 def test_devices_are_written_to_and_not_replaced(command: str, folder: Path) -> None:
     os.symlink("/dev/null", "null")

@@ -71,6 +71,7 @@ PHASES = [
 ]
 
 
+@pytest.mark.sampled(one_in=2)
 @pytest.mark.parametrize(("command", "place", "name", "doing"), PHASES, ids=[f"{p[0][0]}-{p[2]}" for p in PHASES])
 def test_each_phase_is_interrupted_and_named(
     command: tuple[str, ...], place: object, name: str, doing: str,
@@ -167,7 +168,7 @@ def test_a_start_that_does_not_end_is_named_and_leaves_nothing(tmp_path: Path) -
     require_ended(before)
 
 
-@pytest.mark.sampled(one_in=2)
+@pytest.mark.sampled(one_in=4)
 @pytest.mark.parametrize("text", [chained_adds, wide_tuple])
 @pytest.mark.parametrize("command", ["check", "compile"])
 def test_large_texts_end_in_time(command: str, text: Callable[[], str], tmp_path: Path) -> None:
@@ -275,6 +276,7 @@ def test_an_endless_limit_is_a_wrong_value(tmp_path: Path, capsys: pytest.Captur
     assert (ended.value.code, "--time-limit" in capsys.readouterr().err) == (2, True)
 
 
+@pytest.mark.sampled(one_in=2)
 @pytest.mark.parametrize("seconds", [0.03, 0.06, 0.1, 0.15, 0.2])
 def test_a_limit_amid_imports_is_no_fault_of_an_import(seconds: float, tmp_path: Path) -> None:
     (tmp_path / "m.hlo").write_text(MODULE)
@@ -296,6 +298,7 @@ ENTRY e { o = s32[] constant(1)
 """
 
 
+@pytest.mark.exhaustive
 @pytest.mark.cluster
 def test_the_diagnosis_names_the_whole_limit(tmp_path: Path) -> None:
     (tmp_path / "m.hlo").write_text(LOOP)

@@ -80,6 +80,7 @@ ENTRY main {
 """
 
 
+@pytest.mark.exhaustive
 @pytest.mark.cluster
 @pytest.mark.slow
 def test_one_machine(environment: dict[str, str], tmp_path: Path) -> None:

@@ -147,7 +147,7 @@ class Devices:
                     np.testing.assert_array_equal(self.world.array(device, offset, shape), want)
 
 
-@pytest.mark.sampled(one_in=5)
+@pytest.mark.sampled(one_in=15)
 @pytest.mark.parametrize("count", [SMALL, LARGE])
 @pytest.mark.parametrize("name", cases(SMALL))
 def test_pairs_meet_pairs_and_synchronous_ones(name: str, count: int) -> None:
@@ -170,6 +170,7 @@ def test_pairs_meet_pairs_and_synchronous_ones(name: str, count: int) -> None:
     devices.check()
 
 
+@pytest.mark.sampled(one_in=3)
 @pytest.mark.parametrize("count", [SMALL, LARGE])
 @pytest.mark.parametrize("name", cases(SMALL))
 def test_to_begin_waits_for_nobody_and_one_may_end_for_all(name: str, count: int) -> None:
@@ -325,7 +326,7 @@ def random_plan(rng: random.Random, uses: int, most: int) -> Plan:
     return Plan(steps, [rng.choice((0, 0, 0, 0, 0.0005, 0.002)) for _ in steps])
 
 
-@pytest.mark.sampled(one_in=2)
+@pytest.mark.sampled(one_in=6)
 @pytest.mark.parametrize("seed", range(6))
 def test_random_orders_and_delays(seed: int) -> None:
     """Three communicators, every device with its own choice of forms and of when to end what it began."""

@@ -93,7 +93,7 @@ def xla() -> Iterator[Xla]:
         yield opened
 
 
-@pytest.mark.sampled(one_in=2)
+@pytest.mark.sampled(one_in=4)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_results_are_those_of_xla(name: str, xla: Xla, tmp_path: Path) -> None:
     text = HEAD + PROGRAMS[name].replace("GROUP", GROUP).replace("HALVES", HALVES).replace("RING", RING)

@@ -34,7 +34,7 @@ def check(group: Group, outs: list[list[Any]]) -> None:
             np.testing.assert_array_equal(np.asarray(got), want, f"leaf {k} on device {device}")
 
 
-@pytest.mark.sampled(one_in=8)
+@pytest.mark.sampled(one_in=16)
 @pytest.mark.parametrize("scheduled", [False, True], ids=["", "scheduled"])
 @pytest.mark.parametrize("group", ALL, ids=lambda group: group.name)
 def test_results(group: Group, scheduled: bool) -> None:

@@ -75,6 +75,7 @@ def drawn(
 NAMES = {"s8": "int8", "u8": "uint8", "s32": "int32", "u32": "uint32", "s64": "int64", "u64": "uint64"}
 
 
+@pytest.mark.sampled(one_in=3)
 @pytest.mark.parametrize("kind", NAMES)
 @pytest.mark.parametrize("table", [(3,), (6,), (3, 4)], ids=str)
 def test_tables_of_every_form_and_type(kind: str, table: tuple[int, ...]) -> None:

@@ -113,7 +113,7 @@ def check(order: str, opcode: str, counts: tuple[int, int], dims: tuple[int, ...
                 assert outs[device][1].tobytes() == part.tobytes(), (executor, device)
 
 
-@pytest.mark.sampled(one_in=8)
+@pytest.mark.sampled(one_in=16)
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("devices", [1, 2, 3, 7, 8, 9, 16, 21, 37])
 def test_group_sizes(order: str, devices: int) -> None:
@@ -125,6 +125,7 @@ def test_flattened_ids(order: str) -> None:
     check(order, "add", (2, 3), (11,), [[5, 0, 2], [1, 4, 3]])
 
 
+@pytest.mark.sampled(one_in=3)
 @pytest.mark.parametrize("order", ORDERS)
 def test_large_operands_whose_work_is_shared(order: str) -> None:
     devices, size = 5, 100_003

@@ -47,7 +47,7 @@ def program_arguments(folder: Path, prefix: str, count: int, devices: int) -> li
         ]
 
 
-@pytest.mark.sampled(one_in=3)
+@pytest.mark.sampled(one_in=6)
 @pytest.mark.parametrize("text", ["partitioned", "optimized"])
 @pytest.mark.parametrize("name", sorted(p.parent.name for p in PROGRAMS.glob("*/meta.json")))
 def test_the_programs_give_what_xla_gave(name, text):
@@ -177,6 +177,7 @@ def test_an_abort_costs_one_compilation_and_names_what_was_lowered(server):
     assert server.pid != pid
 
 
+@pytest.mark.sampled(one_in=2)
 @pytest.mark.parametrize("what", ["memory-of-python", "memory-of-c++"])
 def test_a_compilation_that_needs_too_much_memory_is_one_error(what, monkeypatch):
     """Python raises MemoryError, C++ ends its process; either way the machine has the rest of its memory."""

@@ -72,6 +72,7 @@ def expected_steps(count: int) -> tuple[Any, list[float]]:
     return params, values
 
 
+@pytest.mark.sampled(one_in=2)
 @pytest.mark.parametrize("way", ["shardings", "shard_map"])
 def test_a_training_step_gives_the_losses_of_jax_and_uses_memory_again(cluster: dx.Cluster, way: str) -> None:
     if way == "shardings":

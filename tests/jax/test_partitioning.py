@@ -258,6 +258,7 @@ def test_options_of_other_counts_are_refused() -> None:
         dxj.partition_module(GSPMD, partitions=4, compile_options=b"\0")
 
 
+@pytest.mark.sampled(one_in=3)
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -310,6 +311,7 @@ KILLED_WHILE = {
 }
 
 
+@pytest.mark.sampled(one_in=3)
 @pytest.mark.parametrize("step", KILLED_WHILE)
 def test_no_files_are_left_where_the_parent_is_killed_while(step: str, tmp_path: Path) -> None:
     script = (

@@ -49,6 +49,7 @@ def ended(process: subprocess.Popen[str], seconds: float) -> tuple[str, str]:
         process.kill()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_a_mesh_of_jaxs_own_devices() -> None:
     flags = "--xla_force_host_platform_device_count=4"
@@ -69,6 +70,7 @@ def test_a_mesh_of_jaxs_own_devices() -> None:
     ], run.stderr
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_ctrl_c_ends_a_call_that_is_waited_for() -> None:
     process = started("""

@@ -12,6 +12,7 @@ from tests.ops.case import Case
 CASES = [*cases_elementwise.CASES, *cases_data_movement.CASES]
 
 
+@pytest.mark.sampled(one_in=2)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_evaluates_to_its_shape(case: Case) -> None:
     for leaf, got in zip(case.shape.leaves(), case.evaluated(), strict=True):
@@ -19,6 +20,7 @@ def test_evaluates_to_its_shape(case: Case) -> None:
         assert (got.shape, got.dtype) == (leaf.dims, leaf.dtype.dtype)
 
 
+@pytest.mark.sampled(one_in=3)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_survives_its_text(case: Case) -> None:
     module = case.module()

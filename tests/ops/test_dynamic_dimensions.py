@@ -78,7 +78,7 @@ def test_the_example_of_the_operation_semantics() -> None:
     assert [float(leaf) for leaf in run_devices(program, [[]])[0]] == wanted
 
 
-@pytest.mark.sampled(one_in=3)
+@pytest.mark.sampled(one_in=6)
 @pytest.mark.parametrize("family", cases_dynamic.CASES)
 def test_compiled_code_agrees_with_the_reference_for_every_size(family: str) -> None:
     """NaN stands in memory behind the elements of arguments: none of it may reach a result."""
@@ -247,6 +247,7 @@ CONTROL = {
 }
 
 
+@pytest.mark.sampled(one_in=2)
 @pytest.mark.parametrize("name", CONTROL)
 def test_sizes_travel_through_control_flow(name: str) -> None:
     computations, body = CONTROL[name]

@@ -91,7 +91,7 @@ def values_of(element: ElementType) -> Array:
     return rng.integers(0, 256, 37 * element.byte_size, np.uint8).view(element.dtype)
 
 
-@pytest.mark.sampled(one_in=2)
+@pytest.mark.sampled(one_in=8)
 @pytest.mark.parametrize("element", DATA_TYPES, ids=str)
 def test_every_element_type_passes_unchanged(run: Runner, element: ElementType) -> None:
     value = values_of(element)
@@ -117,6 +117,7 @@ ITEMS: list[tuple[str, Any, Any]] = [
 ]
 
 
+@pytest.mark.sampled(one_in=4)
 @pytest.mark.parametrize(("shape", "given", "expected"), ITEMS, ids=[f"{s} {i}" for i, (s, _, _) in enumerate(ITEMS)])
 def test_items_are_nested_tuples(run: Runner, shape: str, given: Any, expected: Any) -> None:
     _, streams = run(echo(shape), [], lambda s: s.infeed(0).put(given))

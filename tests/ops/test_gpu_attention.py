@@ -155,7 +155,7 @@ CASES: dict[str, Case] = {
 }
 
 
-@pytest.mark.sampled(one_in=2)
+@pytest.mark.sampled(one_in=6)
 @pytest.mark.parametrize("name", CASES)
 def test_forward(name: str) -> None:
     case = CASES[name]
@@ -169,7 +169,7 @@ def test_forward(name: str) -> None:
 BACKWARD = [name for name in CASES if CASES[name].type == "f32" and not CASES[name].target]
 
 
-@pytest.mark.sampled(one_in=2)
+@pytest.mark.sampled(one_in=6)
 @pytest.mark.parametrize("name", BACKWARD)
 def test_backward(name: str) -> None:
     case = CASES[name]
@@ -317,7 +317,7 @@ LOWERED: dict[str, tuple[Mapping[str, Any], bool, Mapping[str, Any]]] = {
 }
 
 
-@pytest.mark.sampled(one_in=2)
+@pytest.mark.sampled(one_in=4)
 @pytest.mark.parametrize("name", LOWERED)
 def test_what_jax_lowers_for_a_gpu(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Forward and gradients, with fewer heads of keys; cuDNN itself isn't needed to write the call down."""

@@ -72,7 +72,7 @@ def lowered(function: Callable[[Any], Any], argument: Array) -> Module:
 
 
 # complex numbers where their routines have other names
-@pytest.mark.sampled(one_in=3)
+@pytest.mark.sampled(one_in=6)
 @pytest.mark.parametrize(
     ("name", "dtype"),
     [*((name, "float32") for name in functions()), *((name, "complex64") for name in ("qr", "eigh", "svd, tall"))],

@@ -47,7 +47,7 @@ def order(keys: Array, descending: bool) -> Array:
     return np.argsort(-rank if descending else rank, kind="stable")
 
 
-@pytest.mark.sampled(one_in=2)
+@pytest.mark.sampled(one_in=6)
 @pytest.mark.parametrize("descending", [False, True])
 @pytest.mark.parametrize(("key", "numbers", "value"), SORTED)
 def test_rows_are_sorted(key: str, numbers: list[float], value: str | None, descending: bool) -> None:

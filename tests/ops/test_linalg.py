@@ -126,6 +126,7 @@ def compiled(cases: Sequence[Case]) -> list[Array]:
     return run_single(program, [value for case in cases for value in case.values()])
 
 
+@pytest.mark.sampled(one_in=2)
 @pytest.mark.parametrize("cases", [FACTORED, SOLVED], ids=["cholesky", "triangular-solve"])
 def test_compiled_code_agrees_with_reference(cases: Sequence[Case]) -> None:
     for case, got in zip(cases, compiled(cases), strict=True):
@@ -167,6 +168,7 @@ SMALL = [
 ]
 
 
+@pytest.mark.exhaustive
 def test_small_triangles_are_compiled_to_the_bits_of_the_reference() -> None:
     for case, got in zip(SMALL, compiled(SMALL), strict=True):
         (wanted,) = case.evaluated()
@@ -174,6 +176,7 @@ def test_small_triangles_are_compiled_to_the_bits_of_the_reference() -> None:
         assert ulps_between(got, wanted).max() <= (1 if case.shape.dtype.name == "f64" else 0), case
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_small_triangles_give_the_bits_of_xla() -> None:

@@ -74,6 +74,7 @@ def test_uniform_numbers_are_the_same_by_reference(element: ElementType) -> None
         assert np.all((got[0][0] >= a) & (got[0][0] < b))
 
 
+@pytest.mark.sampled(one_in=3)
 @pytest.mark.parametrize("element", FLOATS, ids=str)
 def test_normal_numbers_are_nearly_the_same_by_reference(element: ElementType) -> None:
     a, b = (np.array(bound).astype(element.dtype) for bound in (-1, 2))
@@ -84,7 +85,7 @@ def test_normal_numbers_are_nearly_the_same_by_reference(element: ElementType) -
         assert np.all(near | (ulps_between(ours, theirs) <= 8))
 
 
-@pytest.mark.sampled(one_in=3)
+@pytest.mark.sampled(one_in=6)
 @pytest.mark.parametrize("element", ["f16", "f32", "f64"])
 @pytest.mark.parametrize(
     ("distribution", "wanted"),
@@ -101,6 +102,7 @@ def test_distribution_of_floats(element: str, distribution: str, wanted: tuple[s
     assert stats.kstest((values - location) / scale, name).pvalue > SIGNIFICANCE
 
 
+@pytest.mark.sampled(one_in=4)
 @pytest.mark.parametrize("element", [e for e in INTEGERS if e.bits >= 8], ids=str)
 def test_distribution_of_integers(element: ElementType, stats: Any) -> None:
     low, high = (-7, 11) if element.is_signed else (3, 21)

@@ -65,7 +65,7 @@ PAIRS = {
 }
 
 
-@pytest.mark.sampled(one_in=4)
+@pytest.mark.sampled(one_in=8)
 @pytest.mark.parametrize("count", [4, 1 << 16])
 @pytest.mark.parametrize("name", PAIRS)
 def test_a_late_device_stops_nobody_before_the_end(cluster: Cluster, name: str, count: int) -> None:
@@ -164,6 +164,7 @@ def test_two_pairs_in_a_loop_around_another_round_of_the_same_group(cluster: Clu
             np.testing.assert_array_equal(np.asarray(a), b)
 
 
+@pytest.mark.sampled(one_in=3)
 @pytest.mark.parametrize("name", PAIRS)
 @pytest.mark.parametrize("count", [4, 1 << 15])
 def test_programs_with_pairs_meet_programs_without(cluster: Cluster, name: str, count: int) -> None:
@@ -179,6 +180,7 @@ def test_programs_with_pairs_meet_programs_without(cluster: Cluster, name: str, 
         np.testing.assert_array_equal(np.asarray(outs[device][0]), wanted[device][0])
 
 
+@pytest.mark.sampled(one_in=2)
 @pytest.mark.parametrize("seed", range(300, 304))
 def test_random_modules(cluster: Cluster, seed: int) -> None:
     made = RandomModule(seed, DEVICES, pairs=True)

@@ -127,6 +127,7 @@ def test_an_interrupt_while_a_failure_is_looked_at_costs_nothing(monkeypatch: py
         user._registered.clear()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.cluster
 def test_a_script_ends_without_a_word() -> None:
     script = f"""

@@ -105,6 +105,7 @@ def burners(count: int) -> Iterator[None]:
             process.wait()
 
 
+@pytest.mark.sampled(one_in=3)
 @pytest.mark.parametrize("order", ["rank", "tree", "ring"])
 def test_ten_runs_under_load_have_the_same_bits(cluster: dx.Cluster, order: str) -> None:
     step = cluster.compile(parse_module(PROGRAM), reduction_order=order)
@@ -184,7 +185,7 @@ def replicated(cluster_pool: ClusterPool) -> Iterator[dx.Cluster]:
         yield running
 
 
-@pytest.mark.sampled(one_in=4)
+@pytest.mark.sampled(one_in=12)
 @pytest.mark.parametrize("seed", range(12))
 def test_two_programs_on_replicas(replicated: dx.Cluster, seed: int) -> None:
     def run(programs: dict[int, Module], rows: dict[int, list[Any]]) -> dict[int, list[Any]]:

@@ -62,6 +62,7 @@ class CrashesWhenLoaded:
         return crash_here, ()
 
 
+@pytest.mark.sampled(one_in=2)
 @pytest.mark.cluster
 @pytest.mark.parametrize(
     ("routine", "when", "frame"),

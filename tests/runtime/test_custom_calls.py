@@ -390,6 +390,7 @@ def test_a_replica_that_is_killed_is_told_with_what_it_ran(library: Path) -> Non
     assert "device 0 computes made (call.hlo:8:3)" in message
 
 
+@pytest.mark.sampled(one_in=2)
 @pytest.mark.parametrize("file", ["first.hlo", "from_the_cache.hlo"])
 def test_a_time_limit_says_what_computes(library: Path, file: str) -> None:
     dx.register_custom_call("forever", library=library)

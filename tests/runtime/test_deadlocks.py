@@ -89,7 +89,7 @@ def by_size(*, deadlocks: bool) -> list[str]:
 
 
 @pytest.mark.cluster
-@pytest.mark.sampled(one_in=10)
+@pytest.mark.sampled(one_in=20)
 @pytest.mark.parametrize("name", by_size(deadlocks=True))
 def test_what_can_never_go_on(clusters: Clusters, name: str) -> None:
     """In a call behind others: rounds are counted from its begin."""
@@ -155,7 +155,7 @@ def test_what_has_no_counterpart_is_refused_everywhere(clusters: Clusters, name:
 
 
 @pytest.mark.cluster
-@pytest.mark.sampled(one_in=4)
+@pytest.mark.sampled(one_in=16)
 @pytest.mark.parametrize("name", by_size(deadlocks=False))
 def test_harmless_neighbours(clusters: Clusters, name: str) -> None:
     """On clusters that have seen deadlocks, too."""

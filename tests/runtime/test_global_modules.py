@@ -45,6 +45,7 @@ def test_shards_may_be_given_too(cluster: dx.Cluster) -> None:
     assert np.array_equal(step.join(step(rows))[0], expected()[0])
 
 
+@pytest.mark.sampled(one_in=2)
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.name)
 def test_programs_of_jax_before_they_are_partitioned(cluster: dx.Cluster, program: ShardedProgram) -> None:
     program.assert_results(cluster.compile(dx.parse(program.text("global")))(program.arguments))
@@ -103,6 +104,7 @@ def test_a_cluster_of_another_size_is_refused() -> None:
         small.compile(dx.parse(SHARDY))
 
 
+@pytest.mark.sampled(one_in=2)
 @each_form
 @pytest.mark.parametrize("backend", ["cpu", "reference"])
 def test_the_command_takes_and_gives_whole_arrays(text: str, backend: str, tmp_path: Path) -> None:

@@ -93,12 +93,14 @@ def test_the_next_call_waits_for_them(
     assert all(line.startswith("distxla: device 2 still computes") for line in notices)
 
 
+@pytest.mark.exhaustive
 def test_a_cluster_may_be_closed_meanwhile() -> None:
     with dx.Cluster(replicas=3) as cluster:
         cluster.wait_started()
         fails(cluster, "a deadlock")
 
 
+@pytest.mark.exhaustive
 def test_a_time_limit_of_the_next_call_ends_them_by_force() -> None:
     with dx.Cluster(replicas=3) as cluster:
         cluster.wait_started()

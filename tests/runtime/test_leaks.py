@@ -130,7 +130,7 @@ def of_kind(processes: list[psutil.Process], kind: str) -> list[psutil.Process]:
     return [process for process in processes if matches(process)]
 
 
-@pytest.mark.sampled(one_in=6)
+@pytest.mark.sampled(one_in=12)
 @pytest.mark.parametrize("way", KILLED)
 def test_nothing_is_left_of_killed_processes(way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COMPILE", "1")

@@ -163,6 +163,7 @@ def evaluated(first: Module, second: Module) -> Any:
     return lambda: run_programs(programs, dict.fromkeys(range(DEVICES), ARGUMENTS), replicas=DEVICES, partitions=1)
 
 
+@pytest.mark.sampled(one_in=3)
 @pytest.mark.parametrize(("first", "second", "differs"), [case[1:] for case in PAIRS], ids=[case[0] for case in PAIRS])
 def test_two_programs(cluster: dx.Cluster, first: str, second: str, differs: str) -> None:
     import re
@@ -208,6 +209,7 @@ BRANCHES = [
 ]
 
 
+@pytest.mark.sampled(one_in=3)
 @pytest.mark.parametrize(("first", "second", "differs"), BRANCHES)
 def test_branches_of_one_program(cluster: dx.Cluster, first: str, second: str, differs: str) -> None:
     module = branching(first, second)

@@ -261,6 +261,7 @@ def test_a_full_outfeed_makes_the_device_wait(cluster: dx.Cluster) -> None:
     assert len(list(outfeed)) == left
 
 
+@pytest.mark.exhaustive
 def test_slow_consumers_lose_nothing(cluster: dx.Cluster) -> None:
     count = 3 * SLOTS
     step = cluster.compile(dx.parse(sums(count)), [0])

@@ -28,13 +28,14 @@ def routines() -> Iterator[None]:
     user._registered.clear()
 
 
-@pytest.mark.sampled(one_in=2)
+@pytest.mark.sampled(one_in=4)
 @pytest.mark.parametrize("wait", WAITS)
 @pytest.mark.parametrize("cause", CAUSES)
 def test_all_waits_end(cluster: dx.Cluster, cause: str, wait: str) -> None:
     check(cluster, 1, cause, wait)
 
 
+@pytest.mark.sampled(one_in=2)
 @pytest.mark.parametrize("wait", WAITS)
 def test_a_device_that_dies_ends_all_waits(wait: str) -> None:
     with dx.Cluster(replicas=DEVICES) as cluster:

@@ -78,6 +78,7 @@ def ordered(programs: Programs, replicas: int) -> tuple[Outcome, Outcome, JointO
 BY_ORDER = {case.name for case in CASES if case.deadlocks and all(m.is_scheduled for _, m in case.modules())}
 
 
+@pytest.mark.sampled(one_in=3)
 @pytest.mark.parametrize("name", [case.name for case in CASES])
 def test_cases_without_a_schedule(name: str) -> None:
     """Those that deadlock by the order of their text run in another one; the data of others force theirs."""
@@ -237,7 +238,7 @@ def crossed(count: int, line: Callable[[int], str]) -> list[str]:
     return ["\n".join(["z = f32[] constant(1)", *lines, "ROOT r = f32[4] copy(p)"]) for lines in (rounds, rounds[::-1])]
 
 
-@pytest.mark.sampled(one_in=2)
+@pytest.mark.sampled(one_in=6)
 @pytest.mark.parametrize("line", [by_channel, by_shape])
 @pytest.mark.parametrize(("devices", "count"), [(8, 200), (256, 300), (256, 1000)])
 def test_many_rounds_in_reverse_order(devices: int, count: int, line: Callable[[int], str]) -> None:

@@ -118,6 +118,7 @@ STATIC = [  # name, devices, text, outcome, a part of the verdict
 ]  # fmt: skip
 
 
+@pytest.mark.sampled(one_in=2)
 @pytest.mark.parametrize(("name", "devices", "text", "outcome", "part"), STATIC, ids=[case[0] for case in STATIC])
 def test_what_decides(name: str, devices: int, text: str, outcome: Outcome, part: str) -> None:
     found = examine([(range(devices), parse_module(text, "a.hlo"))], devices, 1)

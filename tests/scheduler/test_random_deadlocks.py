@@ -113,6 +113,7 @@ def test_verdicts_of_many_random_programs(data: st.DataObject) -> None:
 SECONDS = 1.0 + 0.5  # from the last event to the error; half of it for a machine that has other things to do
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.cluster
 def test_random_programs_on_processes() -> None:

@@ -20,7 +20,7 @@ def test_a_fault_has_its_place(fault: Planted) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(one_in=8)
+@pytest.mark.sampled(one_in=24)
 @pytest.mark.parametrize("fault", PLANTED, ids=lambda fault: fault.name)
 def test_a_planted_fault_is_found(fault: Planted, record_property: Callable[[str, object], None]) -> None:
     """By a seed whose run is right without the fault; `-s` shows which seed, and how."""

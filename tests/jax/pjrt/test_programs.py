@@ -82,6 +82,7 @@ def found() -> dict[str, Any]:
     return dict(json.loads(printed(BODY, devices=2).partition("found:")[2]))
 
 
+@pytest.mark.sampled(one_in=2)
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
@@ -118,6 +119,7 @@ def test_near(found: dict[str, Any], name: str) -> None:
     assert abs(found[name]) < 1e-5
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_by_the_entry_point(tmp_path: Path) -> None:
     """JAX finds the plugin by its entry point, and takes it only where the platform is asked for."""
@@ -197,6 +199,7 @@ print(jax.devices()[0].platform, len(jax.devices()))
 """
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_kernels_on_gpus() -> None:
     assert (

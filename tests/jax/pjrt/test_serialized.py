@@ -43,6 +43,7 @@ def test_other_bytes_are_refused(data: bytes) -> None:
         deserialized(None, data, b"")  # type: ignore[arg-type]
 
 
+@pytest.mark.exhaustive
 def test_the_compilation_cache(tmp_path: Path) -> None:
     body = f"""
         import jax.monitoring, warnings

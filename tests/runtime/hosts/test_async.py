@@ -42,7 +42,7 @@ def test_random_modules(cluster: Cluster, seed: int) -> None:
             np.testing.assert_array_equal(np.asarray(a), b)
 
 
-@pytest.mark.sampled(one_in=6)
+@pytest.mark.sampled(one_in=24)
 @pytest.mark.parametrize("group", [*GROUPS, *FLOWS], ids=lambda group: group.name)
 def test_groups(cluster: Cluster, group: Group) -> None:
     """Transfers and collectives that an async-start begins together."""

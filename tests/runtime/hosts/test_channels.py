@@ -77,7 +77,7 @@ def clusters(address: str) -> Iterator[list[Cluster]]:
             cluster.close()
 
 
-@pytest.mark.sampled(one_in=3)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("size", SIZES)
 def test_round_a_ring(clusters: list[Cluster], size: int) -> None:
     args = [[np.random.default_rng(d).uniform(-0.5, 0.5, size).astype(np.float32)] for d in range(4)]
@@ -92,6 +92,7 @@ def test_round_a_ring(clusters: list[Cluster], size: int) -> None:
     assert found[2] == found[0]
 
 
+@pytest.mark.sampled(one_in=3)
 @pytest.mark.parametrize("size", SIZES)
 def test_between_two_programs(clusters: list[Cluster], size: int) -> None:
     programs = {0: dx.parse(text(PING, size)), 3: dx.parse(text(PONG, size))}

@@ -58,8 +58,8 @@ def bits_of(cluster: Cluster, program: ShardedProgram) -> list[list[bytes]]:
     return [[np.asarray(leaf).tobytes() for leaf in row] for row in outs]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
-@pytest.mark.sampled(one_in=6)
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.name)
 def test_whole_programs_give_the_same_bits_on_any_number_of_hosts(
     partitioned: Cluster, on_one_host: dict[str, list[list[bytes]]], program: ShardedProgram
@@ -103,7 +103,7 @@ def whole_sum(cluster: Cluster, size: int = 4) -> Any:
     return cluster.compile(dx.parse(ALL_REDUCE.replace("SIZE", str(size)).replace("ALL", everyone), "sum.hlo"))
 
 
-@pytest.mark.sampled(one_in=3)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("size", [1, 1000, 1 << 20])
 def test_many_rounds(eight: Cluster, size: int) -> None:
     step = whole_sum(eight, size)
@@ -161,6 +161,7 @@ ENTRY main {
 """
 
 
+@pytest.mark.sampled(one_in=3)
 @pytest.mark.parametrize("border", [1, 3, 7])
 def test_members_with_different_instructions_are_both_named(eight: Cluster, border: int) -> None:
     step = eight.compile(dx.parse(DIFFERENT.replace("BORDER", str(border)), "different.hlo"))
@@ -173,7 +174,7 @@ def test_members_with_different_instructions_are_both_named(eight: Cluster, bord
     assert np.array_equal(np.asarray(whole_sum(eight)([X])[7][0]), 8 * X)
 
 
-@pytest.mark.sampled(one_in=2)
+@pytest.mark.sampled(one_in=4)
 @pytest.mark.parametrize("victim", ["replica here", "replica elsewhere", "agent", "proxy of the driver's host"])
 def test_a_lost_process_releases_the_members_on_all_hosts(address: str, victim: str) -> None:
     with Cluster(4, address=address, devices_per_host=[2, 2]) as opened:

@@ -19,7 +19,7 @@ from tests.runtime.test_deadlocks import SECONDS, X, run
 pytestmark = pytest.mark.cluster
 
 
-@pytest.mark.sampled(one_in=2)
+@pytest.mark.sampled(one_in=4)
 @pytest.mark.parametrize(
     "name", ["recv_done_before_send_on_both_sides", "ring_3", "ring_of_groups_3", "loops_by_device"]
 )
@@ -35,6 +35,7 @@ def test_what_can_never_go_on(address: str, name: str) -> None:
             assert watch.seconds < SECONDS + 1
 
 
+@pytest.mark.sampled(one_in=2)
 @pytest.mark.parametrize("slow", [0, 1], ids=["on the driver's host", "on the other host"])
 def test_a_notice_names_the_straggler(
     address: str, slow: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -61,6 +62,7 @@ def test_a_notice_names_the_straggler(
     assert all(re.fullmatch(pattern, line) for line in lines), lines
 
 
+@pytest.mark.exhaustive
 def test_times_are_those_of_the_drivers_clock(address: str) -> None:
     """As if the other host's clock were 100 s ahead."""
     case = NAMED["loops_by_device"]

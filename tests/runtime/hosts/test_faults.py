@@ -86,7 +86,7 @@ def ended_within(processes: list[int], seconds: float) -> bool:
     return True
 
 
-@pytest.mark.sampled(one_in=4)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("device", range(DEVICES))
 def test_a_failing_program_releases_its_peers_on_all_hosts(cluster: Cluster, device: int) -> None:
     step = cluster.adopt(hand_made.waiting(DEVICES, failing=device, status=Status.FAILED))
@@ -120,6 +120,7 @@ def test_ctrl_c_ends_the_call_on_all_hosts(cluster: Cluster) -> None:
     assert still_works(cluster)
 
 
+@pytest.mark.sampled(one_in=2)
 @pytest.mark.parametrize("device", [0, 2])
 def test_a_killed_replica_is_named_with_its_host(fresh: Cluster, device: int) -> None:
     step = fresh.adopt(hand_made.waiting(DEVICES))
@@ -137,6 +138,7 @@ def test_a_killed_replica_is_named_with_its_host(fresh: Cluster, device: int) ->
         step()
 
 
+@pytest.mark.exhaustive
 def test_a_replica_lost_between_calls_is_noticed(fresh: Cluster) -> None:
     step = fresh.adopt(hand_made.add_one(DEVICES))
     step([X])
@@ -146,6 +148,7 @@ def test_a_replica_lost_between_calls_is_noticed(fresh: Cluster) -> None:
         step([X])
 
 
+@pytest.mark.exhaustive
 def test_a_program_that_never_ends_is_killed_after_the_time_limit(fresh: Cluster) -> None:
     step = fresh.adopt(hand_made.endless(DEVICES))
     watch = Stopwatch()
@@ -173,6 +176,7 @@ def test_a_killed_agent_takes_its_host_with_it(fresh: Cluster) -> None:
     assert np.array_equal(np.asarray(outs[3][0]), X + 1), "the others can still be reached"
 
 
+@pytest.mark.exhaustive
 def test_the_proxy_of_the_drivers_host_may_be_lost(fresh: Cluster) -> None:
     step = fresh.adopt(hand_made.waiting(DEVICES))
     later(0.5, os.kill, agent_pid(fresh, 0), signal.SIGKILL)
@@ -243,6 +247,7 @@ with Cluster(2, address={ray_cluster.address!r}, devices_per_host=[1, 1]) as clu
     assert ended_within(replicas, 5)
 
 
+@pytest.mark.exhaustive
 def test_a_node_without_distxla_is_named(ray_cluster: Any, tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(
         """

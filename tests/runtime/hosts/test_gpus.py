@@ -124,6 +124,7 @@ def test_arrays_are_exchanged_between_gpus_of_one_host(
         assert exchanged(opened) is expected
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.usefixtures("registered")
 def test_devices_go_where_gpus_are_and_use_those_that_ray_gives(

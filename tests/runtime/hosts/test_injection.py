@@ -49,6 +49,7 @@ def test_a_fault_between_hosts_is_named(address: str, spec: str) -> None:
             assert str(caught.value.location) == PLACE
 
 
+@pytest.mark.sampled(one_in=2)
 @pytest.mark.parametrize("spec", ["late:from=1,to=0,round=3,ms=300", "delay:device=1,at=total,ms=300"])
 def test_a_delay_changes_no_result(address: str, spec: str) -> None:
     with opened(address, spec) as cluster:

@@ -71,6 +71,7 @@ def test_the_error_names_connection_and_message(address: str, kind: str, said: s
             step([X])
 
 
+@pytest.mark.exhaustive
 def test_a_delay_changes_no_result(address: str) -> None:
     with opened(address, "late:from=0,round=3,ms=700") as cluster:
         step = cluster.compile(dx.parse(LOOP))

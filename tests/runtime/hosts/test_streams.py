@@ -48,6 +48,7 @@ def test_items_flow_both_ways_while_a_program_runs(cluster: dx.Cluster) -> None:
     assert taking.result() == np.cumsum(range(300)).tolist()
 
 
+@pytest.mark.sampled(one_in=3)
 @pytest.mark.parametrize("count", [3, 1 << 20, AREA_BYTES // 4 + 1000])
 def test_items_of_every_size(cluster: dx.Cluster, count: int) -> None:
     step = cluster.compile(dx.parse(echo(f"(f32[{count}], bf16[3])")), [1])
@@ -76,6 +77,7 @@ def test_the_end_of_a_stream_and_items_of_another_type(cluster: dx.Cluster) -> N
     assert [found[0] for found in cluster.outfeed(1)] == [1, 1, 2, 5, 9]
 
 
+@pytest.mark.exhaustive
 def test_a_full_outfeed_makes_the_device_wait(cluster: dx.Cluster) -> None:
     count = SLOTS + 20
     step = cluster.compile(dx.parse(echo("s32[]")), [1])

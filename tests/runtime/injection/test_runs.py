@@ -41,6 +41,7 @@ LATE = "slow:device=0,at=total,ms=5"  # so that device 1 has to wait
 WAITS = [f"kill:device=1,at=total,round=3,when={when}" for when in ("before", "waiting", "after")]
 
 
+@pytest.mark.sampled(one_in=3)
 @pytest.mark.parametrize("cluster", [[spec, LATE] for spec in WAITS], indirect=True, ids=["before", "waiting", "after"])
 def test_a_killed_device_is_named_with_the_fault(cluster: dx.Cluster) -> None:
     step = cluster.compile(dx.parse(LOOP, "loop.hlo"))

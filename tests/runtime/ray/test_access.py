@@ -83,6 +83,7 @@ def _failing(*_: Any) -> NoReturn:
     raise ClusterError("planned")
 
 
+@pytest.mark.sampled(one_in=2)
 @pytest.mark.parametrize("at", ["start", "load"])
 def test_an_error_that_outlives_its_ray_takes_nothing_from_the_next_one(
     at: str, monkeypatch: pytest.MonkeyPatch

@@ -31,6 +31,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.exhaustive
 @pytest.mark.cluster
 def test_no_process_of_the_machine_is_looked_at() -> None:
     """Ray would search all of them for its raylet: 0.2 ms each."""
@@ -38,6 +39,7 @@ def test_no_process_of_the_machine_is_looked_at() -> None:
     assert (ended.stdout, ended.returncode) == ("closed\n", 0), ended.stderr
 
 
+@pytest.mark.sampled(one_in=2)
 @pytest.mark.cluster
 @pytest.mark.parametrize("command", ["-m distxla run {module}", "-c '{joined}'"])
 def test_under_uv_workers_get_no_environment_of_their_own(command: str, tmp_path: Path) -> None:
@@ -57,6 +59,7 @@ def test_under_uv_workers_get_no_environment_of_their_own(command: str, tmp_path
     assert ended.returncode == 0, ended.stderr
 
 
+@pytest.mark.exhaustive
 @pytest.mark.cluster
 def test_closing_does_not_wait_for_pending_calls() -> None:
     seconds = []

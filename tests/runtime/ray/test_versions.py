@@ -110,6 +110,7 @@ def test_the_package_takes_every_tested_version() -> None:
     assert bound.replace(" ", "") == f"ray>={next(iter(TESTED))}"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.cluster
 def test_the_installed_version_serves() -> None:
     said = _assert_serves(None)

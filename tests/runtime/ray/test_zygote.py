@@ -156,6 +156,7 @@ def test_a_start_whose_zygote_is_killed_fails_at_once(step: str, at: Callable[..
     assert below_us("ray") == []
 
 
+@pytest.mark.exhaustive
 @pytest.mark.cluster
 def test_later_workers_start_without_a_zygote() -> None:
     with dx.Cluster(1) as cluster:

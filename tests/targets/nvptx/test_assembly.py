@@ -32,7 +32,7 @@ NAMES = [t.name for t in DATA_TYPES]
 DIFFERENT = ["bf16", "f16", "f32", "f8e4m3fn", "f8e5m2"]  # architectures differ in their instructions for these
 
 
-@pytest.mark.sampled(one_in=20)
+@pytest.mark.sampled(one_in=40)
 @pytest.mark.parametrize(
     ("name", "architecture"),
     [

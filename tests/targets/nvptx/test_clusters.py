@@ -57,7 +57,7 @@ def test_the_compiler_follows_the_environment(monkeypatch: pytest.MonkeyPatch) -
             cluster.compile(module)
 
 
-@pytest.mark.sampled(one_in=4)
+@pytest.mark.sampled(one_in=16)
 @pytest.mark.parametrize("name", COLLECTIVES)
 def test_collectives_between_processes(name: str, make_cluster: Callable[..., Cluster]) -> None:
     """Each process opens the others' memory once. Programs that are loaded later use it again."""
@@ -114,6 +114,7 @@ def breaks(x: Any) -> Any:
     return x
 
 
+@pytest.mark.exhaustive
 def test_a_peer_whose_memory_is_lost() -> None:
     """The one that moves the data fails; the others end with it."""
     text = module_of("all-reduce").replace(
@@ -146,6 +147,7 @@ def test_two_programs_in_one_group() -> None:
             assert np.asarray(outs[1][0]).tolist() == [5.0] * 300
 
 
+@pytest.mark.exhaustive
 def test_several_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process a GPU; each one does a part of a round's work."""
     monkeypatch.setenv("DISTXLA_GPU_DRIVER", "emulated:4")

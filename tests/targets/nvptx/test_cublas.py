@@ -89,7 +89,7 @@ def cublas(monkeypatch: pytest.MonkeyPatch) -> EmulatedCublas | None:
     return None
 
 
-@pytest.mark.sampled(one_in=3)
+@pytest.mark.sampled(one_in=9)
 @pytest.mark.parametrize(("factors", "result", "tolerance"), TYPES, ids=lambda t: getattr(t, "name", ""))
 @pytest.mark.parametrize("name", DOTS)
 def test_products(

@@ -26,7 +26,7 @@ from tests.targets.nvptx.assembler import ARCHITECTURES, assemble, needs_assembl
 DP_MLP = next(program for program in PROGRAMS if program.name == "dp_mlp")
 
 
-@pytest.mark.sampled(one_in=5)
+@pytest.mark.sampled(one_in=10)
 @pytest.mark.parametrize("form", ["partitioned", "optimized"])
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.name)
 def test_programs_agree_with_xla(program: ShardedProgram, form: str) -> None:
@@ -40,7 +40,7 @@ def test_programs_agree_with_xla(program: ShardedProgram, form: str) -> None:
 
 
 @needs_assembler
-@pytest.mark.sampled(one_in=10)
+@pytest.mark.sampled(one_in=20)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.name)
 def test_kernels_of_programs_assemble(program: ShardedProgram, architecture: str) -> None:
@@ -49,6 +49,7 @@ def test_kernels_of_programs_assemble(program: ShardedProgram, architecture: str
     assert assemble(str(ptx), architecture).startswith(b"\x7fELF")
 
 
+@pytest.mark.sampled(one_in=3)
 @pytest.mark.parametrize("name", CASES)
 def test_collectives_give_worked_results(name: str) -> None:
     module, (replicas, partitions), operands, results = CASES[name]

@@ -99,7 +99,7 @@ def arguments_of(text: str) -> list[list[Any]]:
     return [[each.astype(shape.dtype.dtype)] for each in found]
 
 
-@pytest.mark.sampled(one_in=2)
+@pytest.mark.sampled(one_in=6)
 @pytest.mark.parametrize("apart", [False, True], ids=["synchronous", "apart"])
 @pytest.mark.parametrize("name", COLLECTIVES)
 def test_rounds_give_the_processors_bits(name: str, *, apart: bool) -> None:
@@ -113,7 +113,7 @@ def test_rounds_give_the_processors_bits(name: str, *, apart: bool) -> None:
 
 
 @pytest.mark.usefixtures("emulator")
-@pytest.mark.sampled(one_in=4)
+@pytest.mark.sampled(one_in=16)
 @pytest.mark.parametrize("name", COLLECTIVES)
 def test_several_gpus_share_the_work(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each member does a part of a round."""
@@ -173,7 +173,7 @@ PROGRAMS = {
 }
 
 
-@pytest.mark.sampled(one_in=2)
+@pytest.mark.sampled(one_in=6)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_programs_give_the_processors_bits(name: str) -> None:
     kind, rest = PROGRAMS[name]
@@ -186,8 +186,8 @@ def test_programs_give_the_processors_bits(name: str) -> None:
         assert [leaf.tobytes() for leaf in ours] == [leaf.tobytes() for leaf in theirs]
 
 
+@pytest.mark.exhaustive
 @needs_assembler
-@pytest.mark.sampled(one_in=4)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_rounds_assemble(architecture: str) -> None:
     for name in COLLECTIVES:

@@ -251,6 +251,7 @@ def test_sizes(dims: tuple[int, ...]) -> None:
     check(cases, 5, 1)
 
 
+@pytest.mark.sampled(one_in=3)
 @pytest.mark.parametrize("devices", [1, 2, 9, 16, 19, 27])
 def test_group_sizes_beyond_one_pass_of_the_reduction(devices: int) -> None:
     shape = Shape(F32, (devices * 3,))

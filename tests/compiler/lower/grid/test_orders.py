@@ -39,6 +39,7 @@ PROGRAMS = {
 }
 
 
+@pytest.mark.sampled(one_in=3)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_orders_of_threads(name: str) -> None:
     compilation = planned(Pipeline(), parse_module(PROGRAMS[name]), 1, 1)

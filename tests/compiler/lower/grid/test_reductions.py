@@ -55,7 +55,7 @@ ENTRY main {{
 """
 
 
-@pytest.mark.sampled(one_in=8)
+@pytest.mark.sampled(one_in=16)
 @pytest.mark.parametrize(("opcode", "kind"), SINGLE)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_exact_operations(shape: str, opcode: str, kind: str) -> None:
@@ -67,6 +67,7 @@ def test_exact_operations(shape: str, opcode: str, kind: str) -> None:
     assert not differing(wanted[0], got[0]).any()
 
 
+@pytest.mark.sampled(one_in=2)
 @pytest.mark.parametrize("kind", ["f16", "f32", "f64", "c64"])
 @pytest.mark.parametrize(
     "shape",

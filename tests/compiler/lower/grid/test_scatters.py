@@ -82,7 +82,7 @@ ENTRY main {{
 """
 
 
-@pytest.mark.sampled(one_in=3)
+@pytest.mark.sampled(one_in=6)
 @pytest.mark.parametrize("combined", COMBINED)
 @pytest.mark.parametrize("name", CASES)
 def test_the_updates_keep_their_order(name: str, combined: str) -> None:

@@ -63,7 +63,7 @@ def values(kind: str, dims: tuple[int, ...]) -> list[Array]:
 SHAPES = [((3, 50), 1, 2), ((65,), 0, 4), ((2, 300, 3), 1, 6), ((1, 1030), 1, 8)]
 
 
-@pytest.mark.sampled(one_in=12)
+@pytest.mark.sampled(one_in=36)
 @pytest.mark.parametrize(("dims", "axis", "launches"), SHAPES)
 @pytest.mark.parametrize("kind", ["f32", "bf16", "f64", "s32", "u8", "pred", "s64", "f8e5m2"])
 @pytest.mark.parametrize("comparator", COMPARATORS)
@@ -71,7 +71,7 @@ def test_keys(comparator: str, kind: str, dims: tuple[int, ...], axis: int, laun
     agree(sort_text(COMPARATORS[comparator], kind, dims, axis), values(kind, dims), launches)
 
 
-@pytest.mark.sampled(one_in=6)
+@pytest.mark.sampled(one_in=18)
 @pytest.mark.parametrize(
     ("dims", "axis", "launches"), [((2, 20), 1, 2), ((2, 64), 1, 5), ((70,), 0, 9), ((2, 200, 2), 1, 12)]
 )
@@ -82,7 +82,7 @@ def test_comparators_without_keys(comparator: str, kind: str, dims: tuple[int, .
     agree(sort_text(WITHOUT_KEYS[comparator], kind, dims, axis), values(kind, dims), launches)
 
 
-@pytest.mark.sampled(one_in=10)
+@pytest.mark.sampled(one_in=30)
 @pytest.mark.parametrize("largest", ["true", "false"])
 @pytest.mark.parametrize(("size", "k", "launches"), [(40, 7, 2), (300, 5, 6), (300, 300, 6), (130, 100, 5), (9, 0, 0)])
 @pytest.mark.parametrize("kind", ["f32", "f8e4m3fn", "s8", "u32", "pred"])

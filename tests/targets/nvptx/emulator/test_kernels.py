@@ -92,6 +92,7 @@ def test_dynamic_shared_memory(mode: str, threads: int) -> None:
     assert (out == x[::-1]).all()
 
 
+@pytest.mark.sampled(one_in=4)
 @needs_assembler
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("name", kernels.ALL)
