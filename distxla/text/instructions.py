@@ -244,11 +244,11 @@ class InstructionReader:
             lexer.expect(")")
         draft.offsets["operands"] = start, lexer.pos
 
-    def _read_nested(self, start: int) -> Instruction:
-        """An operand that is itself an instruction."""
+    def _read_nested(self, start: int, other: str) -> Instruction:
+        """An operand that is itself an instruction. other: what else may stand here, for the error."""
         lexer = self.lexer
         if not starts_shape(lexer) and not _OPCODE.match(lexer.text, lexer.pos):
-            raise lexer.expected("an operand or ')'")
+            raise lexer.expected(f"an operand{other}")
         if self._depth >= MAX_DEPTH:
             raise lexer.error(f"instructions are nested deeper than {MAX_DEPTH}", start, start + 1)
         self._depth += 1

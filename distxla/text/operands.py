@@ -38,9 +38,9 @@ class Scope:
 
 
 class OperandReader:
-    """read_nested: reads the instruction that starts at an offset."""
+    """read_nested: reads the instruction that starts at an offset; its second argument says what else may stand there."""
 
-    def __init__(self, lexer: Lexer, names: FreshNames, read_nested: Callable[[int], Instruction]) -> None:
+    def __init__(self, lexer: Lexer, names: FreshNames, read_nested: Callable[[int, str], Instruction]) -> None:
         self._lexer, self._names, self._read_nested = lexer, names, read_nested
 
     def read(self, scope: Scope) -> tuple[str, ...]:
@@ -77,7 +77,7 @@ class OperandReader:
                 fresh = self._names.instruction(f"_{place}")
                 return self._parameter(scope, shape, fresh, start) if scope.invents else None
             lexer.pos = start
-            instruction = self._read_nested(start)
+            instruction = self._read_nested(start, " or ')'" if place == 0 else "")
             scope.add(instruction)
             return instruction.name
         name: str = match.group(1) or match.group(2)

@@ -113,6 +113,14 @@ SYNTAX: dict[str, tuple[str, str]] = {
         "f:5:20: syntax: expected ',' or ')' after an operand, found 'x'\n"
         "      y = f32[4] add(x x)\n                       ^",
     ),
+    "missing operand": (
+        HEAD + "  y = f32[4] add(x, )\n}",
+        "f:5:21: syntax: expected an operand, found ')'\n      y = f32[4] add(x, )\n                        ^",
+    ),
+    "missing operands": (
+        HEAD + "  y = f32[4] add(, x)\n}",
+        "f:5:18: syntax: expected an operand or ')', found ','\n      y = f32[4] add(, x)\n                     ^",
+    ),
     "missing shape": (
         HEAD + "  y = reshape(x)\n}",
         "f:5:7: syntax: expected the result's shape before reshape, which can't be inferred\n"
