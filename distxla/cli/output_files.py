@@ -6,7 +6,7 @@ import errno
 import io
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
@@ -26,6 +26,17 @@ def require_writable(path: str) -> None:
         reason = errno.EACCES
     if reason is not None:
         raise ArgumentError(f"cannot write {path}: {os.strerror(reason)}")
+
+
+def require_distinct(paths: Mapping[str, str | None]) -> None:
+    """ArgumentError where two options name one file, of which the second would replace what the first has written."""
+    options: dict[Path, str] = {}
+    for option, path in paths.items():
+        if path is None or is_special(Path(path)):
+            continue
+        other = options.setdefault(Path(path).resolve(), option)
+        if other != option:
+            raise ArgumentError(f"{other} and {option} name one file: {path}")
 
 
 def is_special(path: Path) -> bool:

@@ -208,13 +208,19 @@ def _run(options: RunOptions) -> bool:
     from distxla.cli.arguments import read_arguments
     from distxla.cli.array_files import read_leaves
     from distxla.cli.feeds import read_feeds
-    from distxla.cli.output_files import require_writable
+    from distxla.cli.output_files import require_distinct, require_writable
     from distxla.cli.programs import read_world
 
     terminal.require_stdout()
-    for path in (options.out_file, options.outfeed, options.report, options.trace):
-        if path is not None:
-            require_writable(path)
+    outputs = {
+        "--out": options.out_file,
+        "--outfeed": options.outfeed,
+        "--report": options.report,
+        "--trace": options.trace,
+    }
+    for path in filter(None, outputs.values()):
+        require_writable(path)
+    require_distinct(outputs)
     register_all(options.custom_calls)
     world = read_world(options.modules, options.replicas, options.partitions)
     world = world.assigned(options.device_assignment, options.devices_per_host)

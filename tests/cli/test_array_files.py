@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from distxla.cli.array_files import from_file, read_leaves, to_file, write_results
-from distxla.cli.output_files import require_writable
+from distxla.cli.output_files import require_distinct, require_writable
 from distxla.errors import ArgumentError
 from distxla.ir.element_type import DATA_TYPES, F32, ElementType
 from distxla.ir.shape import Shape
@@ -182,3 +182,11 @@ def test_a_pipe_is_written_to_and_not_replaced(tmp_path: Path) -> None:
 def test_results_that_cannot_be_written_are_refused_before_the_run(name: str, why: str, tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match=f"cannot write .*: {why}"):
         require_writable(str(tmp_path / name))
+
+
+def test_two_options_may_not_name_one_file(tmp_path: Path) -> None:
+    path = str(tmp_path / "out")
+    with pytest.raises(ArgumentError, match=f": --out and --trace name one file: {tmp_path}/[.]/out$"):
+        require_distinct({"--out": path, "--report": None, "--trace": f"{tmp_path}/./out"})
+    require_distinct({"--out": path, "--trace": f"{path}.json"})
+    require_distinct({"--out": "/dev/null", "--trace": "/dev/null"})
