@@ -48,6 +48,7 @@ pytest_plugins = ["distxla.testing.plugin"]  # its entry point has this name, to
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--conformance", metavar="FOLDER", help="cases of others: see tests/test_conformance.py")
     parser.addoption("--share", metavar="K/N", help="only the K-th of N parts of the tests, about equally many each")
+    parser.addoption("--more-cases", metavar="K", type=int, default=1, help="K times as many cases of a sample")
     parser.addoption("--slow-marks", action="store_true", help="list tests whose mark `slow` is wrong or missing")
 
 
@@ -111,7 +112,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 def pytest_collection() -> Iterator[None]:
     """Objects of the collection stay: a garbage collection would look at two million of them, in vain.
 
-    And it comes ten times as seldom as by default: it took a fifteenth of the tests' processor time.
+    After that collections are rarer than by default: they took a fifteenth of the tests' processor time.
     """
     gc.disable()
     try:
@@ -124,7 +125,7 @@ def pytest_collection() -> Iterator[None]:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """The part of the tests that was asked for; in xdist's workers in the order in which work is given out."""
-    samples.mark_samples(items)
+    samples.mark_samples(items, times=config.getoption("--more-cases"))
     if share := config.getoption("--share"):
         part, parts = map(int, share.split("/"))
         items[:] = [item for item in items if crc32(item.nodeid.encode()) % parts == part - 1]
@@ -220,7 +221,7 @@ def warm(pool: ClusterPool) -> set[str]:
     compilers, and their Ray. Replicas of other clusters are not among it."""
     if not pool.is_warm:
         return set()
-    others = "distxla.compiler.worker", *(["memfd:distxla-"] if pool.clusters else [])
+    others = "distxla.compiler.worker", "memfd:distxla-compile-", *(["memfd:distxla-"] if pool.clusters else [])
     own = {str(pid) for cluster in pool.clusters for _, _, pid in cluster.replicas_info}
     found = set()
     for line in open_resources():

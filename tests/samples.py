@@ -1,6 +1,6 @@
 """Which of many cases `make test` runs; `make test-all`, and a run of one folder, take all of them.
 
-@pytest.mark.sampled(one_in=4)
+@pytest.mark.sampled(one_in=4, first=("f32",))
 @pytest.mark.parametrize("kind", KINDS)
 """
 
@@ -17,19 +17,24 @@ import pytest
 TYPES = {"pred", "s4", "u8", "s32", "u64", "f8e5m2", "bf16", "f16", "f32", "f64", "c64"}
 
 
-def mark_samples(items: Iterable[pytest.Item]) -> None:
+def mark_samples(items: Iterable[pytest.Item], *, times: int = 1) -> None:
     """Of a function with the mark `sampled`, all but one in so many cases get the mark `exhaustive`.
 
-    In the order of the checksums of their names: cases of two parameters are mixed, and a new case changes few.
+    First those that `first` names, then in the order of the checksums of their names: cases of two parameters are
+    mixed, and a new case changes few. times: so many times as many cases stay.
     """
-    cases: dict[tuple[str, int], list[pytest.Item]] = defaultdict(list)
+    cases: dict[tuple[str, int, tuple[str, ...]], list[pytest.Item]] = defaultdict(list)
     for item in items:
         mark = item.get_closest_marker("sampled")
         if mark is not None and item.get_closest_marker("exhaustive") is None:
-            cases[item.nodeid.partition("[")[0], mark.kwargs["one_in"]].append(item)
-    for (_, one_in), all_ in cases.items():
-        all_.sort(key=lambda item: crc32(item.nodeid.encode()))
-        for item in all_[-(-len(all_) // one_in) :]:
+            sample = mark.kwargs["one_in"], mark.kwargs.get("first", ())
+            cases[item.nodeid.partition("[")[0], *sample].append(item)
+    for (function, one_in, first), all_ in cases.items():
+        named = {f"{function}[{name}]" for name in first}
+        if unknown := named - {item.nodeid for item in all_}:
+            raise pytest.UsageError(f"sampled: no such cases: {', '.join(sorted(unknown))}")
+        all_.sort(key=lambda item: (item.nodeid not in named, crc32(item.nodeid.encode())))
+        for item in all_[max(len(named), -(-len(all_) * times // one_in)) :]:
             item.add_marker(pytest.mark.exhaustive)
 
 

@@ -29,14 +29,14 @@ def require_writable(path: str) -> None:
 
 
 def require_distinct(paths: Mapping[str, str | None]) -> None:
-    """ArgumentError where two options name one file, of which the second would replace what the first has written."""
-    options: dict[Path, str] = {}
+    """ArgumentError where two options name the same file: the second would overwrite what the first has written."""
+    options: dict[str, str] = {}
     for option, path in paths.items():
         if path is None or is_special(Path(path)):
             continue
-        other = options.setdefault(Path(path).resolve(), option)
+        other = options.setdefault(os.path.realpath(path), option)
         if other != option:
-            raise ArgumentError(f"{other} and {option} name one file: {path}")
+            raise ArgumentError(f"{other} and {option} name the same file: {path}")
 
 
 def is_special(path: Path) -> bool:

@@ -19,6 +19,7 @@ import time
 from pathlib import Path
 from typing import IO, Any
 
+from distxla.compiler import memory_limit
 from distxla.compiler.artifact import CompiledProgram, InPlace
 from distxla.compiler.memory_limit import compile_memory_bytes
 from distxla.compiler.messages import PROGRESS_BYTES, out_of_memory, receive, send
@@ -29,6 +30,7 @@ from distxla.targets.registry import environment_of_targets
 from distxla.time_limit import current_limit
 
 STOP_SECONDS = 2.0
+READ_BY_THE_CHILD = (memory_limit.VARIABLE, "DISTXLA_FILL_UNWRITTEN", "DISTXLA_VERIFY_PASSES")  # and the targets' own
 OUT_OF_MEMORY = ("out of memory", "bad_alloc", "MemoryError")  # messages of Python, LLVM and C++
 LLVM_STAGES = ("optimising LLVM IR", "emitting object code")  # in which an instruction is only a part of the whole
 
@@ -47,7 +49,7 @@ class CompileServer:
         self._process: subprocess.Popen[bytes] | None = None
         self._limit_bytes = compile_memory_bytes()
         self._progress = self._messages = -1
-        self._environment: dict[str, str | None] = {}  # of the child, what compilation asks it for
+        self._environment: dict[str, str | None] = {}  # that the child was started with
 
     def __enter__(self) -> CompileServer:
         return self
@@ -241,9 +243,8 @@ class CompileServer:
 
 
 def _environment_of_compilation() -> dict[str, str | None]:
-    """The variables of this process's environment that a child was, or would be, started with, and that it reads."""
-    own = {name: value for name, value in os.environ.items() if name.startswith("DISTXLA_")}
-    return {**own, **environment_of_targets()}
+    """The variables of this process's environment that a child reads: where one changes, another child is needed."""
+    return {**{name: os.environ.get(name) for name in READ_BY_THE_CHILD}, **environment_of_targets()}
 
 
 def _registered(module: Module) -> tuple[tuple[str, str], ...]:

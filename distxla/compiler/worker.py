@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
+import select
 import signal
 import sys
+import threading
 
 from distxla.compiler.memory_limit import limit_memory
 from distxla.compiler.messages import PROGRESS_BYTES, out_of_memory, receive, send
 from distxla.errors import CompileError, DistxlaError
-
-PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
     """Answer requests until stdin ends."""
     progress_file, parent, memory = map(int, sys.argv[1:4])
     limit_memory(memory)
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    try:
+        watch = os.pidfd_open(parent)
+    except ProcessLookupError:
+        return
     if os.getppid() != parent:
-        return  # it ended before the line above
+        return  # it ended before the lines above
+    threading.Thread(target=_end_with, args=(watch,), daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # A library's output must not get into the answers.
     answers = os.fdopen(os.dup(1), "wb")
@@ -59,6 +62,17 @@ def main() -> None:
             answer.__notes__ = getattr(error, "__notes__", [])
         progress("")
         send(answers, answer)
+
+
+def _end_with(process: int) -> None:
+    """End this process when that one has ended, also amid a compilation: LLVM runs without Python's lock.
+
+    PR_SET_PDEATHSIG would end it with the thread that has started it.
+    """
+    poll = select.poll()
+    poll.register(process, select.POLLIN)
+    poll.poll()
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 if __name__ == "__main__":

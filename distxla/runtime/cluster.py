@@ -113,7 +113,7 @@ class Cluster(Handle):
         self._thread: threading.Thread | None = None
         self._failure: BaseException | None = None
         self._closing = threading.Event()
-        self._closed, self._owner = False, os.getpid()
+        self._closed, self._owns_server, self._owner = False, True, os.getpid()
         self._lock = threading.RLock()
         self._queue = CallQueue(require_outside)
         self._host_calls = HostCalls()
@@ -229,7 +229,7 @@ class Cluster(Handle):
             self._loader.close()
         self._loader = None
         self._hosts.close()
-        if self._server is not None:
+        if self._server is not None and self._owns_server:
             self._server.close()
         self._closed = True
         _open.discard(self)

@@ -11,6 +11,7 @@ from typing import Any
 from distxla.compiler.server import CompileServer
 from distxla.runtime.cluster import Cluster
 from distxla.runtime.executable import Executable
+from distxla.runtime.interrupts import deferred_interrupt
 from distxla.runtime.leftovers import end_by_force, why_unusable
 from distxla.runtime.ray import access
 from distxla.runtime.trace import Trace
@@ -18,17 +19,6 @@ from distxla.testing.holdings import Holdings
 
 GRACE_S = 10.0  # for what a test began and left to itself
 UNLOADING_S = 1.0  # for programs that nobody holds any more, which are unloaded in a thread
-
-
-class SharedCompileServer(CompileServer):
-    """Compiles for all clusters of a pool, also when one of them closes. The pool calls `end`."""
-
-    def close(self) -> None:
-        """Leave it to the others."""
-
-    def end(self) -> None:
-        """End the child; blocks until it is gone."""
-        super().close()
 
 
 @dataclass(frozen=True)
@@ -66,7 +56,8 @@ class PooledCluster(Cluster):
 
     def __init__(self, size: Size, server: CompileServer, limit: float | None, *, is_traced: bool) -> None:
         super().__init__(size.replicas, size.partitions, **dict(size.options))
-        self._size, self._server, self._limit, self._is_traced = size, server, limit, is_traced
+        self._size, self._limit, self._is_traced = size, limit, is_traced
+        self._server, self._owns_server = server, False
         self._recorded: Trace | None = None
 
     def compile(self, *args: Any, trace: bool = False, **options: Any) -> Executable:
@@ -126,7 +117,7 @@ class ClusterPool:
         self.uses: list[Use] = []
         self.lines: list[str] = []
         self._holds_ray: bool | None = None  # False where somebody else does; None before it is needed
-        self._server: SharedCompileServer | None = None
+        self._server: CompileServer | None = None
 
     def take(self, size: Size) -> PooledCluster:
         """A started cluster that nobody else uses until the use is over. Blocks until its replicas serve; raises the
@@ -153,8 +144,8 @@ class ClusterPool:
 
     @property
     def is_warm(self) -> bool:
-        """Whether Ray or a cluster is open."""
-        return self._holds_ray is not None or bool(self.clusters)
+        """Whether Ray, a cluster or the compile server is open."""
+        return self._holds_ray is not None or self._server is not None or bool(self.clusters)
 
     def warm(self) -> None:
         """Start the embedded Ray, which all clusters of this process without an address then use. Blocks; raises the
@@ -176,7 +167,7 @@ class ClusterPool:
             self.warm()
         elif not self.uses:
             self.close()  # a process has one Ray
-        self._server = self._server or SharedCompileServer()
+        self._server = self._server or CompileServer()
         cluster = PooledCluster(size, self._server, self._limit, is_traced=self._is_traced)
         try:
             cluster.start().wait_started()
@@ -210,7 +201,7 @@ class ClusterPool:
         return True
 
     def close_idle(self) -> None:
-        """Close the clusters that nobody uses; Ray stays. Blocks until they are gone."""
+        """Close the clusters that nobody uses; Ray and the compile server stay. Blocks until they are gone."""
         self._close_all_but(0)
 
     def _close_all_but(self, count: int) -> None:
@@ -224,13 +215,19 @@ class ClusterPool:
 
     def close(self) -> None:
         """Close all clusters, the compile server and Ray; blocks until they are gone. The pool can be used again."""
-        for use in self.uses:
-            end_by_force(use.cluster)
-        self.uses = []
-        self._close_all_but(0)
-        if self._server is not None:
-            self._server.end()
-        self._server = None
-        if self._holds_ray:
+        try:
+            for use in self.uses:
+                end_by_force(use.cluster)
+            self.uses = []
+            self._close_all_but(0)
+        finally:
+            self._close_shared()
+
+    @deferred_interrupt()
+    def _close_shared(self) -> None:
+        server, self._server = self._server, None
+        holds_ray, self._holds_ray = self._holds_ray, None
+        if server is not None:
+            server.close()
+        if holds_ray:
             access.release()
-        self._holds_ray = None

@@ -38,7 +38,7 @@ class Scope:
 
 
 class OperandReader:
-    """read_nested: reads the instruction that starts at an offset; told what else may stand there, for its error."""
+    """read_nested: reads the instruction that starts at an offset; its second argument ends the error message."""
 
     def __init__(self, lexer: Lexer, names: FreshNames, read_nested: Callable[[int, str], Instruction]) -> None:
         self._lexer, self._names, self._read_nested = lexer, names, read_nested

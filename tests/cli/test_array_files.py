@@ -184,9 +184,9 @@ def test_results_that_cannot_be_written_are_refused_before_the_run(name: str, wh
         require_writable(str(tmp_path / name))
 
 
-def test_two_options_may_not_name_one_file(tmp_path: Path) -> None:
+def test_two_options_may_not_name_the_same_file(tmp_path: Path) -> None:
     path = str(tmp_path / "out")
-    with pytest.raises(ArgumentError, match=f": --out and --trace name one file: {tmp_path}/[.]/out$"):
+    with pytest.raises(ArgumentError, match=f": --out and --trace name the same file: {tmp_path}/[.]/out$"):
         require_distinct({"--out": path, "--report": None, "--trace": f"{tmp_path}/./out"})
     require_distinct({"--out": path, "--trace": f"{path}.json"})
     require_distinct({"--out": "/dev/null", "--trace": "/dev/null"})

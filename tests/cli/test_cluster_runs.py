@@ -61,7 +61,6 @@ def test_a_trace_of_a_run(tmp_path: Path) -> None:
     assert len(rows["s"]) == 2 * 64
 
 
-@pytest.mark.exhaustive
 def test_a_trace_of_a_run_that_fails(tmp_path: Path) -> None:
     module, items, trace = (tmp_path / name for name in ("hungry.hlo", "items.npz", "trace.json"))
     module.write_text(HUNGRY)
@@ -91,7 +90,6 @@ def test_a_real_program_from_files_to_files(tmp_path: Path) -> None:
         program.assert_results([[file[f"out{k}@{d}"] for k in range(3)] for d in range(8)])
 
 
-@pytest.mark.exhaustive
 def test_several_programs_on_disjoint_devices(tmp_path: Path) -> None:
     paths = []
     for factor in (2, 3):

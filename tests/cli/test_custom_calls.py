@@ -68,7 +68,6 @@ def test_the_reference_runs_them_too(folder: Path, routine: str) -> None:
     assert run.returncode == 0, run.stderr
 
 
-@pytest.mark.exhaustive
 @pytest.mark.cluster
 def test_functions_of_the_current_folder_reach_the_replicas(folder: Path) -> None:
     run = distxla(

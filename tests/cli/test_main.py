@@ -95,6 +95,7 @@ BAD = [
     (["run", "{module}", "--args", "{module}"], "is not an .npz file"),
     (["run", "{module}", "--expected", "{module}"], "is not an .npz file"),
     (["run", "{module}", "--out", "/none/out.npz", "--backend", "reference"], "cannot write /none/out.npz"),
+    (["run", "{module}", "--out", "x", "--trace", "./x"], "--out and --trace name the same file: ./x"),
     (["run", "{module}", "--backend", "gpu"], "gpu backend is not available: there is no /dev/nvidiactl"),
     (["compile", "{module}", "--backend", "gpu"], "gpu backend is not available: there is no /dev/nvidiactl"),
     (["run", "{module}", "--tolerance", "nan"], "--tolerance: expected a number, found nan"),

@@ -71,7 +71,7 @@ PHASES = [
 ]
 
 
-@pytest.mark.sampled(one_in=2)
+@pytest.mark.sampled(one_in=2, first=("check-verify_world", "compile-verify_module", "run-read_arguments"))
 @pytest.mark.parametrize(("command", "place", "name", "doing"), PHASES, ids=[f"{p[0][0]}-{p[2]}" for p in PHASES])
 def test_each_phase_is_interrupted_and_named(
     command: tuple[str, ...], place: object, name: str, doing: str,

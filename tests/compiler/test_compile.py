@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -227,6 +228,16 @@ def test_a_closed_server_says_so():
     assert not Path(f"/proc/{pid}").exists()
     with pytest.raises(ClusterError, match="closed"):
         server.compile(small(), 1, 1)
+
+
+def test_the_thread_that_started_a_server_may_end():
+    with CompileServer() as server:
+        thread = threading.Thread(target=server.compile, args=(small(), 1, 1))
+        thread.start()
+        thread.join()
+        pid = server.pid
+        server.compile(small(), 1, 1)
+        assert server.pid == pid
 
 
 def test_no_server_outlives_its_parent():

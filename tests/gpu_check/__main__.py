@@ -58,7 +58,7 @@ def _probe(options: argparse.Namespace) -> list[list[str]]:
 def _tests(options: argparse.Namespace) -> list[list[str]]:
     """Skipped tests are told, too: without a GPU nothing was checked."""
     pytest = [*PYTEST, "-n", str(options.jobs), "--dist", "worksteal"]
-    commands = [[*pytest, "-m", "not exhaustive", *TESTS]]
+    commands = [[*pytest, "-m", "not exhaustive", "--more-cases", "3", *TESTS]]
     if options.conformance is not None:
         cases = ["tests/test_conformance.py", "-k", "grid", "--conformance", str(options.conformance.resolve())]
         commands.append([*pytest, *cases])

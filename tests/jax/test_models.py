@@ -17,14 +17,13 @@ import distxla as dx
 import distxla.jax as dxj
 from tests.jax.models import PROGRAMS, Program
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 ROOT = Path(__file__).parents[2]
 RUN = "import sys, tests.jax.models.__main__ as models; models.main(*sys.argv[1:])"
 INSTALL = "import distxla.jax; distxla.jax.install(partitions={})\n"
 # 16-bit numbers are rounded where the program says so, as in distxla; and less time goes into optimisation
 FLAGS = "--xla_allow_excess_precision=false --xla_backend_optimization_level=0"
 
-# each model by one way, each way with both ways to cut
+# each model by one way, each way with shardings and with shard_map
 WAYS = {
     "transformer-shardings": "jit",
     "transformer-shard_map": "compile",
@@ -83,6 +82,8 @@ def test_every_model_has_its_way() -> None:
     assert set(WAYS) == set(PROGRAMS)
 
 
+@pytest.mark.cluster
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "way"),
     [pytest.param(name, way, marks=[] if name == SAMPLE else pytest.mark.exhaustive) for name, way in WAYS.items()],

@@ -122,7 +122,7 @@ def test_random_programs_on_processes() -> None:
     with dx.Cluster(replicas=devices) as cluster:
         cluster.wait_started()
 
-        @settings(max_examples=8, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+        @settings(max_examples=25, deadline=None, database=None, suppress_health_check=list(HealthCheck))
         @given(st.data())
         def one(data: st.DataObject) -> None:
             programs = drawn(data, devices)

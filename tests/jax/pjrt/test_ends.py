@@ -77,7 +77,6 @@ def found() -> dict[str, str]:
     return printed_by_each(SCRIPTS)
 
 
-@pytest.mark.exhaustive
 def test_an_exception_in_the_plugin(found: dict[str, str]) -> None:
     assert found["an_exception_in_the_plugin"] == "JaxRuntimeError True True\n6.0\n"
 
@@ -96,7 +95,7 @@ def test_a_fork(found: dict[str, str]) -> None:
     assert found["a_fork"] == "child: True\nchild's status: 7\n3\n"
 
 
-@pytest.mark.exhaustive
+@pytest.mark.sampled(one_in=2)
 @pytest.mark.parametrize("end", ["os._exit(5)", "os.kill(os.getpid(), signal.SIGKILL)"])
 def test_an_end_without_cleaning_up(end: str) -> None:
     """The replicas end with the process, also amid a call."""

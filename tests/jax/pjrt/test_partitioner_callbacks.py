@@ -61,7 +61,6 @@ def found() -> dict[str, str]:
     return printed_by_each(SCRIPTS)
 
 
-@pytest.mark.exhaustive
 def test_shardings_are_inspected_each_time(found: dict[str, str]) -> None:
     """A module that was kept on disk would call nothing."""
     assert found["inspected"] == "True [P('i',)]\nTrue [P('i',), P('i',)]\n"

@@ -82,7 +82,6 @@ def found() -> dict[str, Any]:
     return dict(json.loads(printed(BODY, devices=2).partition("found:")[2]))
 
 
-@pytest.mark.sampled(one_in=2)
 @pytest.mark.parametrize(
     ("name", "expected"),
     [

@@ -1,0 +1,49 @@
+"""Which cases of a function with the mark `sampled` stay in `make test`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.samples import mark_samples
+
+
+class Item:
+    """As much of a pytest.Item as is asked for."""
+
+    def __init__(self, nodeid: str, mark: pytest.Mark | None) -> None:
+        self.nodeid, self.marks = nodeid, {} if mark is None else {"sampled": mark}
+
+    def get_closest_marker(self, name: str) -> pytest.Mark | None:
+        return self.marks.get(name)
+
+    def add_marker(self, mark: pytest.MarkDecorator) -> None:
+        self.marks[mark.name] = mark.mark
+
+
+def left(count: int, times: int = 1, **sample: Any) -> list[str]:
+    mark = pytest.mark.sampled(**sample).mark
+    items: list[Any] = [Item(f"t.py::test[{number}]", mark) for number in range(count)]
+    mark_samples(items, times=times)
+    return [item.nodeid[len("t.py::test[") : -1] for item in items if "exhaustive" not in item.marks]
+
+
+@pytest.mark.parametrize(
+    ("count", "one_in", "times", "stay"), [(12, 4, 1, 3), (13, 4, 1, 4), (1, 9, 1, 1), (12, 4, 3, 9), (3, 2, 9, 3)]
+)
+def test_as_many_stay(count: int, one_in: int, times: int, stay: int) -> None:
+    assert len(left(count, times, one_in=one_in)) == stay
+
+
+def test_those_that_are_named_stay() -> None:
+    assert {"3", "7"} < set(left(12, one_in=4, first=("7", "3")))
+    assert left(12, one_in=12, first=("7", "3")) == ["3", "7"]
+    with pytest.raises(pytest.UsageError, match=r"no such cases: t.py::test\[12\]$"):
+        left(12, one_in=4, first=("12",))
+
+
+def test_others_are_left_alone() -> None:
+    item: Any = Item("t.py::test[1]", None)
+    mark_samples([item])
+    assert item.marks == {}
