@@ -40,7 +40,7 @@ def test_reference_agrees_with_xla(program: ShardedProgram, form: str) -> None:
     program.assert_results(run_reference(module, program.arguments, replicas=1, partitions=program.devices))
 
 
-@pytest.mark.sampled(one_in=2)
+@pytest.mark.sampled(one_in=4)
 @pytest.mark.cluster
 @each_program
 @each_form
@@ -49,6 +49,7 @@ def test_compiled_agrees_with_xla(cluster: dx.Cluster, program: ShardedProgram, 
     program.assert_results(step(program.arguments))
 
 
+@pytest.mark.sampled(one_in=3)
 @pytest.mark.cluster
 @each_program
 def test_compiled_results_repeat_bit_for_bit(cluster: dx.Cluster, program: ShardedProgram) -> None:

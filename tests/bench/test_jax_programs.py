@@ -23,7 +23,7 @@ def cluster() -> Iterator[dx.Cluster]:
 
 
 @pytest.mark.cluster
-@pytest.mark.sampled(one_in=3)
+@pytest.mark.sampled(one_in=6)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_program_gives_what_the_reference_gives(cluster: dx.Cluster, name: str) -> None:
     mesh = dxj.make_mesh((2,), ("i",))

@@ -73,6 +73,7 @@ def test_a_wrong_size_is_a_mistake(
     assert errors.startswith("error: argument: DISTXLA_CACHE_SIZE: expected a number of bytes")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.cluster
 def test_a_run_goes_on_without_an_unsafe_folder(folder: CacheFolder, tmp_path: Path) -> None:
     path = tmp_path / "m.hlo"

@@ -170,6 +170,7 @@ def test_the_streams_of_a_program_are_found_wherever_they_stand() -> None:
     assert channels[StreamKey(StreamKind.SEND, 0)].in_order
 
 
+@pytest.mark.exhaustive
 @pytest.mark.cluster
 def test_on_a_cluster_as_on_the_reference(tmp_path: Path) -> None:
     module = write(tmp_path, "sums.hlo", sums(50, header=", replica_count=2"))

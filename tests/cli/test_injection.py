@@ -78,6 +78,7 @@ def test_a_random_run_is_replayed_by_what_it_prints(loop: str) -> None:
     assert [line[13:].partition(" ")[0] for line in lines[at : at + 3]] == drawn
 
 
+@pytest.mark.exhaustive
 @pytest.mark.cluster
 def test_a_failure_tells_of_the_fault_in_json_and_on_the_page(loop: str, tmp_path: Path) -> None:
     page = tmp_path / "report.html"

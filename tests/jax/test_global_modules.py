@@ -69,6 +69,7 @@ def test_check_answers_for_it(folder: Path) -> None:
     assert json.loads(distxla("check", "--json", "layer.hlo").stdout)["outcome"] == "safe"
 
 
+@pytest.mark.exhaustive
 def test_the_partition_command_writes_a_program_that_runs(folder: Path) -> None:
     distxla("partition", "layer.hlo", "-o", "part.hlo")
     assert Path("part.hlo").read_text() == distxla("partition", "layer.hlo", "--partitions", "4").stdout

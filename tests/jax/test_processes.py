@@ -92,6 +92,7 @@ cluster.close()
     assert process.returncode == 0, err
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_a_lost_replica_is_an_error_at_the_result() -> None:
     process = started("""

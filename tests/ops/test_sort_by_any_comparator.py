@@ -57,7 +57,7 @@ def merged(before: Array) -> list[int]:
     return order
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.integers(1, 300), st.integers(0, 2**32), st.sampled_from([0.0, 0.02, 0.5, 1.0]))
 def test_merging_takes_the_same_steps(dim_size: int, seed: int, nonsense: float) -> None:
     """Of a table that is an order but for some answers, two lines at once."""

@@ -65,7 +65,7 @@ PAIRS = {
 }
 
 
-@pytest.mark.sampled(one_in=8)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("count", [4, 1 << 16])
 @pytest.mark.parametrize("name", PAIRS)
 def test_a_late_device_stops_nobody_before_the_end(cluster: Cluster, name: str, count: int) -> None:

@@ -34,7 +34,7 @@ def cluster_for(clusters: dict[tuple[int, int], Cluster], case: ChannelCase) -> 
     return clusters[counts]
 
 
-@pytest.mark.sampled(one_in=8)
+@pytest.mark.sampled(one_in=16)
 @pytest.mark.parametrize("case", [*CASES, *JOINED], ids=lambda case: case.name)
 def test_values_arrive(case: ChannelCase, clusters: dict[tuple[int, int], Cluster]) -> None:
     cluster = cluster_for(clusters, case)

@@ -191,6 +191,7 @@ def test_an_address_space_that_is_too_small_is_refused_before_the_start(tmp_path
     assert "of address space in every process; RLIMIT_AS (ulimit -v) allows 1.91 GiB" in done.stderr
 
 
+@pytest.mark.exhaustive
 @pytest.mark.cluster
 def test_a_run_keeps_to_a_limited_address_space(tmp_path: Path) -> None:
     path = tmp_path / "small.hlo"

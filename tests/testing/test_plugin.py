@@ -13,6 +13,9 @@ from tests.conftest import require_ended, started_processes
 from tests.testing.inner import Inner
 
 SOURCE = '''
+import distxla.testing.leaks, distxla.testing.session
+distxla.testing.leaks.GRACE_S = distxla.testing.session.GRACE_S = 2.0
+
 DEADLOCK = """HloModule dead, num_partitions=2
 add { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT c = f32[] add(a, b) }
 region { c = (f32[2]) parameter(0)  x = f32[2] get-tuple-element(c), index=0

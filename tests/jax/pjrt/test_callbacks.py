@@ -65,6 +65,7 @@ def found() -> dict[str, str]:
     return printed_by_each(SCRIPTS, seconds=60)
 
 
+@pytest.mark.exhaustive
 def test_callbacks(found: dict[str, str]) -> None:
     assert found["callbacks"] == "2.0\n3.0 [1.0, 2.0]\n[[0.0, 1.0], [2.0, 3.0]]\n"
 

@@ -95,7 +95,7 @@ def test_a_fork(found: dict[str, str]) -> None:
     assert found["a_fork"] == "child: True\nchild's status: 7\n3\n"
 
 
-@pytest.mark.sampled(one_in=2)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("end", ["os._exit(5)", "os.kill(os.getpid(), signal.SIGKILL)"])
 def test_an_end_without_cleaning_up(end: str) -> None:
     """The replicas end with the process, also amid a call."""

@@ -184,6 +184,7 @@ def found() -> dict[str, str]:
     return printed_by_each({"begin": BEGIN, **SCRIPTS})
 
 
+@pytest.mark.exhaustive
 def test_ordinary_calls_need_no_python(found: dict[str, str]) -> None:
     assert found["without_python"] == "True True [2.0, 4.0] True False\n"
 

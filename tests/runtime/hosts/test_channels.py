@@ -127,6 +127,7 @@ ENTRY main {
 }"""
 
 
+@pytest.mark.exhaustive
 def test_what_a_call_leaves_in_flight_ends_with_it(clusters: list[Cluster]) -> None:
     """More often than a channel has places, and between devices that are not on the driver's host."""
     module = NEVER_TAKEN.replace("PAIRS", PAIRS.replace("{0,1},{1,2},{2,3},{3,0}", "{2,3}"))

@@ -12,6 +12,7 @@ from tests.runtime.test_columns import STEP, STUCK, arguments
 pytestmark = pytest.mark.cluster
 
 
+@pytest.mark.exhaustive
 def test_calls_take_results_and_arguments_are_copied_while_others_run(address: str) -> None:
     with dx.Cluster(partitions=2, address=address, devices_per_host=[1, 1]) as cluster:
         cluster.wait_started()

@@ -11,6 +11,7 @@ from tests.runtime.assigned_programs import CROSSED, MEETING, expected_meeting, 
 pytestmark = pytest.mark.cluster
 
 
+@pytest.mark.exhaustive
 def test_assignments_across_two_hosts(address: str) -> None:
     with dx.Cluster(partitions=5, address=address, devices_per_host=[3, 2]) as cluster:
         for table in ([[4, 0], [1, 3]], [[3, 4], [2, 0]], [[0, 1], [2, 3]]):

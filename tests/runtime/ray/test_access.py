@@ -33,6 +33,7 @@ assert not ray.is_initialized()
 """
 
 
+@pytest.mark.exhaustive
 def test_remote_calls_beside_a_cluster_go_to_its_ray() -> None:
     """Without a Ray in the process they would start one, or join any Ray of the machine."""
     ended = subprocess.run([sys.executable, "-c", BESIDE], capture_output=True, text=True, timeout=120)

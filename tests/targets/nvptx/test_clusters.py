@@ -78,6 +78,7 @@ def deadly(x: Any) -> Any:
     return x
 
 
+@pytest.mark.exhaustive
 def test_a_device_that_dies_before_a_round() -> None:
     """The others wait for it in the round, and hear which one it was."""
     text = module_of("all-reduce").replace(

@@ -34,7 +34,7 @@ ENTRY main {{
 """
 
 
-@pytest.mark.sampled(one_in=5)
+@pytest.mark.sampled(one_in=10)
 @pytest.mark.parametrize("kind", ["f32", "bf16", "f8e5m2", "pred", "s4", "s64", "c64", "c128"])
 @pytest.mark.parametrize("name", SHAPES)
 def test_bits(name: str, kind: str) -> None:
