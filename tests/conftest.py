@@ -125,7 +125,8 @@ def pytest_collection() -> Iterator[None]:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """The part of the tests that was asked for; in xdist's workers in the order in which work is given out."""
-    samples.mark_samples(items, times=config.getoption("--more-cases"))
+    are_all = [config.rootpath / arg for arg in config.args] == [TESTS] and not config.getoption("lf", False)
+    samples.mark_samples(items, times=config.getoption("--more-cases"), are_all=are_all)
     if share := config.getoption("--share"):
         part, parts = map(int, share.split("/"))
         items[:] = [item for item in items if crc32(item.nodeid.encode()) % parts == part - 1]

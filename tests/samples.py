@@ -17,11 +17,12 @@ import pytest
 TYPES = {"pred", "s4", "u8", "s32", "u64", "f8e5m2", "bf16", "f16", "f32", "f64", "c64"}
 
 
-def mark_samples(items: Iterable[pytest.Item], *, times: int = 1) -> None:
+def mark_samples(items: Iterable[pytest.Item], *, times: int = 1, are_all: bool = False) -> None:
     """Of a function with the mark `sampled`, all but one in so many cases get the mark `exhaustive`.
 
     First those that `first` names, then in the order of the checksums of their names: cases of two parameters are
-    mixed, and a new case changes few. times: so many times as many cases stay.
+    mixed, and a new case changes few. times: so many times as many cases stay.  are_all: the items are those of all
+    tests, so UsageError where a name of `first` is none of a case.
     """
     cases: dict[tuple[str, int, tuple[str, ...]], list[pytest.Item]] = defaultdict(list)
     for item in items:
@@ -31,10 +32,11 @@ def mark_samples(items: Iterable[pytest.Item], *, times: int = 1) -> None:
             cases[item.nodeid.partition("[")[0], *sample].append(item)
     for (function, one_in, first), all_ in cases.items():
         named = {f"{function}[{name}]" for name in first}
-        if unknown := named - {item.nodeid for item in all_}:
+        if are_all and (unknown := named - {item.nodeid for item in all_}):
             raise pytest.UsageError(f"sampled: no such cases: {', '.join(sorted(unknown))}")
         all_.sort(key=lambda item: (item.nodeid not in named, crc32(item.nodeid.encode())))
-        for item in all_[max(len(named), -(-len(all_) * times // one_in)) :]:
+        kept = sum(item.nodeid in named for item in all_)
+        for item in all_[max(kept, -(-len(all_) * times // one_in)) :]:
             item.add_marker(pytest.mark.exhaustive)
 
 

@@ -22,10 +22,10 @@ class Item:
         self.marks[mark.name] = mark.mark
 
 
-def left(count: int, times: int = 1, **sample: Any) -> list[str]:
+def left(count: int, times: int = 1, are_all: bool = True, **sample: Any) -> list[str]:
     mark = pytest.mark.sampled(**sample).mark
     items: list[Any] = [Item(f"t.py::test[{number}]", mark) for number in range(count)]
-    mark_samples(items, times=times)
+    mark_samples(items, times=times, are_all=are_all)
     return [item.nodeid[len("t.py::test[") : -1] for item in items if "exhaustive" not in item.marks]
 
 
@@ -41,6 +41,10 @@ def test_those_that_are_named_stay() -> None:
     assert left(12, one_in=12, first=("7", "3")) == ["3", "7"]
     with pytest.raises(pytest.UsageError, match=r"no such cases: t.py::test\[12\]$"):
         left(12, one_in=4, first=("12",))
+
+
+def test_a_run_of_few_cases_needs_none_of_those_that_are_named() -> None:
+    assert left(1, are_all=False, one_in=4, first=("7", "3")) == ["0"]
 
 
 def test_others_are_left_alone() -> None:
