@@ -18,7 +18,7 @@ from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
 
 TESTS = Path(__file__).parent
-PIECES = 8  # of a function with many parameters
+PIECES = 8  # of a file; tests of several functions with the same parameters share what they compute
 
 
 @cache
@@ -31,7 +31,7 @@ def scope(nodeid: str) -> str:
     module, _, rest = nodeid.partition("::")
     if "mark.cluster" not in _text(module):
         function, _, parameters = rest.partition("[")
-        return f"{module}::{function} {crc32(parameters.encode()) % PIECES}"
+        return f"{module}::{crc32((parameters or function).encode()) % PIECES}"
     if module.startswith("tests/runtime/hosts/"):
         return "hosts"
     if module.startswith("tests/runtime/"):

@@ -19,6 +19,7 @@ TESTS = (
     "tests/targets/nvptx/test_program_memory.py",
     "tests/targets/nvptx/test_rounds.py",
     "tests/compiler/lower/grid",
+    "tests/ops/test_matrix.py::test_a_grid_gives_the_processors_bits",
     "tests/ops/test_rng.py",
 )
 CLUSTERS = "tests/targets/nvptx/test_clusters.py"

@@ -19,6 +19,12 @@ from tests.ops.case import Array, Case
 DIRECTIONS = ("EQ", "NE", "LT", "LE", "GT", "GE")
 PRECISIONS = ((5, 10), (8, 7), (4, 3), (1, 1), (11, 52), (3, 30))
 
+NARROW_FLOATS = [element for element in FLOATS if element.bits <= 8]
+OF_NARROW_FLOATS = {
+    *("convert", "bitcast-convert", "reduce-precision", "stochastic-convert", "iota"),
+    *("compare", "add", "negate", "abs", "sign", "is-finite", "select"),
+}
+
 # Ordinary numbers and the places where functions turn: the numbers whose exponentials overflow, halves, multiples of
 # pi/2, the neighbourhood of 1.
 _NUMBERS = (
@@ -126,6 +132,11 @@ def cases_of(element: ElementType) -> Iterator[Case]:
         yield from _stochastic(element)
     if element is not PRED:
         yield Case("iota", (), {"iota_dimension": 0}, Shape(element, (300,)))
+
+
+def is_of_its_own(case: Case, element: ElementType) -> bool:
+    """Whether the type has code of its own for it: other ops of narrow floats are those of f32 between conversions."""
+    return element not in NARROW_FLOATS or case.opcode in OF_NARROW_FLOATS
 
 
 def _comparisons(element: ElementType, two: tuple[Array, Array]) -> Iterator[Case]:

@@ -1,4 +1,7 @@
-"""Every element-wise op over every element type: compiled code against `evaluate`, `evaluate` against XLA CPU."""
+"""Every element-wise op over every element type.
+
+Compiled code against `evaluate`, kernels on a grid against the processor's, `evaluate` against XLA CPU.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +16,13 @@ from distxla.compiler.compile import compile_module
 from distxla.ir.element_type import DATA_TYPES, element_type
 from distxla.text.parser import parse_module
 from distxla.text.printer import print_module
+from tests.compiler.lower.grid.agreement import differing
 from tests.compiler.runner import run_single
+from tests.gpu_driver import gpu_driver  # noqa: F401 - a fixture
 from tests.ops.agreement import disagreements, listed, tiny
 from tests.ops.case import Array, Case, joined
-from tests.ops.matrix import cases_of, joined_values
+from tests.ops.matrix import cases_of, is_of_its_own, joined_values
+from tests.samples import TYPES as SAMPLES
 from tests.samples import sampled_types
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -34,16 +40,38 @@ def _evaluated(name: str) -> list[Array]:
     return [r for r in results if r is not None]
 
 
+@cache
+def _by_the_processor(name: str) -> list[Array]:
+    cases = _cases(name)
+    return run_single(compile_module(joined(cases), replicas=1, partitions=1), joined_values(cases))
+
+
 @pytest.mark.sampled(one_in=8, first=("f32", "s32"))
 @pytest.mark.parametrize("name", sampled_types(TYPES))
 def test_compiled_code_agrees_with_evaluate(name: str) -> None:
-    cases = _cases(name)
-    program = compile_module(joined(cases), replicas=1, partitions=1)
     wrong = []
-    for case, got, wanted in zip(cases, run_single(program, joined_values(cases)), _evaluated(name), strict=True):
+    for case, got, wanted in zip(_cases(name), _by_the_processor(name), _evaluated(name), strict=True):
         mask = disagreements(case, got, wanted) & ~_ill_conditioned(case, wanted)
         if mask.any():
             wrong.append(listed(case, mask, got, wanted, "instead of"))
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.sampled(one_in=14, first=("f32",))
+@pytest.mark.parametrize("name", sampled_types(TYPES))
+def test_a_grid_gives_the_processors_bits(name: str) -> None:
+    every, numbers = _cases(name), range(len(_cases(name)))
+    if name not in SAMPLES:
+        numbers = [number for number in numbers if is_of_its_own(every[number], element_type(name))]
+    cases = [every[number] for number in numbers]
+    program = compile_module(joined(cases), replicas=1, partitions=1, target="nvptx")
+    assert program.launched
+    wrong = []
+    for number, got in zip(numbers, run_single(program, joined_values(cases)), strict=True):
+        wanted = _by_the_processor(name)[number]
+        places = np.flatnonzero(differing(wanted, got))
+        if len(places):
+            wrong.append(f"{every[number]}: {got.ravel()[places[:3]]} instead of {wanted.ravel()[places[:3]]}")
     assert not wrong, "\n".join(wrong)
 
 
