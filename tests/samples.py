@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from itertools import product
 from typing import Any
 from zlib import crc32
 
@@ -38,6 +39,15 @@ def mark_samples(items: Iterable[pytest.Item], *, times: int = 1, are_all: bool 
         kept = sum(item.nodeid in named for item in all_)
         for item in all_[max(kept, -(-len(all_) * times // one_in)) :]:
             item.add_marker(pytest.mark.exhaustive)
+
+
+def in_turn(*axes: Iterable[Any]) -> list[tuple[Any, ...]]:
+    """All combinations of values of the axes but the last one, each with one value of the last, in turn."""
+    *others, last = map(list, axes)
+    places = product(*(range(len(axis)) for axis in others))
+    return [
+        (*(axis[k] for axis, k in zip(others, place, strict=True)), last[sum(place) % len(last)]) for place in places
+    ]
 
 
 def sampled_types(names: Iterable[object]) -> list[Any]:

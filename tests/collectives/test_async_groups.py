@@ -20,6 +20,7 @@ from tests.collectives.async_group_flows import FLOWS
 from tests.collectives.async_groups import DEVICES, GROUPS, Group
 from tests.collectives.matrix_executors import DelayedDevices
 from tests.compiler.runner import Devices
+from tests.samples import in_turn
 
 EVERYBODY = range(DEVICES)
 ALL = [*GROUPS, *FLOWS]
@@ -34,9 +35,8 @@ def check(group: Group, outs: list[list[Any]]) -> None:
             np.testing.assert_array_equal(np.asarray(got), want, f"leaf {k} on device {device}")
 
 
-@pytest.mark.sampled(one_in=16)
-@pytest.mark.parametrize("scheduled", [False, True], ids=["", "scheduled"])
-@pytest.mark.parametrize("group", ALL, ids=lambda group: group.name)
+@pytest.mark.sampled(one_in=8)
+@pytest.mark.parametrize(("group", "scheduled"), in_turn(ALL, [False, True]), ids=lambda p: getattr(p, "name", None))
 def test_results(group: Group, scheduled: bool) -> None:
     """By the reference and by compiled code, also with devices that come late; and no run of it can deadlock."""
     module = parse_module(group.module_text(scheduled=scheduled))

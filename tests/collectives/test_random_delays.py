@@ -11,6 +11,7 @@ from distxla.reference.lockstep import run_reference
 from distxla.text.parser import parse_module
 from tests.collectives.matrix_executors import DelayedDevices
 from tests.runtime.random_modules import RandomModule
+from tests.samples import in_turn
 
 
 def check(seed: int, devices: int, runs: int, delay: float) -> None:
@@ -37,7 +38,6 @@ def test_equal(seed: int) -> None:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("seed", range(3000, 3020))
-@pytest.mark.parametrize("devices", [2, 3, 5])
+@pytest.mark.parametrize(("seed", "devices"), in_turn(range(3000, 3030), [2, 3, 5]))
 def test_many_equal(seed: int, devices: int) -> None:
     check(seed, devices, runs=3, delay=0.002)

@@ -11,6 +11,7 @@ from distxla.reference.lockstep import run_reference
 from distxla.text.parser import parse_module
 from tests.compiler.runner import run_devices
 from tests.runtime.random_modules import RandomModule
+from tests.samples import in_turn
 
 
 def _check(seed: int, devices: int, *, pairs: bool = False) -> None:
@@ -27,9 +28,8 @@ def _check(seed: int, devices: int, *, pairs: bool = False) -> None:
             np.testing.assert_array_equal(a, b, f"leaf {k} on device {device}, seed {seed}\n{made.text}")
 
 
-@pytest.mark.sampled(one_in=12)
-@pytest.mark.parametrize("seed", range(24))
-@pytest.mark.parametrize("devices", [1, 4])
+@pytest.mark.sampled(one_in=6)
+@pytest.mark.parametrize(("seed", "devices"), in_turn(range(24), [4, 1]))
 def test_equal(seed: int, devices: int) -> None:
     _check(seed, devices)
 
@@ -42,14 +42,12 @@ def test_equal_with_pairs(seed: int) -> None:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("seed", range(2000, 2030))
-@pytest.mark.parametrize("devices", [2, 4])
+@pytest.mark.parametrize(("seed", "devices"), in_turn(range(2000, 2030), [2, 4]))
 def test_many_equal_with_pairs(seed: int, devices: int) -> None:
     _check(seed, devices, pairs=True)
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("seed", range(1000, 1014))
-@pytest.mark.parametrize("devices", [1, 2, 4])
+@pytest.mark.parametrize(("seed", "devices"), in_turn(range(1000, 1021), [1, 2, 4]))
 def test_many_equal(seed: int, devices: int) -> None:
     _check(seed, devices)

@@ -31,6 +31,7 @@ from tests.compiler.runner import Devices
 from tests.diagnosis.golden import NAMED, check_run
 from tests.programs import PROGRAMS, ShardedProgram
 from tests.runtime.random_modules import RandomModule
+from tests.samples import in_turn
 
 SUM = """HloModule sum, replica_count=2
 add { a = s32[] parameter(0)  b = s32[] parameter(1)  ROOT r = s32[] add(a, b) }
@@ -47,9 +48,10 @@ ENTRY main {
 X = np.arange(4, dtype=np.int32)
 
 
-@pytest.mark.parametrize("form", ["partitioned", "optimized"])
-@pytest.mark.sampled(one_in=6)
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.name)
+@pytest.mark.sampled(one_in=3)
+@pytest.mark.parametrize(
+    ("program", "form"), in_turn(PROGRAMS, ["optimized", "partitioned"]), ids=lambda p: getattr(p, "name", p)
+)
 def test_programs_agree_with_xla(program: ShardedProgram, form: str) -> None:
     module = parse_module(program.text(form))
     program.assert_results(run_module("interpreted", module, program.arguments, 1, program.devices))

@@ -21,14 +21,16 @@ from distxla.text.parser import parse_module
 from tests.collectives.executors import run_module
 from tests.collectives.test_worked_examples import CASES
 from tests.programs import PROGRAMS, ShardedProgram
+from tests.samples import in_turn
 from tests.targets.nvptx.assembler import ARCHITECTURES, assemble, needs_assembler
 
 DP_MLP = next(program for program in PROGRAMS if program.name == "dp_mlp")
 
 
-@pytest.mark.sampled(one_in=10)
-@pytest.mark.parametrize("form", ["partitioned", "optimized"])
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.name)
+@pytest.mark.sampled(one_in=5)
+@pytest.mark.parametrize(
+    ("program", "form"), in_turn(PROGRAMS, ["partitioned", "optimized"]), ids=lambda p: getattr(p, "name", p)
+)
 def test_programs_agree_with_xla(program: ShardedProgram, form: str) -> None:
     """All of their kernels have a form for a grid, but for those of single integers."""
     module = parse_module(program.text(form))
@@ -40,9 +42,10 @@ def test_programs_agree_with_xla(program: ShardedProgram, form: str) -> None:
 
 
 @needs_assembler
-@pytest.mark.sampled(one_in=20)
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.name)
+@pytest.mark.sampled(one_in=5)
+@pytest.mark.parametrize(
+    ("program", "architecture"), in_turn(PROGRAMS, ARCHITECTURES), ids=lambda p: getattr(p, "name", p)
+)
 def test_kernels_of_programs_assemble(program: ShardedProgram, architecture: str) -> None:
     module = parse_module(program.text("partitioned"))
     ptx = emit(module, "ptx", replicas=1, partitions=program.devices, gpu_architecture=architecture)

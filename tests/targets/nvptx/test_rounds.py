@@ -24,6 +24,7 @@ from distxla.targets.nvptx.placement import communicates_on_gpu
 from distxla.targets.nvptx.process_gpu import ProcessGpu
 from distxla.text.parser import parse_module
 from tests.collectives.executors import run_module
+from tests.samples import in_turn
 from tests.targets.nvptx.assembler import ARCHITECTURES, assemble, needs_assembler
 
 ADD = "add { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT c = f32[] add(a, b) }"
@@ -99,9 +100,8 @@ def arguments_of(text: str) -> list[list[Any]]:
     return [[each.astype(shape.dtype.dtype)] for each in found]
 
 
-@pytest.mark.sampled(one_in=6)
-@pytest.mark.parametrize("apart", [False, True], ids=["synchronous", "apart"])
-@pytest.mark.parametrize("name", COLLECTIVES)
+@pytest.mark.sampled(one_in=3)
+@pytest.mark.parametrize(("name", "apart"), in_turn(COLLECTIVES, [False, True]))
 def test_rounds_give_the_processors_bits(name: str, *, apart: bool) -> None:
     text = module_of(name, apart=apart)
     compiled = compile_module(parse_module(text), replicas=DEVICES, partitions=1, target="nvptx")

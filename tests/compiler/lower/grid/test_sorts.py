@@ -10,6 +10,7 @@ from distxla.text.parser import parse_module
 from tests.compiler.lower.grid.agreement import Array, both
 from tests.ops.case import array as shape_of
 from tests.ops.case import sample
+from tests.samples import in_turn
 
 # comparators of an array of KIND and of s32 places; whether it has keys, and the launches for 64 + 1 elements of a line
 COMPARATORS = {
@@ -61,32 +62,36 @@ def values(kind: str, dims: tuple[int, ...]) -> list[Array]:
 
 # lines of one run, of several, with a rest; along any dimension
 SHAPES = [((3, 50), 1, 2), ((65,), 0, 4), ((2, 300, 3), 1, 6), ((1, 1030), 1, 8)]
+KINDS = ["f32", "bf16", "f64", "s32", "u8", "pred", "s64", "f8e5m2"]
 
 
-@pytest.mark.sampled(one_in=36)
-@pytest.mark.parametrize(("dims", "axis", "launches"), SHAPES)
-@pytest.mark.parametrize("kind", ["f32", "bf16", "f64", "s32", "u8", "pred", "s64", "f8e5m2"])
-@pytest.mark.parametrize("comparator", COMPARATORS)
-def test_keys(comparator: str, kind: str, dims: tuple[int, ...], axis: int, launches: int) -> None:
+@pytest.mark.sampled(one_in=9)
+@pytest.mark.parametrize(("comparator", "kind", "shape"), in_turn(COMPARATORS, KINDS, SHAPES))
+def test_keys(comparator: str, kind: str, shape: tuple[tuple[int, ...], int, int]) -> None:
+    dims, axis, launches = shape
     agree(sort_text(COMPARATORS[comparator], kind, dims, axis), values(kind, dims), launches)
 
 
-@pytest.mark.sampled(one_in=18)
-@pytest.mark.parametrize(
-    ("dims", "axis", "launches"), [((2, 20), 1, 2), ((2, 64), 1, 5), ((70,), 0, 9), ((2, 200, 2), 1, 12)]
-)
-@pytest.mark.parametrize("kind", ["f32", "s32"])
-@pytest.mark.parametrize("comparator", WITHOUT_KEYS)
-def test_comparators_without_keys(comparator: str, kind: str, dims: tuple[int, ...], axis: int, launches: int) -> None:
+MERGED = [((2, 20), 1, 2), ((2, 64), 1, 5), ((70,), 0, 9), ((2, 200, 2), 1, 12)]
+
+
+@pytest.mark.sampled(one_in=9)
+@pytest.mark.parametrize(("comparator", "shape", "kind"), in_turn(WITHOUT_KEYS, MERGED, ["f32", "s32"]))
+def test_comparators_without_keys(comparator: str, shape: tuple[tuple[int, ...], int, int], kind: str) -> None:
     """Those that contradict themselves, too, which NaNs do to some others."""
+    dims, axis, launches = shape
     agree(sort_text(WITHOUT_KEYS[comparator], kind, dims, axis), values(kind, dims), launches)
 
 
-@pytest.mark.sampled(one_in=30)
-@pytest.mark.parametrize("largest", ["true", "false"])
-@pytest.mark.parametrize(("size", "k", "launches"), [(40, 7, 2), (300, 5, 6), (300, 300, 6), (130, 100, 5), (9, 0, 0)])
-@pytest.mark.parametrize("kind", ["f32", "f8e4m3fn", "s8", "u32", "pred"])
-def test_top_k(kind: str, size: int, k: int, launches: int, largest: str) -> None:
+BEST = [(40, 7, 2), (300, 5, 6), (300, 300, 6), (130, 100, 5), (9, 0, 0)]
+
+
+@pytest.mark.sampled(one_in=15)
+@pytest.mark.parametrize(
+    ("kind", "best", "largest"), in_turn(["f32", "f8e4m3fn", "s8", "u32", "pred"], BEST, ["true", "false"])
+)
+def test_top_k(kind: str, best: tuple[int, int, int], largest: str) -> None:
+    size, k, launches = best
     text = f"""HloModule best
 ENTRY main {{
   x = {kind}[4,{size}] parameter(0)
