@@ -1,4 +1,7 @@
-"""A slice of `make chaos`: one case of some kinds, always the same."""
+"""A slice of `make chaos`: one case of some kinds, always the same.
+
+What is left of killed processes of Ray: tests/runtime/test_leaks.py.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +19,9 @@ KINDS_HERE = (
     "kill a device",
     "stop a device at an instruction",
     "stop a device",
-    "kill the raylet",
-    "kill the supervisor",
     "kill the compiler",
-    "interrupt the driver in a run",
     "kill the driver",
     "2 hosts: kill an agent",
-    "2 hosts: kill a device at an instruction",
 )
 LOADED = Bounds(
     lost=8.0, stopped=15.0, over=1.0
@@ -36,7 +35,7 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runner]:
     made.close()
 
 
-@pytest.mark.sampled(one_in=12, first=("kill a device",))
+@pytest.mark.sampled(one_in=7, first=("kill a device",))
 @pytest.mark.parametrize("kind", KINDS_HERE)
 def test_it_ends_right(runner: Runner, kind: str) -> None:
     story = runner.play(draw(1, 0, (kind,)))

@@ -79,7 +79,7 @@ def test_compiled_agrees_with_evaluate(opcode: str) -> None:
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("opcode", STRATEGIES)
 def test_many_compiled_agree_with_evaluate(opcode: str) -> None:
-    @settings(QUICK, max_examples=100)
+    @settings(QUICK, max_examples=60)
     @given(STRATEGIES[opcode]())
     def check(case: Drawn) -> None:
         _assert_equal(case, _compiled(case), case.evaluated())
@@ -88,7 +88,7 @@ def test_many_compiled_agree_with_evaluate(opcode: str) -> None:
 
 
 @pytest.mark.sampled(one_in=3)
-@pytest.mark.parametrize("examples", [10, pytest.param(30, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("examples", [10, pytest.param(20, marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize("opcode", STRATEGIES)
 @pytest.mark.filterwarnings("ignore")
 def test_evaluate_agrees_with_xla(opcode: str, examples: int) -> None:

@@ -311,7 +311,7 @@ def test_whole_orders_run(monkeypatch: pytest.MonkeyPatch, data: st.DataObject) 
 
 
 @pytest.mark.exhaustive
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_an_order_is_found_in_many_programs(data: st.DataObject) -> None:
     planted(data, 12)

@@ -104,7 +104,7 @@ def test_verdicts_of_random_programs(data: st.DataObject) -> None:
 
 
 @pytest.mark.exhaustive
-@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_verdicts_of_many_random_programs(data: st.DataObject) -> None:
     check(data)

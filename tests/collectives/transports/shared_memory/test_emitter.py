@@ -415,7 +415,7 @@ def test_random_programs(program: tuple[int, int, list[Case]]) -> None:
 
 
 @pytest.mark.exhaustive
-@settings(quick, max_examples=50)
+@settings(quick, max_examples=30)
 @given(programs())
 def test_many_random_programs(program: tuple[int, int, list[Case]]) -> None:
     replicas, partitions, cases = program
