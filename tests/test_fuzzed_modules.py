@@ -6,7 +6,7 @@ import multiprocessing
 import os
 import random
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from itertools import product
 from multiprocessing.connection import Connection
 from typing import Any
@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from distxla.compiler.compile import compile_module
 from distxla.compiler.verify.verifier import verify_module
 from distxla.errors import DistxlaError, InternalError
 from distxla.ir.module import Module
@@ -22,7 +21,6 @@ from distxla.ir.shape import Shape
 from distxla.reference.lockstep import run_reference
 from distxla.text.parser import parse_module
 from tests.compiler.guarded import Guarded
-from tests.compiler.runner import run_single
 from tests.executable import require_executable
 from tests.mutated import mutated
 from tests.text.snippets import ALL
@@ -86,29 +84,27 @@ def argument(shape: Shape, random: np.random.Generator, style: str) -> Array:
         return np.asarray(values).astype(element.dtype)
 
 
-@pytest.fixture(scope="module")
-def compiler_is_loaded() -> None:
-    """Here, once, not in each child."""
-    text = "ENTRY e { x = f32[2] parameter(0) ROOT y = f32[2] add(x, x) }"
-    (doubled,) = run_single(compile_module(parse_module(text), replicas=1, partitions=1), [np.ones(2, np.float32)])
-    assert doubled.tolist() == [2, 2]
+Run = Callable[[Module, list[Array], bool], list[Array]]
 
 
 class Child:
     """A process that runs compiled programs between inaccessible pages; another one after one that has ended."""
 
-    def __init__(self) -> None:
+    def __init__(self, run: Run) -> None:
+        """run: a function of a module, called in the child with what `Child.run` is given."""
+        self._run = run
         self._start()
 
     def _start(self) -> None:
-        # as a copy of this one it has the compiler already
-        context = multiprocessing.get_context("fork")
+        # no copy of this process: what Ray leaves in one ends the copy when it is freed there
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload([__name__])
         self.pipe, its_end = context.Pipe()
-        self.process = context.Process(target=_serve, args=(its_end, self.pipe), daemon=True)
+        self.process = context.Process(target=_serve, args=(its_end, self._run), daemon=True)
         self.process.start()
         its_end.close()
 
-    def run(self, module: Module, arrays: Sequence[Array], *, front: bool) -> list[Array] | None:
+    def run(self, module: Module, arrays: list[Array], *, front: bool) -> list[Array] | None:
         """What the compiled program returns; None for a loop that does not end."""
         try:
             self.pipe.send((module, arrays, front))
@@ -128,9 +124,7 @@ class Child:
         self.process.join()
 
 
-def _serve(pipe: Connection, other_end: Connection) -> None:
-    other_end.close()  # or the pipe never ends
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+def _serve(pipe: Connection, run: Run) -> None:
     while True:
         try:
             module, arrays, front = pipe.recv()
@@ -139,32 +133,36 @@ def _serve(pipe: Connection, other_end: Connection) -> None:
         signal.alarm(CHILD_S)
         found: list[Array] | str
         try:
-            found = Guarded(front=front)(module, arrays)
+            found = run(module, arrays, front)
         except BaseException as error:
             found = f"{type(error).__name__}: {error}"
         signal.alarm(0)
         pipe.send(found)
 
 
+def run_guarded(module: Module, arrays: list[Array], front: bool) -> list[Array]:
+    return Guarded(front=front)(module, arrays)
+
+
+def end_in_front(module: Module, arrays: list[Array], front: bool) -> list[Array]:
+    if front:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return arrays
+
+
 @pytest.fixture(scope="module")
-def child(compiler_is_loaded: None) -> Iterator[Child]:
-    child = Child()
+def child() -> Iterator[Child]:
+    child = Child(run_guarded)
     yield child
     child.close()
 
 
-def test_a_child_that_ends_is_named_and_followed_by_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    def guarded(*, front: bool) -> Callable[..., list[Array]]:
-        if front:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return lambda module, arrays: list(arrays)
-
-    monkeypatch.setattr("tests.test_fuzzed_modules.Guarded", guarded)
-    child, module = Child(), parse_module("ENTRY e { ROOT x = s32[] parameter(0) }")
+def test_a_child_that_ends_is_named_and_followed_by_another() -> None:
+    child, module = Child(end_in_front), parse_module("ENTRY e { ROOT x = s32[] parameter(0) }")
     try:
         with pytest.raises(AssertionError, match="ended by SIGKILL"):
-            child.run(module, [np.int32(1)], front=True)
-        assert child.run(module, [np.int32(2)], front=False) == [2]
+            child.run(module, [np.ones(1, np.int32)], front=True)
+        assert child.run(module, [np.ones(1, np.int32)], front=False) == [1]
     finally:
         child.close()
 
