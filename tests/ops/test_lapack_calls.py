@@ -212,8 +212,8 @@ def test_functions_agree_with_jax(name: str) -> None:
     agrees_with_jax(name, kind, operand(kind, *examples()[name].dims))
 
 
-@pytest.mark.sampled(one_in=24)
-@pytest.mark.parametrize(("name", "kind"), [(n, KINDS[(i + k) % 4]) for i, n in enumerate(NAMES) for k in (1, 2)])
+@pytest.mark.sampled(one_in=12)
+@pytest.mark.parametrize(("name", "kind"), [(n, KINDS[(i + 1 + i // 4) % 4]) for i, n in enumerate(NAMES)])
 def test_optimized_functions_agree_with_jax(name: str, kind: str) -> None:
     agrees_with_jax(name, kind, operand(kind, *examples()[name].dims), optimized=True)
 

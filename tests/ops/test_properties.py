@@ -79,7 +79,7 @@ def test_compiled_agrees_with_evaluate(opcode: str) -> None:
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("opcode", STRATEGIES)
 def test_many_compiled_agree_with_evaluate(opcode: str) -> None:
-    @settings(QUICK, max_examples=60)
+    @settings(QUICK, max_examples=40)
     @given(STRATEGIES[opcode]())
     def check(case: Drawn) -> None:
         _assert_equal(case, _compiled(case), case.evaluated())

@@ -35,7 +35,7 @@ def cluster_for(clusters: dict[tuple[int, int], Cluster], case: ChannelCase) -> 
 
 
 @pytest.mark.sampled(one_in=16)
-@pytest.mark.parametrize("case", [*CASES, *JOINED], ids=lambda case: case.name)
+@pytest.mark.parametrize("case", [case for case in (*CASES, *JOINED) if case.devices < 6], ids=lambda case: case.name)
 def test_values_arrive(case: ChannelCase, clusters: dict[tuple[int, int], Cluster]) -> None:
     cluster = cluster_for(clusters, case)
     programs = {devices: cluster.compile(module, devices) for devices, module in case.modules()}

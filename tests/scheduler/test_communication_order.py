@@ -239,8 +239,10 @@ def crossed(count: int, line: Callable[[int], str]) -> list[str]:
 
 
 @pytest.mark.sampled(one_in=6)
-@pytest.mark.parametrize("line", [by_channel, by_shape])
-@pytest.mark.parametrize(("devices", "count"), [(8, 200), (256, 300), (256, 1000)])
+@pytest.mark.parametrize(
+    ("devices", "count", "line"),
+    [(8, 200, by_channel), (8, 200, by_shape), (256, 300, by_shape), (256, 1000, by_channel)],
+)
 def test_many_rounds_in_reverse_order(devices: int, count: int, line: Callable[[int], str]) -> None:
     """Far too many for one exchange after the other."""
     programs = parsed([(range(devices), by_device(*crossed(count, line) * (devices // 2)))])

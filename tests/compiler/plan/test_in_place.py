@@ -18,7 +18,7 @@ from tests.compiler.runner import Devices
 from tests.fuzz.xla.program import RandomProgram
 
 Array = np.ndarray[Any, Any]
-SEEDS = 30
+SEEDS = 20
 XY = "x = f32[8] parameter(0)\n y = f32[8] parameter(1)\n"
 ADD = "add { a = f32[] parameter(0)\n b = f32[] parameter(1)\n ROOT c = f32[] add(a, b) }\n"
 

@@ -69,7 +69,7 @@ def test_whole_programs_give_the_same_bits_on_any_number_of_hosts(
 
 
 @pytest.mark.slow
-@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_collectives_of_the_matrix(partitioned: Cluster, data: st.DataObject) -> None:
     check(data.draw(cases((1, 8))), on_cluster(partitioned))

@@ -113,8 +113,8 @@ def test_rounds_give_the_processors_bits(name: str, *, apart: bool) -> None:
 
 
 @pytest.mark.usefixtures("emulator")
-@pytest.mark.sampled(one_in=16)
-@pytest.mark.parametrize("name", COLLECTIVES)
+@pytest.mark.sampled(one_in=8)
+@pytest.mark.parametrize("name", [*COLLECTIVES][::2])
 def test_several_gpus_share_the_work(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each member does a part of a round."""
     gpu = ProcessGpu(Binding(EmulatedLibrary()).context(0), "emulated", (12, 8), is_one_of_several=True)

@@ -11,6 +11,7 @@ from distxla.text.parser import parse_module
 from tests.compiler.lower.grid.agreement import both, differing
 from tests.ops.case import array as shape_of
 from tests.ops.case import sample
+from tests.samples import in_turn
 
 # dimension sizes, permutation, blocks where tiles are taken, else None
 SHAPES = {
@@ -34,9 +35,11 @@ ENTRY main {{
 """
 
 
-@pytest.mark.sampled(one_in=10)
-@pytest.mark.parametrize("kind", ["f32", "bf16", "f8e5m2", "pred", "s4", "s64", "c64", "c128"])
-@pytest.mark.parametrize("name", SHAPES)
+WIDTHS = ["f32", "bf16", "f8e5m2", "pred"], ["s4", "s64", "c64", "c128"]
+
+
+@pytest.mark.sampled(one_in=5)
+@pytest.mark.parametrize(("name", "kind"), [case for kinds in WIDTHS for case in in_turn(SHAPES, kinds)])
 def test_bits(name: str, kind: str) -> None:
     dims, order, blocks = SHAPES[name]
     value = sample(shape_of(kind, *dims), 1)
