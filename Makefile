@@ -22,9 +22,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := PIP_CONSTRAINT=requirements/pinned.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet
 PINS := pyproject.toml requirements/pinned.txt
-# one worker more than processors, since some wait; with two more, each takes a tenth longer
-JOBS ?= $(shell n=$$(nproc); echo $$((n < 4 ? n + 1 : 4)))
-PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder
+PYTEST := $(BIN)/python -m pytest -n 4 --dist loadscope --no-loadscope-reorder
 DEMO := examples/dp_mlp
 SEEDS ?= 10000
 SECONDS ?= 600

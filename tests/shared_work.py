@@ -1,8 +1,8 @@
-"""How xdist's workers share the tests; for `pytest -n 3 --dist loadscope --no-loadscope-reorder` on two cores.
+"""How xdist's workers share the tests; for `pytest -n 4 --dist loadscope --no-loadscope-reorder`.
 
-Tests of clusters wait for most of their time, so two workers begin with long rows of them: those with several hosts,
-which share their Ray nodes, and the runtime's others. What computes goes on meanwhile, in small pieces. Other files
-with clusters follow, each as a whole; at the end come many quick tests, which fill whatever is left.
+Tests of clusters wait for most of their time, so three workers begin with long rows of them: those with several hosts,
+which share their Ray nodes, and the runtime's others in two halves. What computes goes on meanwhile, in small pieces.
+Other files with clusters follow, each as a whole; at the end come many quick tests, which fill whatever is left.
 
 What decides is what a file says: with some versions of pytest the groups that xdist marks do not reach its scheduler,
 and where the tests of a file go to several workers, each of them starts the file's clusters.
@@ -35,7 +35,7 @@ def scope(nodeid: str) -> str:
     if module.startswith("tests/runtime/hosts/"):
         return "hosts"
     if module.startswith("tests/runtime/"):
-        return "runtime"
+        return "runtime, a to k" if Path(module).name < "test_l" else "runtime, l to z"
     return module
 
 
@@ -44,7 +44,7 @@ def turn(nodeid: str, *, slow: bool) -> int:
     name = scope(nodeid)
     if "::" in name:
         return 2 if slow else 4
-    return {"hosts": 0, "runtime": 1}.get(name, 3)
+    return {"hosts": 0, "runtime, a to k": 1, "runtime, l to z": 1}.get(name, 3)
 
 
 class Sharing(LoadScopeScheduling):
