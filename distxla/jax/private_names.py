@@ -336,7 +336,7 @@ def host_callbacks_being_compiled(module: str) -> Sequence[Callable[..., Any]]:
     """The functions behind the callbacks of the module of this name that JAX compiles now, in this thread, or else in
     any: PJRT's compilation has no place for them. Empty where no module of this name has any.
 
-    JaxError where this thread compiles none, and others compile several such modules at once.
+    JaxError where this thread, which may be XLA's own, compiles none, and others compile several such modules at once.
     """
     frames = sys._current_frames()
     own = _callbacks_below(frames.pop(threading.get_ident(), None), module)
