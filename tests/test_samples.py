@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.samples import mark_samples
+from tests.samples import in_turn, mark_samples
 
 
 class Item:
@@ -51,3 +51,9 @@ def test_others_are_left_alone() -> None:
     item: Any = Item("t.py::test[1]", None)
     mark_samples([item])
     assert item.marks == {}
+
+
+def test_in_turn_each_pair_has_one_value_of_the_last_axis_and_all_occur() -> None:
+    found = in_turn("ab", "xyz", [1, 2, 3])
+    assert found == [("a", "x", 1), ("a", "y", 2), ("a", "z", 3), ("b", "x", 2), ("b", "y", 3), ("b", "z", 1)]
+    assert in_turn(range(3), "xy") == [(0, "x"), (1, "y"), (2, "x")]
