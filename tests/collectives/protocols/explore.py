@@ -17,7 +17,7 @@ Fewer states than executions have, none of them lost:
 
     steps that nobody can tell from the same step earlier follow the step before at once (`_is_local`)
     a load of a word that nobody else writes any more is the only step that is explored where it stands
-    what nobody reads any more (values, registers, parts of views) is dropped
+    what nobody reads any more (values, registers, parts of views) is dropped, and what all have seen
     of states that are the same but for a rotation of the members one is kept
 """
 
@@ -30,14 +30,17 @@ from dataclasses import dataclass
 from distxla.collectives.protocols.layout import Order
 from distxla.collectives.protocols.machine import Process
 from tests.collectives.protocols.programs import JUMPS, Program, Ready, compiled, rotations
+from tests.collectives.protocols.views import BITS, FIELD, Turn, View, earlier, later, lowered, pack, words_of
 
 RUNS, ASLEEP, ENDED = range(3)
 MOST_STEPS = 10_000  # of all processes at once
 MOST_VALUES = 40  # of a word that somebody may still read; right models have 5
-View = tuple[int, ...]
-Message = tuple[int, View]  # a value, and what its writer had seen; () where the store was no release
+NOWHERE = -1  # the next step of a process that has ended: the last of its futures, which is empty
+Message = tuple[int, View]  # a value, and what its writer had seen; 0: nothing that others have yet to see
+Memory = tuple[tuple[Message, ...], ...]
 Local = tuple[int, int, int, tuple[int, ...], View]  # next step, mode, where it sleeps, registers, view
-State = tuple[tuple[Local, ...], View, tuple[tuple[Message, ...], ...]]
+State = tuple[tuple[Local, ...], View, View, Memory]  # processes, what fences share, the newest values, all values
+HAS_ENDED: Local = (NOWHERE, ENDED, -1, (), 0)
 
 
 @dataclass(frozen=True)
@@ -56,10 +59,10 @@ class Wrong(Exception):
 class _Work:
     """A state that is being changed."""
 
-    __slots__ = ("fenced", "memory", "modes", "pcs", "places", "registers", "views")
+    __slots__ = ("fenced", "memory", "modes", "newest", "pcs", "places", "registers", "views")
 
     def __init__(self, state: State) -> None:
-        procs, self.fenced, memory = state
+        procs, self.fenced, self.newest, memory = state
         self.pcs = [p[0] for p in procs]
         self.modes = [p[1] for p in procs]
         self.places = [p[2] for p in procs]
@@ -72,15 +75,19 @@ class _Work:
         self.registers[who] = (*old[:number], value, *old[number + 1 :])
 
     def see(self, who: int, at: int, number: int) -> None:
-        view = self.views[who]
-        self.views[who] = (*view[:at], number, *view[at + 1 :])
+        view, shift = self.views[who], at * BITS
+        self.views[who] = view + (number - (view >> shift & FIELD) << shift)
 
     def append(self, who: int, at: int, value: int, *, release: bool) -> None:
-        self.see(who, at, len(self.memory[at]))
-        self.memory[at] = (*self.memory[at], (value, self.views[who] if release else ()))
+        messages = self.memory[at]
+        if len(messages) == MOST_VALUES:
+            raise Wrong("never ends: values pile up")
+        self.see(who, at, len(messages))
+        self.newest += 1 << at * BITS
+        self.memory[at] = (*messages, (value, self.views[who] if release else 0))
 
     def fence(self, who: int) -> None:
-        self.views[who] = self.fenced = tuple(map(max, self.views[who], self.fenced))
+        self.views[who] = self.fenced = later(self.views[who], self.fenced)
 
 
 class _Explorer:
@@ -88,13 +95,23 @@ class _Explorer:
         self.processes, self.kills = processes, kills
         self.programs, self.titles = compiled(processes)
         self.width = len(self.titles)
-        self.rotations = rotations(processes, self.titles) if symmetric else []
+        turns = rotations(processes, self.titles) if symmetric else []
+        self.rotations = [(whose, places, Turn(places)) for whose, places in turns]
         self.is_aborter = [p.name == "aborter" for p in processes]
+        stored = [step for p in self.programs for step in p.steps if step.kind in ("store", "add", "swap", "cas")]
+        self.carrying = sorted({step.at for step in stored if step.order.publishes})  # places whose values carry views
+        # by process and step: places as bits, and as a view's words
+        self.writes = [[*(f.writes for f in p.futures), 0] for p in self.programs]
+        self.newest_read = [[*(f.newest for f in p.futures), 0] for p in self.programs]
+        self.fences = [[*(f.fences for f in p.futures), 0] for p in self.programs]
+        self.unread = [
+            [pack(0 if f.loads >> at & 1 else FIELD for at in range(self.width)) for f in p.futures]
+            for p in self.programs
+        ]
 
     def start(self) -> State:
-        zero = (0,) * self.width
-        procs = tuple((0, RUNS, -1, program.start, zero) for program in self.programs)
-        work = _Work((procs, zero, (((0, ()),),) * self.width))
+        procs = tuple((0, RUNS, -1, program.start, 0) for program in self.programs)
+        work = _Work((procs, 0, 0, (((0, 0),),) * self.width))
         self.settle(work)
         return self.frozen(work)
 
@@ -158,12 +175,10 @@ class _Explorer:
 
     def following(self, state: State) -> Iterator[tuple[str, _Work]]:
         running = [i for i, local in enumerate(state[0]) if local[1] == RUNS]
-        futures = [self.programs[i].futures[local[0]] for i, local in enumerate(state[0])]
+        pcs = [local[0] for local in state[0]]
         for who in running:
-            step = self.programs[who].steps[state[0][who][0]]
-            if step.kind == "load" and not any(
-                futures[i].writes >> step.at & 1 for i, local in enumerate(state[0]) if i != who and local[1] != ENDED
-            ):
+            step = self.programs[who].steps[pcs[who]]
+            if step.kind == "load" and not self._others(self.writes, who, pcs) >> step.at & 1:
                 running = [who]
                 break
         for who in running:
@@ -172,7 +187,7 @@ class _Explorer:
     def performed(self, state: State, who: int) -> Iterator[tuple[str, _Work]]:
         step = self.programs[who].steps[state[0][who][0]]
         if step.kind == "load":
-            messages = state[2][step.at]
+            messages = state[3][step.at]
             for number in range(self.oldest(state[0][who][4], state[1], step), len(messages)):
                 work = _Work(state)
                 self.load(work, who, step, number)
@@ -188,7 +203,9 @@ class _Explorer:
 
     @staticmethod
     def oldest(view: View, fenced: View, step: Ready) -> int:
-        return max(view[step.at], fenced[step.at]) if step.order is Order.FENCED else view[step.at]
+        shift = step.at * BITS
+        own = view >> shift & FIELD
+        return max(own, fenced >> shift & FIELD) if step.order is Order.FENCED else own
 
     def settle(self, work: _Work) -> None:
         """Perform the steps that nobody can come between."""
@@ -210,21 +227,28 @@ class _Explorer:
 
         Others' loads may still read what was there before a store. A load comes at once where there is but one value.
         """
-        if step.kind not in ("load", "store", "fence"):
-            return False
-        writes = newest = fences = 0
-        for i, program in enumerate(self.programs):
-            if i != who and work.modes[i] != ENDED:
-                future = program.futures[work.pcs[i]]
-                writes |= future.writes
-                newest |= future.newest
-                fences |= future.fences
-        if step.kind == "fence":
-            return not fences
-        if step.kind == "load":
+        kind, pcs = step.kind, work.pcs
+        if kind == "load":
             only = len(work.memory[step.at]) - 1
-            return not writes >> step.at & 1 and self.oldest(work.views[who], work.fenced, step) == only
-        return not (writes | newest) >> step.at & 1 and not (step.order is Order.FENCED and fences)
+            return (
+                self.oldest(work.views[who], work.fenced, step) == only
+                and not self._others(self.writes, who, pcs) >> step.at & 1
+            )
+        if kind == "store":
+            touched = self._others(self.writes, who, pcs) | self._others(self.newest_read, who, pcs)
+            return not touched >> step.at & 1 and not (
+                step.order is Order.FENCED and self._others(self.fences, who, pcs)
+            )
+        return kind == "fence" and not self._others(self.fences, who, pcs)
+
+    @staticmethod
+    def _others(table: Sequence[Sequence[int]], who: int, pcs: Sequence[int]) -> int:
+        """What the table says of the others' steps, joined."""
+        found = 0
+        for i, pc in enumerate(pcs):
+            if i != who:
+                found |= table[i][pc]
+        return found
 
     def perform(self, work: _Work, who: int, step: Ready) -> None:
         kind, at = step.kind, step.at
@@ -243,7 +267,8 @@ class _Explorer:
         if kind == "store":
             work.append(who, at, value, release=step.order.publishes)
             if step.order is Order.FENCED:
-                work.fenced = (*work.fenced[:at], len(work.memory[at]) - 1, *work.fenced[at + 1 :])
+                shift = at * BITS
+                work.fenced += len(work.memory[at]) - 1 - (work.fenced >> shift & FIELD) << shift
         elif kind in ("add", "swap"):
             old = self.newest(work, who, step)
             self.update(work, who, step, old + value if kind == "add" else value)
@@ -266,13 +291,13 @@ class _Explorer:
             if not step.holds(registers):
                 raise Wrong(f"{self.processes[who].name}: not {step.tag}")
         else:
-            work.modes[who] = ENDED
+            work.modes[who], work.pcs[who] = ENDED, NOWHERE
 
     def load(self, work: _Work, who: int, step: Ready, number: int) -> None:
         value, carried = work.memory[step.at][number]
         work.see(who, step.at, number)
         if carried and step.order.publishes:
-            work.views[who] = tuple(map(max, work.views[who], carried))
+            work.views[who] = later(work.views[who], carried)
         if step.register_number >= 0:
             work.set_register(who, step.register_number, value)
         work.pcs[who] += 1
@@ -284,7 +309,7 @@ class _Explorer:
         work.see(who, step.at, len(work.memory[step.at]) - 1)
         if step.order.publishes:
             if carried:
-                work.views[who] = tuple(map(max, work.views[who], carried))
+                work.views[who] = later(work.views[who], carried)
             work.fence(who)
         return old
 
@@ -315,87 +340,63 @@ class _Explorer:
 
     def frozen(self, work: _Work) -> State:
         """The state without what nobody reads any more, by the rotation of the members that is the first."""
-        live = [i for i, mode in enumerate(work.modes) if mode != ENDED]
-        if not live:
-            return tuple((0, ENDED, -1, (), ()) for _ in work.pcs), (), ()
-        low = self._low(work, live)
-        if max(map(len, work.memory)) > MOST_VALUES:
-            raise Wrong("never ends: values pile up")
-        moved = [(at, first) for at, first in enumerate(low) if first]
-        memory = tuple(work.memory) if not moved else _without(work.memory, low, moved)
-        fenced = _lowered(work.fenced, moved)
-        procs: list[Local] = []
+        low, procs = work.newest, list[Local]()  # low: by place the oldest value that somebody may still read
+        for mode, pc, view, unread in zip(work.modes, work.pcs, work.views, self.unread, strict=True):
+            if mode != ENDED:
+                low = earlier(low, view | unread[pc])
         for i, program in enumerate(self.programs):
             if work.modes[i] == ENDED:
-                procs.append((0, ENDED, -1, (), ()))
+                procs.append(HAS_ENDED)
                 continue
-            registers = program.kept(work.pcs[i], work.registers[i])
-            procs.append((work.pcs[i], work.modes[i], work.places[i], registers, _lowered(work.views[i], moved)))
-        return self._least((tuple(procs), fenced, memory))
+            pc, view = work.pcs[i], work.views[i]
+            registers = program.kept(pc, work.registers[i])
+            procs.append((pc, work.modes[i], work.places[i], registers, lowered(view, low) if low else view))
+        if all(local is HAS_ENDED for local in procs):
+            return tuple(procs), 0, 0, ()
+        if not low:
+            return self._least((tuple(procs), work.fenced, work.newest, tuple(work.memory)))
+        fenced = lowered(work.fenced, low)
+        return self._least((tuple(procs), fenced, work.newest - low, self._without(work.memory, low)))
+
+    def _without(self, memory: Sequence[tuple[Message, ...]], low: View) -> Memory:
+        """The memory without each place's first values. low: how many each."""
+        found, changed, rest = list(memory), words_of(low), low
+        while rest:
+            at = (rest.bit_length() - 1) // BITS
+            first = rest >> at * BITS
+            found[at] = found[at][first:]
+            rest -= first << at * BITS
+        for at in self.carrying:
+            for _, view in found[at]:
+                if view & changed:
+                    found[at] = tuple([(value, lowered(view, low)) for value, view in found[at]])
+                    break
+        return tuple(found)
 
     def _least(self, state: State) -> State:
         """The least rotation of a state: that in which the members' steps are least, by the rest where several are."""
         if not self.rotations:
             return state
         procs = state[0]
-        keys = [[procs[old][:2] for old in whose] for whose, _ in self.rotations]
+        keys = [[procs[old][:2] for old in whose] for whose, _, _ in self.rotations]
         own = [local[:2] for local in procs]
         least = min(own, *keys)
         found = [self.rotated(state, by) for key, by in zip(keys, self.rotations, strict=True) if key == least]
         return min([*found, state] if own == least else found)
 
-    def _low(self, work: _Work, live: Sequence[int]) -> list[int]:
-        """By place the oldest value that somebody may still read."""
-        low = [len(messages) - 1 for messages in work.memory]
-        for i in live:
-            loads = self.programs[i].futures[work.pcs[i]].loads
-            for at, number in enumerate(work.views[i]):
-                if number < low[at] and loads >> at & 1:
-                    low[at] = number
-        return low
-
-    def rotated(self, state: State, by: tuple[tuple[int, ...], tuple[int, ...]]) -> State:
-        """The same state where every member is called otherwise. by: what members and places come from."""
-        procs, fenced, memory = state
-        whose, places = by
-        if not memory:
-            return state
-        came_to = {old: new for new, old in enumerate(places)}
+    def rotated(self, state: State, by: tuple[tuple[int, ...], tuple[int, ...], Turn]) -> State:
+        """The same state where every member is called otherwise. by: what members, places and views come from."""
+        procs, fenced, newest, memory = state
+        whose, places, turn = by
         turned = []
         for old in whose:
             pc, mode, asleep_at, registers, view = procs[old]
-            view = tuple([view[p] for p in places]) if view else view
-            turned.append((pc, mode, came_to.get(asleep_at, -1), registers, view))
-        carried = tuple(
-            [
-                tuple([(value, tuple([view[p] for p in places]) if view else ()) for value, view in memory[p]])
-                for p in places
-            ]
-        )
-        return tuple(turned), tuple([fenced[p] for p in places]), carried
-
-
-def _lowered(view: View, moved: Sequence[tuple[int, int]]) -> View:
-    """The view where some places have lost their first values. moved: places, and how many each."""
-    if not moved or not view:
-        return view
-    found = list(view)
-    for at, count in moved:
-        old = found[at]
-        found[at] = old - count if old > count else 0
-    return tuple(found)
-
-
-def _without(
-    memory: Sequence[tuple[Message, ...]], low: Sequence[int], moved: Sequence[tuple[int, int]]
-) -> tuple[tuple[Message, ...], ...]:
-    """The memory without each place's first values. low: how many each."""
-    return tuple(
-        [
-            tuple([(value, _lowered(view, moved)) if view else (value, view) for value, view in messages[first:]])
-            for messages, first in zip(memory, low, strict=True)
-        ]
-    )
+            turned.append((pc, mode, places.index(asleep_at) if asleep_at >= 0 else -1, registers, turn(view)))
+        carried = [memory[p] for p in places]
+        for at, messages in enumerate(carried):
+            if any(view for _, view in messages):
+                carried[at] = tuple([(value, turn(view)) for value, view in messages])
+        return tuple(turned), turn(fenced), turn(newest), tuple(carried)
 
 
 def explore(processes: Sequence[Process], *, kills: int = 0, symmetric: bool = False, most: int = 3_000_000) -> Found:

@@ -67,13 +67,15 @@ class Program:
     start: tuple[int, ...]
     futures: list[Future] = field(default_factory=list)
     live: list[tuple[bool, ...]] = field(default_factory=list)
+    known: dict[tuple[int, tuple[int, ...]], tuple[int, ...]] = field(default_factory=dict)
 
     def kept(self, pc: int, registers: tuple[int, ...]) -> tuple[int, ...]:
         """The registers that are still read; 0 in the places of others."""
-        alive = self.live[pc]
-        if all(alive):
-            return registers
-        return tuple([value if live else 0 for value, live in zip(registers, alive, strict=True)])
+        found = self.known.get((pc, registers))
+        if found is None:
+            found = tuple([value if live else 0 for value, live in zip(registers, self.live[pc], strict=True)])
+            self.known[pc, registers] = found
+        return found
 
 
 def compiled(processes: Sequence[Process]) -> tuple[list[Program], list[Place]]:

@@ -30,22 +30,22 @@ class Case:
 
 
 CASES = {
-    "group of 2, 2 rounds": Case(lambda: group_rounds(2, 2, shared=False), 700),
+    "group of 2, 2 rounds": Case(lambda: group_rounds(2, 2, shared=False), 600),
     "group of 2, 1 shared round": Case(lambda: group_rounds(2, 1, shared=True), 100),
     "group of 3, 1 round": Case(lambda: group_rounds(3, 1, shared=False), 700),
-    "permute of 2, 2 small rounds": Case(lambda: permute_ring(2, 2, small=True, asynchronous=[False] * 2), 2500),
+    "permute of 2, 2 small rounds": Case(lambda: permute_ring(2, 2, small=True, asynchronous=[False] * 2), 1200),
     "permute of 2, 1 small asynchronous round": Case(
         lambda: permute_ring(2, 1, small=True, asynchronous=[True] * 2), 300
     ),
     "permute of 2, 1 large asynchronous round": Case(
         lambda: permute_ring(2, 1, small=False, asynchronous=[True] * 2), 300
     ),
-    "channel, 2 eager values": Case(lambda: channel_pair(2, Value(eager=True)), 2000),
-    "channel, 2 values copied at once": Case(lambda: channel_pair(2, Value()), 3000),
-    "channel, 1 zero-copy value": Case(lambda: channel_pair(1, RENDEZVOUS), 300),
-    "infeed of 2": Case(lambda: infeed(2), 300),
-    "outfeed of 2": Case(lambda: outfeed(2, patient=False), 400),
-    "patient outfeed of 2": Case(lambda: outfeed(2, patient=True), 500),
+    "channel, 2 eager values": Case(lambda: channel_pair(2, Value(eager=True)), 1000),
+    "channel, 2 values copied at once": Case(lambda: channel_pair(2, Value()), 1500),
+    "channel, 1 zero-copy value": Case(lambda: channel_pair(1, RENDEZVOUS), 200),
+    "infeed of 2": Case(lambda: infeed(2), 200),
+    "outfeed of 2": Case(lambda: outfeed(2, patient=False), 300),
+    "patient outfeed of 2": Case(lambda: outfeed(2, patient=True), 400),
     "2 calls of 2 devices": Case(lambda: calls(2, 2), 4000),
     "2 calls of which one device fails": Case(lambda: calls(2, 2, fails=1), 4000),
 }
@@ -55,23 +55,23 @@ ABORTED = {
     "outfeed of 2": Case(lambda: outfeed(2, patient=True, timed=True), 150),
 }
 LARGER = {
-    "group of 2, 2 shared rounds": Case(lambda: group_rounds(2, 2, shared=True), 5_000),
+    "group of 2, 2 shared rounds": Case(lambda: group_rounds(2, 2, shared=True), 4_000),
     "permute of 2, 2 small asynchronous rounds": Case(
-        lambda: permute_ring(2, 2, small=True, asynchronous=[True] * 2), 20_000
+        lambda: permute_ring(2, 2, small=True, asynchronous=[True] * 2), 8_000
     ),
-    "permute of 2, 2 large rounds": Case(lambda: permute_ring(2, 2, small=False, asynchronous=[False] * 2), 11_000),
+    "permute of 2, 2 large rounds": Case(lambda: permute_ring(2, 2, small=False, asynchronous=[False] * 2), 4_500),
     "permute of 2, small, one asynchronous": Case(
-        lambda: permute_ring(2, 2, small=True, asynchronous=[True, False]), 5_000
+        lambda: permute_ring(2, 2, small=True, asynchronous=[True, False]), 7_000
     ),
-    "channel, 2 zero-copy values": Case(lambda: channel_pair(2, RENDEZVOUS), 16_000),
-    "channel, 2 values into posted receive buffers": Case(lambda: channel_pair(2, POSTED), 16_000),
-    "channel, 2 values copied at once to posted places": Case(lambda: channel_pair(2, AT_ONCE), 7_000),
-    "group of 3, 2 rounds": Case(lambda: group_rounds(3, 2, shared=False), 250_000),
-    "permute of 3, 1 small round": Case(lambda: permute_ring(3, 1, small=True, asynchronous=[False] * 3), 1_000),
+    "channel, 2 zero-copy values": Case(lambda: channel_pair(2, RENDEZVOUS), 4_000),
+    "channel, 2 values into posted receive buffers": Case(lambda: channel_pair(2, POSTED), 4_000),
+    "channel, 2 values copied at once to posted places": Case(lambda: channel_pair(2, AT_ONCE), 4_000),
+    "group of 3, 2 rounds": Case(lambda: group_rounds(3, 2, shared=False), 240_000),
+    "permute of 3, 1 small round": Case(lambda: permute_ring(3, 1, small=True, asynchronous=[False] * 3), 900),
     "permute of 3, 1 small asynchronous round": Case(
-        lambda: permute_ring(3, 1, small=True, asynchronous=[True] * 3), 30_000
+        lambda: permute_ring(3, 1, small=True, asynchronous=[True] * 3), 25_000
     ),
-    "permute of 3, 1 large round": Case(lambda: permute_ring(3, 1, small=False, asynchronous=[False] * 3), 100_000),
+    "permute of 3, 1 large round": Case(lambda: permute_ring(3, 1, small=False, asynchronous=[False] * 3), 80_000),
     "a call of 3 devices": Case(lambda: calls(3, 1), 90_000),
 }
 ABORTED_LARGER = {
