@@ -22,6 +22,7 @@ from hypothesis import HealthCheck, settings
 from tests import samples, slow_marks
 
 if TYPE_CHECKING:
+    from distxla.compiler.server_share import ServerShare
     from distxla.testing import ClusterPool
 
 # An example's seconds are those of the machine, not of the code: what bounds time does so by tests/stopwatch.py.
@@ -203,6 +204,7 @@ def nothing_is_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
         return
     from distxla.testing.session import checks_of  # and with it the runtime
 
+    keep_compiling()
     shared = checks_of(request.config).pool
     folder = request.path.relative_to(TESTS).parent.as_posix()
     if folder in OWN_RAY or "own_ray" in marks:
@@ -217,11 +219,17 @@ def nothing_is_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     assert not left, f"left behind: {sorted(left)}"
 
 
+@cache
+def keep_compiling() -> ServerShare:
+    """One process compiles for all clusters of this one, as long as it runs."""
+    from distxla.compiler.server_share import ServerShare
+
+    return ServerShare()
+
+
 def warm(pool: ClusterPool) -> set[str]:
-    """What the clusters of the plugin's pool have open, which go on from module to module: their memory, replicas and
-    compilers, and their Ray. Replicas of other clusters are not among it."""
-    if not pool.is_warm:
-        return set()
+    """What goes on from module to module: the process that compiles; memory, replicas and Ray of the clusters of the
+    plugin's pool. Replicas of other clusters are not among it."""
     others = "distxla.compiler.worker", "memfd:distxla-compile-", *(["memfd:distxla-"] if pool.clusters else [])
     own = {str(pid) for cluster in pool.clusters for _, _, pid in cluster.replicas_info}
     found = set()

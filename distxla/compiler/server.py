@@ -16,6 +16,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -114,7 +115,7 @@ class CompileServer:
             self._stop()
 
     def _call(self, *request: Any) -> Any:
-        with self._lock:
+        with self._turn():
             if self._closed:
                 raise ClusterError("the compile server is closed")
             if self._process is not None and (
@@ -138,6 +139,21 @@ class CompileServer:
         if isinstance(answer, BaseException):
             raise answer
         return answer
+
+    @contextlib.contextmanager
+    def _turn(self) -> Iterator[None]:
+        """The with-body when no other compilation goes on; TimeLimitError after this thread's limit."""
+        limit = current_limit()
+        if limit is None:
+            self._lock.acquire()
+        else:
+            with limit.waiting():
+                if not self._lock.acquire(timeout=max(0.0, limit.end - time.monotonic())):
+                    raise limit.error("another program is being compiled")
+        try:
+            yield
+        finally:
+            self._lock.release()
 
     def _await_answer(self, answers: IO[bytes]) -> None:
         """Wait until the child answers or has ended; TimeLimitError after this thread's limit."""

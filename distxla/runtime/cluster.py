@@ -17,7 +17,7 @@ from distxla.compiler.cache import compile_cached
 from distxla.compiler.passes.host_calls import with_host_calls
 from distxla.compiler.passes.reduction_order import with_reduction_order
 from distxla.compiler.passes.rounds_in_order import with_rounds_in_order
-from distxla.compiler.server import CompileServer
+from distxla.compiler.server_share import ServerShare
 from distxla.compiler.verify.aliases import in_place_pairs
 from distxla.compiler.verify.verifier import verify_module
 from distxla.compiler.verify.visible_obstacles import refuse, visible_obstacles
@@ -109,11 +109,11 @@ class Cluster(Handle):
             devices_per_host = checked_counts(devices_per_host, replicas * partitions)
         self.replicas, self.partitions, self.address = replicas, partitions, address
         self.start_s = 0.0
-        self._server: CompileServer | None = None
+        self._compiler: ServerShare | None = None
         self._thread: threading.Thread | None = None
         self._failure: BaseException | None = None
         self._closing = threading.Event()
-        self._closed, self._owns_server, self._owner = False, True, os.getpid()
+        self._closed, self._owner = False, os.getpid()
         self._lock = threading.RLock()
         self._queue = CallQueue(require_outside)
         self._host_calls = HostCalls()
@@ -182,7 +182,7 @@ class Cluster(Handle):
             raise ClusterError("a cluster is started once")
         self._hosts.prepare()
         _open.add(self)
-        self._server = self._server or CompileServer()
+        self._compiler = ServerShare()
         self._thread = threading.Thread(target=self._start, name="distxla-start", daemon=True)
         self._thread.start()
         return self
@@ -229,8 +229,8 @@ class Cluster(Handle):
             self._loader.close()
         self._loader = None
         self._hosts.close()
-        if self._server is not None and self._owns_server:
-            self._server.close()
+        if self._compiler is not None:
+            self._compiler.close()
         self._closed = True
         _open.discard(self)
 
@@ -275,7 +275,7 @@ class Cluster(Handle):
         """
         if self._closing.is_set():
             raise ClusterError("the cluster is closed")
-        if self._server is None:
+        if self._compiler is None:
             raise ClusterError(_NOT_STARTED)
         if not isinstance(module, Module):
             raise ArgumentError(f"compile takes a Module, as load and parse give it, found {type(module).__name__}")
@@ -309,14 +309,14 @@ class Cluster(Handle):
         self, module: Module, assigned: DeviceAssignment, traced: bool, in_place: InPlace
     ) -> tuple[CompiledProgram, bool]:
         """The program, and whether the cache on disk had it."""
-        assert self._server is not None
+        assert self._compiler is not None
         # if it is not whole, its groups have members whose programs are compiled apart, with arrays anywhere
         compiled = module if assigned.is_whole else with_rounds_in_order(module)
         points = () if self._injection is None else self._injection.points(module, assigned.devices)
-        counts = assigned.replicas, assigned.partitions
+        request = self._compiler.server, compiled, assigned.replicas, assigned.partitions
         through_host = not assigned.is_whole or self._hosts.has_gpus_on_several(self._thread)
         options: dict[str, Any] = {"target": self._target, "in_place": in_place, "through_host": through_host}
-        found, cached = compile_cached(self._server, compiled, *counts, traced=traced, points=points, **options)
+        found, cached = compile_cached(*request, traced=traced, points=points, **options)
         if self._injection is not None:
             self._injection.require_points(found, assigned.devices, points)
         return assigned.bind(found, self.devices), cached

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from distxla.compiler.server import CompileServer
+from distxla.compiler.server_share import ServerShare
 from distxla.runtime.cluster import Cluster
 from distxla.runtime.executable import Executable
 from distxla.runtime.interrupts import deferred_interrupt
@@ -48,16 +48,15 @@ def size_of(partitions: int | None = None, *, replicas: int = 1, **options: Any)
 
 
 class PooledCluster(Cluster):
-    """A cluster that the pool closes, and whose compile server is the pool's.
+    """A cluster that the pool closes.
 
     Calls end after the pool's time limit, unless they have one of their own. Where the run is traced, so are the
     programs that it compiles.
     """
 
-    def __init__(self, size: Size, server: CompileServer, limit: float | None, *, is_traced: bool) -> None:
+    def __init__(self, size: Size, limit: float | None, *, is_traced: bool) -> None:
         super().__init__(size.replicas, size.partitions, **dict(size.options))
         self._size, self._limit, self._is_traced = size, limit, is_traced
-        self._server, self._owns_server = server, False
         self._recorded: Trace | None = None
 
     def compile(self, *args: Any, trace: bool = False, **options: Any) -> Executable:
@@ -117,7 +116,7 @@ class ClusterPool:
         self.uses: list[Use] = []
         self.lines: list[str] = []
         self._holds_ray: bool | None = None  # False where somebody else does; None before it is needed
-        self._server: CompileServer | None = None
+        self._compiler: ServerShare | None = None
 
     def take(self, size: Size) -> PooledCluster:
         """A started cluster that nobody else uses until the use is over. Blocks until its replicas serve; raises the
@@ -145,7 +144,7 @@ class ClusterPool:
     @property
     def is_warm(self) -> bool:
         """Whether Ray, a cluster or the compile server is open."""
-        return self._holds_ray is not None or self._server is not None or bool(self.clusters)
+        return self._holds_ray is not None or self._compiler is not None or bool(self.clusters)
 
     def warm(self) -> None:
         """Start the embedded Ray, which all clusters of this process without an address then use. Blocks; raises the
@@ -167,8 +166,8 @@ class ClusterPool:
             self.warm()
         elif not self.uses:
             self.close()  # a process has one Ray
-        self._server = self._server or CompileServer()
-        cluster = PooledCluster(size, self._server, self._limit, is_traced=self._is_traced)
+        self._compiler = self._compiler or ServerShare()
+        cluster = PooledCluster(size, self._limit, is_traced=self._is_traced)
         try:
             cluster.start().wait_started()
         except BaseException:
@@ -225,9 +224,9 @@ class ClusterPool:
 
     @deferred_interrupt()
     def _close_shared(self) -> None:
-        server, self._server = self._server, None
+        compiler, self._compiler = self._compiler, None
         holds_ray, self._holds_ray = self._holds_ray, None
-        if server is not None:
-            server.close()
+        if compiler is not None:
+            compiler.close()
         if holds_ray:
             access.release()

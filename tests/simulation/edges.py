@@ -32,7 +32,7 @@ import distxla.wire
 from distxla.collectives.transports.control_block import ControlBlock
 from distxla.collectives.transports.shared_words import SharedWords
 from distxla.compiler.artifact import CompiledProgram
-from distxla.compiler.server import CompileServer
+from distxla.compiler.server_share import ServerShare
 from distxla.machine import memory_limits, pages, segments
 from distxla.runtime import crash_frames, deadlocks, dispatch, process_ends, serve
 from distxla.runtime.hosts import local
@@ -73,7 +73,7 @@ def _places() -> list[tuple[ModuleType, str, str]]:
     for what, thing in (
         ("pool", concurrent.futures.ThreadPoolExecutor),
         ("access to Ray", access),
-        ("compile server", CompileServer),
+        ("compile server", ServerShare),
         ("free_memory", memory_limits.free_memory),
         ("is_stopped", local.is_stopped),
         ("ended_by", process_ends.ended_by),

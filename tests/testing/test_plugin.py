@@ -120,7 +120,7 @@ def test_several(cluster, make_cluster):
     one, other = make_cluster(2), make_cluster(2)
     assert one is not other
     assert [(c.replicas, c.partitions) for c in (cluster, one)] == [(2, 1), (1, 2)]
-    assert len({c._server.pid for c in (cluster, one, other)}) == 1  # one process compiles for all
+    assert len({c._compiler.server.pid for c in (cluster, one, other)}) == 1  # one process compiles for all
     cluster.trace()
 
 @pytest.mark.devices(2, rows=3)
