@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 
 from distxla.compiler.server import CompileServer
 
@@ -15,32 +16,29 @@ class ServerShare:
     """
 
     def __init__(self) -> None:
-        with _shared.lock:
-            _shared.server = _shared.server or CompileServer()
-            self.server = _shared.server
-            _shared.shares.add(self)
+        with _open.lock:
+            self.server: CompileServer = next((share.server for share in _open.shares), None) or CompileServer()
+            _open.shares.add(self)
 
     def close(self) -> None:
         """Give the share back; the last one blocks until the server's process is gone. Twice is fine."""
-        with _shared.lock:
-            _shared.shares.discard(self)
-            if not _shared.shares and self.server is _shared.server:
+        with _open.lock:
+            _open.shares.discard(self)
+            if not _open.shares:
                 self.server.close()
-                _shared.server = None
 
 
-class _Shared:
+class _Open:
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.shares: set[ServerShare] = set()
-        self.server: CompileServer | None = None
+        self.shares: weakref.WeakSet[ServerShare] = weakref.WeakSet()
 
 
 def _forget() -> None:
     """A forked child has nothing of its parent's."""
-    global _shared
-    _shared = _Shared()
+    global _open
+    _open = _Open()
 
 
-_shared = _Shared()
+_open = _Open()
 os.register_at_fork(after_in_child=_forget)

@@ -20,7 +20,7 @@ MODULE = "HloModule m\nENTRY e { ROOT x = f32[2] parameter(0) }"
 @pytest.fixture(autouse=True)
 def none_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a process without clusters."""
-    monkeypatch.setattr(server_share, "_shared", server_share._Shared())
+    monkeypatch.setattr(server_share, "_open", server_share._Open())
 
 
 def test_the_last_share_ends_the_process() -> None:
@@ -62,4 +62,4 @@ def test_a_pool_has_a_share_until_it_is_closed() -> None:
     assert pool.is_warm
     pool.close()
     assert not pool.is_warm
-    assert not server_share._shared.shares
+    assert not server_share._open.shares
