@@ -6,7 +6,7 @@ import ctypes
 import random
 import time
 from collections.abc import Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import distxla as dx
@@ -62,10 +62,15 @@ def by_late_threads(seed: int, delay: float = 0.003) -> Run:
     return partial(_natively, make=partial(DelayedDevices, seed=seed, delay=delay))
 
 
+@lru_cache(maxsize=1)  # a case is run by several executors, one after the other
+def _compiled(text: str, replicas: int, partitions: int) -> CompiledProgram:
+    module = parse_module(text)
+    verify_module(module, replicas, partitions)
+    return compile_module(module, replicas=replicas, partitions=partitions)
+
+
 def _natively(case: Case, make: Any) -> Sequence[Sequence[Any]]:
-    module = parse_module(case.text)
-    verify_module(module, *case.counts)
-    devices = make(compile_module(module, replicas=case.counts[0], partitions=case.counts[1]))
+    devices = make(_compiled(case.text, *case.counts))
     try:
         outs: Sequence[Sequence[Any]] = devices(case.args)
         return [[array.copy() for array in row] for row in outs]

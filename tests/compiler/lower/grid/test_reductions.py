@@ -14,6 +14,7 @@ from tests.compiler.lower.grid.agreement import both, differing
 from tests.compiler.runner import run_single
 from tests.ops.case import array as shape_of
 from tests.ops.case import sample
+from tests.samples import in_turn
 
 # dimension sizes, reduced dimensions, number of launches
 SHAPES = {
@@ -55,12 +56,11 @@ ENTRY main {{
 """
 
 
-@pytest.mark.sampled(one_in=16)
-@pytest.mark.parametrize(("opcode", "kind"), SINGLE)
-@pytest.mark.parametrize("shape", SHAPES)
-def test_exact_operations(shape: str, opcode: str, kind: str) -> None:
-    """Those that give the same in any order, NaN included."""
-    dims, reduced, launches = SHAPES[shape]
+@pytest.mark.sampled(one_in=6)
+@pytest.mark.parametrize(("shape", "number", "operation"), in_turn(SHAPES, range(3), SINGLE))
+def test_exact_operations(shape: str, number: int, operation: tuple[str, str]) -> None:
+    """Those that give the same in any order, NaN included. number: of three operations for each shape."""
+    (dims, reduced, launches), (opcode, kind) = SHAPES[shape], operation
     module = parse_module(text(opcode, kind, SINGLE[opcode, kind], dims, reduced))
     program, wanted, got = both(module, [sample(shape_of(kind, *dims), 1)])
     assert [len(kernel.launches) for kernel in program.launched] == [launches]
