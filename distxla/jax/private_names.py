@@ -6,16 +6,16 @@ have it; where none has it, the error names jaxlib's version.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
+import inspect
 import io
 import re
 import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
-from types import FrameType
 from typing import Any, Final
 
 from distxla.errors import ArgumentError, JaxError
@@ -332,29 +332,20 @@ def _mlir_of_lowered(lowered: Any) -> Any:
     return lowered.compiler_ir("stablehlo")
 
 
-def host_callbacks_being_compiled(module: str) -> Sequence[Callable[..., Any]]:
-    """The functions behind the callbacks of the module of this name that JAX compiles now, in this thread, or else in
-    any: PJRT's compilation has no place for them. Empty where no module of this name has any.
+def around_compilation(around: Callable[[str, Sequence[Callable[..., Any]]], AbstractContextManager[None]]) -> None:
+    """From now on JAX compiles each module within around(version of its platform, functions behind its callbacks)."""
+    compiler: Any = importlib.import_module("jax._src.compiler")
+    with _attributes():
+        compile_ = compiler.backend_compile_and_load
+    signature = inspect.signature(compile_)
 
-    JaxError where this thread, which may be XLA's own, compiles none, and others compile several such modules at once.
-    """
-    frames = sys._current_frames()
-    own = _callbacks_below(frames.pop(threading.get_ident(), None), module)
-    if own is not None:
-        return own
-    found = [callbacks for at in frames.values() if (callbacks := _callbacks_below(at, module)) is not None]
-    if len(found) > 1 and any(found):
-        raise JaxError(f"several threads compile modules {module} with callbacks at once, which can't be told apart")
-    return found[0] if found else ()
+    @functools.wraps(compile_)
+    def within(*args: Any, **options: Any) -> Any:
+        given = signature.bind(*args, **options).arguments
+        with around(given["backend"].platform_version, given["host_callbacks"]):
+            return compile_(*args, **options)
 
-
-def _callbacks_below(at: FrameType | None, module: str) -> Sequence[Callable[..., Any]] | None:
-    """The callbacks of the module that the innermost compilation of a stack is for; None where the stack has none."""
-    while at is not None:
-        if at.f_code.co_name == "backend_compile_and_load" and at.f_locals.get("module_name") == module:
-            return tuple(at.f_locals.get("host_callbacks") or ())
-        at = at.f_back
-    return None
+    compiler.backend_compile_and_load = within
 
 
 def names_checked() -> Sequence[str]:
@@ -472,12 +463,12 @@ __all__ = [
     "LoweringFacts",
     "PartitionerOptions",
     "are_backends_initialized",
+    "around_compilation",
     "compile_with_dumps",
     "counts_of_lowered",
     "counts_of_stablehlo",
     "describe_hlo",
     "host_callbacks",
-    "host_callbacks_being_compiled",
     "is_jaxlib_there",
     "is_plugin_registered",
     "jaxlib_version",

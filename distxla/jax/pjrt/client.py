@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from distxla.errors import ArgumentError, ClusterError
 from distxla.jax.pjrt import handles
-from distxla.jax.pjrt.devices import PLATFORM, Description, Device, Topology
+from distxla.jax.pjrt.devices import NAME, PLATFORM, Description, Device, Topology
 from distxla.jax.pjrt.handles import CArray, CBytes
 from distxla.jax.pjrt.plans import DirectIssuer
 from distxla.machine.packages import installed_version
@@ -76,7 +76,7 @@ class Client:
         self.device_array = CArray(ctypes.c_void_p, [device.handle for device in self.devices])
         self.memory_array = CArray(ctypes.c_void_p, [device.memory.handle for device in self.devices])
         self.platform_name = CBytes(PLATFORM)
-        self.platform_version = CBytes(f"distxla {installed_version('distxla') or 'of an unknown version'}")
+        self.platform_version = CBytes(f"{NAME} {installed_version('distxla') or 'of an unknown version'}")
         self.topology = Topology(self.descriptions, f"distxla, {settings.devices} devices")
         self._is_started = False
         self._lock = threading.Lock()

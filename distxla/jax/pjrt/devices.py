@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from distxla.runtime.cluster import Cluster
 
 PLATFORM: Final = "cpu"
+NAME: Final = "distxla"  # with which the platform's version begins: that tells it from JAX's own
 _KIND: Final = CBytes("cpu")
 MEMORY_KIND: Final = CBytes("device")
 _MEMORY_KIND_ID: Final = 0
@@ -210,4 +211,14 @@ ENTRIES: Final = {
     "TopologyDescription_Serialize": topology_serialize,
 }
 
-__all__ = ["ENTRIES", "MEMORY_KIND", "NOTHING_TO_DELETE", "PLATFORM", "Description", "Device", "Memory", "Topology"]
+__all__ = [
+    "ENTRIES",
+    "MEMORY_KIND",
+    "NAME",
+    "NOTHING_TO_DELETE",
+    "PLATFORM",
+    "Description",
+    "Device",
+    "Memory",
+    "Topology",
+]

@@ -10,12 +10,15 @@ from functools import cache
 from typing import Any, Final
 
 from distxla.jax.pjrt import buffers, client, devices, events, executables
+from distxla.jax.pjrt.devices import NAME
 from distxla.jax.pjrt.errors import INTERNAL, Interrupted, PjrtError, new_error
+from distxla.jax.pjrt.host_callbacks import HOST_CALLBACKS
 from distxla.jax.pjrt.native_functions import native_functions
 from distxla.jax.pjrt.stubs import SUCCESS, Stubs
 from distxla.jax.pjrt.switch import SWITCH
 from distxla.jax.pjrt.table import ENTRIES, MAJOR, MINOR, STRUCTURES, is_native
 from distxla.jax.private_names import (
+    around_compilation,
     is_plugin_registered,
     live_clients,
     register_plugin,
@@ -23,7 +26,6 @@ from distxla.jax.private_names import (
     wanted_platforms,
 )
 
-NAME: Final = "distxla"
 HOST: Final = "cpu"
 """JAX's own platform, beside distxla's: JAX computes there what callbacks compute, which run while devices wait."""
 _CAPSULE: Final = b"pjrt_c_api"
@@ -178,6 +180,7 @@ def register() -> None:
     require_plugin_versions()
     if not is_plugin_registered(NAME):
         register_plugin(NAME, capsule(), priority=500, beside=HOST)
+        around_compilation(HOST_CALLBACKS.during)
 
 
 __all__ = ["NAME", "Table", "capsule", "initialize", "is_implemented", "register", "table"]

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 from distxla.errors import ArgumentError, UnsupportedOpError
 from distxla.jax.partitioning import Partitioned, partition_module
+from distxla.jax.pjrt.host_callbacks import HOST_CALLBACKS
 from distxla.jax.pjrt.protobuf import device_ids
-from distxla.jax.private_names import host_callbacks_being_compiled, read_compile_options
+from distxla.jax.private_names import read_compile_options
 from distxla.runtime.executable import Executable
 from distxla.text.parser import parse_module
 
@@ -83,7 +84,7 @@ def _compiled(client: Client, module: Module, rows: list[list[int]], donated: fr
     flat = [device for row in rows for device in row]
     if any(not 0 <= device < cluster.devices for device in flat):
         raise ArgumentError(f"devices {flat}: the cluster has devices 0 to {cluster.devices - 1}")
-    calls = dict(enumerate(host_callbacks_being_compiled(module.name)))
+    calls = dict(enumerate(HOST_CALLBACKS.being_compiled))
     return cluster.compile(module, device_assignment=rows, host_calls=calls, donated=donated)
 
 

@@ -32,17 +32,14 @@ SCRIPTS = {
         def run(factor):
             def scaled(x):
                 return jax.pure_callback(lambda v: v * np.float32(factor), jax.ShapeDtypeStruct((), np.float32), x)
-            try:
-                found.append(float(jax.jit(scaled)(1.0)) == factor)
-            except Exception as error:
-                refused.append("several threads compile modules jit_scaled with callbacks at once" in str(error))
-        found, refused = [], []
+            found.append(float(jax.jit(scaled)(1.0)))
+        found = []
         threads = [threading.Thread(target=run, args=(factor,)) for factor in range(4)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        print(len(found + refused), all(found + refused), len(found) > 0)
+        print(sorted(found))
     """,
     "failures": """
         def fails(v):
@@ -73,9 +70,8 @@ def test_callbacks(found: dict[str, str]) -> None:
     assert found["callbacks"] == "2.0\n3.0 [1.0, 2.0]\n[[0.0, 1.0], [2.0, 3.0]]\n"
 
 
-def test_threads_that_compile_functions_of_one_name_get_no_callbacks_of_others(found: dict[str, str]) -> None:
-    """Where XLA compiles in threads of its own, all but the last one may get an error."""
-    assert found["threads"] == "4 True True\n"
+def test_threads_that_compile_functions_of_one_name_keep_their_callbacks(found: dict[str, str]) -> None:
+    assert found["threads"] == "[0.0, 1.0, 2.0, 3.0]\n"
 
 
 def test_failures_of_callbacks(found: dict[str, str]) -> None:
