@@ -143,17 +143,20 @@ class CompileServer:
     @contextlib.contextmanager
     def _turn(self) -> Iterator[None]:
         """The with-body when no other compilation goes on; TimeLimitError after this thread's limit."""
-        limit = current_limit()
+        limit, is_mine = current_limit(), False
         if limit is None:
-            self._lock.acquire()
-        else:
-            with limit.waiting():
-                if not self._lock.acquire(timeout=max(0.0, limit.end - time.monotonic())):
-                    raise limit.error("another program is being compiled")
+            with self._lock:
+                yield
+            return
         try:
+            with limit.waiting():
+                is_mine = self._lock.acquire(timeout=max(0.0, limit.end - time.monotonic()))
+            if not is_mine:
+                raise limit.error("another program is being compiled")
             yield
         finally:
-            self._lock.release()
+            if is_mine:
+                self._lock.release()
 
     def _await_answer(self, answers: IO[bytes]) -> None:
         """Wait until the child answers or has ended; TimeLimitError after this thread's limit."""

@@ -337,6 +337,7 @@ def around_compilation(around: Callable[[str, Sequence[Callable[..., Any]]], Abs
     compiler: Any = importlib.import_module("jax._src.compiler")
     with _attributes():
         compile_ = compiler.backend_compile_and_load
+        importlib.import_module("jax._src.traceback_util").register_exclusion(__file__)  # as JAX's own frames
     signature = inspect.signature(compile_)
 
     @functools.wraps(compile_)

@@ -230,6 +230,28 @@ def test_a_closed_server_says_so():
         server.compile(small(), 1, 1)
 
 
+def test_who_waits_for_anothers_compilation_does_so_up_to_the_time_limit():
+    with CompileServer() as server:
+        assert server.pid
+
+        def nap():
+            with pytest.raises(TimeLimitError), time_limit(3):
+                server._call("sleep", "a nap")
+
+        thread = threading.Thread(target=nap)
+        thread.start()
+        while not server._lock.locked():
+            time.sleep(0.01)
+        with (
+            pytest.raises(TimeLimitError, match=r"0\.1 s ran out while compiling: another program is being compiled"),
+            time_limit(0.1),
+            phase("compiling"),
+        ):
+            server.compile(small(), 1, 1)
+        thread.join()
+        server.compile(small(), 1, 1)
+
+
 def test_the_thread_that_started_a_server_may_end():
     with CompileServer() as server:
         thread = threading.Thread(target=server.compile, args=(small(), 1, 1))
