@@ -230,13 +230,16 @@ def keep_compiling() -> ServerShare:
 def warm(pool: ClusterPool) -> set[str]:
     """What goes on from module to module: the process that compiles; memory, replicas and Ray of the clusters of the
     plugin's pool. Replicas of other clusters are not among it."""
-    others = "distxla.compiler.worker", "memfd:distxla-compile-", *(["memfd:distxla-"] if pool.clusters else [])
+    others = ["memfd:distxla-"] if pool.clusters else []
     own = {str(pid) for cluster in pool.clusters for _, _, pid in cluster.replicas_info}
+    server = keep_compiling().server
+    own |= {str(server._process.pid)} if server._process is not None else set()
+    files = tuple(f"descriptor {number} /memfd:distxla-compile-" for number in (server._progress, server._messages))
     found = set()
     for line in open_resources():
         name, _, command = line.partition(" ")
         is_of_ray = name.isdigit() and not command.startswith(("ray::Replica", "ray::Agent")) and _is_under_ray(name)
-        if name in own or is_of_ray or any(each in command for each in others):
+        if name in own or is_of_ray or line.startswith(files) or any(each in command for each in others):
             found.add(line)
     return found
 

@@ -16,7 +16,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -115,7 +114,8 @@ class CompileServer:
             self._stop()
 
     def _call(self, *request: Any) -> Any:
-        with self._turn():
+        self._await_turn()
+        with self._lock:
             if self._closed:
                 raise ClusterError("the compile server is closed")
             if self._process is not None and (
@@ -140,23 +140,19 @@ class CompileServer:
             raise answer
         return answer
 
-    @contextlib.contextmanager
-    def _turn(self) -> Iterator[None]:
-        """The with-body when no other compilation goes on; TimeLimitError after this thread's limit."""
-        limit, is_mine = current_limit(), False
+    def _await_turn(self) -> None:
+        """Wait until no other compilation goes on; TimeLimitError after this thread's limit.
+
+        The lock itself is only taken by `with`: an interrupt could come between `acquire` and whatever releases it.
+        """
+        limit = current_limit()
         if limit is None:
-            with self._lock:
-                yield
             return
-        try:
-            with limit.waiting():
-                is_mine = self._lock.acquire(timeout=max(0.0, limit.end - time.monotonic()))
-            if not is_mine:
-                raise limit.error("another program is being compiled")
-            yield
-        finally:
-            if is_mine:
-                self._lock.release()
+        with limit.waiting():
+            while self._lock.locked():
+                if limit.is_over:
+                    raise limit.error("another program is being compiled")
+                time.sleep(0.01)
 
     def _await_answer(self, answers: IO[bytes]) -> None:
         """Wait until the child answers or has ended; TimeLimitError after this thread's limit."""

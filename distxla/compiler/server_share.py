@@ -24,8 +24,9 @@ class ServerShare:
         """Give the share back; the last one blocks until the server's process is gone. Twice is fine."""
         with _open.lock:
             _open.shares.discard(self)
-            if not _open.shares:
-                self.server.close()
+            is_last = all(share.server is not self.server for share in _open.shares)
+        if is_last:
+            self.server.close()
 
 
 class _Open:

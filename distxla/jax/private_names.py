@@ -14,7 +14,7 @@ import io
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -332,8 +332,8 @@ def _mlir_of_lowered(lowered: Any) -> Any:
     return lowered.compiler_ir("stablehlo")
 
 
-def around_compilation(around: Callable[[str, Sequence[Callable[..., Any]]], AbstractContextManager[None]]) -> None:
-    """From now on JAX compiles each module within around(version of its platform, functions behind its callbacks)."""
+def around_compilation(around: Callable[[str, Sequence[Callable[..., Any]], Callable[[], Any]], Any]) -> None:
+    """From now on JAX compiles each module by around(version of its platform, functions behind its callbacks, how)."""
     compiler: Any = importlib.import_module("jax._src.compiler")
     with _attributes():
         compile_ = compiler.backend_compile_and_load
@@ -343,8 +343,8 @@ def around_compilation(around: Callable[[str, Sequence[Callable[..., Any]]], Abs
     @functools.wraps(compile_)
     def within(*args: Any, **options: Any) -> Any:
         given = signature.bind(*args, **options).arguments
-        with around(given["backend"].platform_version, given["host_callbacks"]):
-            return compile_(*args, **options)
+        how = functools.partial(compile_, *args, **options)
+        return around(given["backend"].platform_version, given["host_callbacks"], how)
 
     compiler.backend_compile_and_load = within
 

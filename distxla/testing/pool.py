@@ -213,7 +213,10 @@ class ClusterPool:
         return [*self._idle, *(use.cluster for use in self.uses)]
 
     def close(self) -> None:
-        """Close all clusters, the compile server and Ray; blocks until they are gone. The pool can be used again."""
+        """Close all clusters and Ray, and the compile server unless others share it; blocks until they are gone.
+
+        The pool can be used again.
+        """
         try:
             for use in self.uses:
                 end_by_force(use.cluster)

@@ -230,7 +230,7 @@ def test_a_closed_server_says_so():
         server.compile(small(), 1, 1)
 
 
-def test_who_waits_for_anothers_compilation_does_so_up_to_the_time_limit():
+def test_a_wait_for_another_compilation_ends_at_the_time_limit():
     with CompileServer() as server:
         assert server.pid
 

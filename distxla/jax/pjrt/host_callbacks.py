@@ -7,8 +7,7 @@ PJRT's compilation has no place for them, and XLA may compile in a thread of its
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from distxla.jax.pjrt.devices import NAME
@@ -17,29 +16,27 @@ Callbacks = Sequence[Callable[..., Any]]
 
 
 class HostCallbacks:
-    """Those of the plugin's platform."""
+    """Callbacks of modules for the plugin's devices. being_compiled: those of the module that JAX compiles now, in
+    whatever thread; none where it has none."""
 
     def __init__(self) -> None:
         self._turn = threading.RLock()
-        self._named: list[Callbacks] = []  # of the compilation that goes on
+        self.being_compiled: Callbacks = ()
 
-    @contextmanager
-    def during(self, platform_version: str, callbacks: Callbacks) -> Iterator[None]:
-        """JAX compiles a module with these callbacks in the with-body: if there are any, no other such module."""
-        if not callbacks or not platform_version.startswith(NAME):
-            yield
-            return
+    def around(self, platform_version: str, callbacks: Callbacks, compile_: Callable[[], Any]) -> Any:
+        """What compile_() gives, which compiles a module with these callbacks; it waits for others that have any.
+
+        platform_version: as JAX has it. Its first line may be of JAX's own.
+        """
+        if not callbacks or not any(line.startswith(NAME) for line in platform_version.splitlines()):
+            return compile_()
         with self._turn:
-            self._named.append(callbacks)
+            outer = self.being_compiled
             try:
-                yield
+                self.being_compiled = callbacks
+                return compile_()
             finally:
-                self._named.pop()
-
-    @property
-    def being_compiled(self) -> Callbacks:
-        """Of the module that JAX compiles now, in whatever thread; none where it has none."""
-        return self._named[-1] if self._named else ()
+                self.being_compiled = outer
 
 
 HOST_CALLBACKS: Final = HostCallbacks()

@@ -179,8 +179,8 @@ def register() -> None:
     """Register the backend with JAX, once. JaxError for versions of jaxlib that the table does not fit."""
     require_plugin_versions()
     if not is_plugin_registered(NAME):
+        around_compilation(HOST_CALLBACKS.around)
         register_plugin(NAME, capsule(), priority=500, beside=HOST)
-        around_compilation(HOST_CALLBACKS.during)
 
 
 __all__ = ["NAME", "Table", "capsule", "initialize", "is_implemented", "register", "table"]

@@ -17,7 +17,7 @@ Fewer states than executions have, none of them lost:
 
     steps that nobody can tell from the same step earlier follow the step before at once (`_is_local`)
     a load of a word that nobody else writes any more is the only step that is explored where it stands
-    what nobody reads any more (values, registers, parts of views) is dropped, and what all have seen
+    what nobody reads any more (values, registers, parts of views) is dropped; so is what a store tells, if all know it
     of states that are the same but for a rotation of the members one is kept
 """
 
@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from distxla.collectives.protocols.layout import Order
 from distxla.collectives.protocols.machine import Process
 from tests.collectives.protocols.programs import JUMPS, Program, Ready, compiled, rotations
-from tests.collectives.protocols.views import BITS, FIELD, Turn, View, earlier, later, lowered, pack, words_of
+from tests.collectives.protocols.views import BITS, FIELD, Permutation, View, earlier, later, lowered, pack, words_of
 
 RUNS, ASLEEP, ENDED = range(3)
 MOST_STEPS = 10_000  # of all processes at once
@@ -95,8 +95,8 @@ class _Explorer:
         self.processes, self.kills = processes, kills
         self.programs, self.titles = compiled(processes)
         self.width = len(self.titles)
-        turns = rotations(processes, self.titles) if symmetric else []
-        self.rotations = [(whose, places, Turn(places)) for whose, places in turns]
+        turned = rotations(processes, self.titles) if symmetric else []
+        self.rotations = [(whose, places, Permutation(places)) for whose, places in turned]
         self.is_aborter = [p.name == "aborter" for p in processes]
         stored = [step for p in self.programs for step in p.steps if step.kind in ("store", "add", "swap", "cas")]
         self.carrying = sorted({step.at for step in stored if step.order.publishes})  # places whose values carry views
@@ -384,7 +384,7 @@ class _Explorer:
         found = [self.rotated(state, by) for key, by in zip(keys, self.rotations, strict=True) if key == least]
         return min([*found, state] if own == least else found)
 
-    def rotated(self, state: State, by: tuple[tuple[int, ...], tuple[int, ...], Turn]) -> State:
+    def rotated(self, state: State, by: tuple[tuple[int, ...], tuple[int, ...], Permutation]) -> State:
         """The same state where every member is called otherwise. by: what members, places and views come from."""
         procs, fenced, newest, memory = state
         whose, places, turn = by

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.collectives.protocols.views import FIELD, MOST_WORDS, Turn, earlier, later, lowered, pack, words_of
+from tests.collectives.protocols.views import FIELD, MOST_WORDS, Permutation, earlier, later, lowered, pack, words_of
 
 NUMBERS = st.lists(st.tuples(*[st.integers(0, FIELD)] * 2), max_size=MOST_WORDS)
 
@@ -20,5 +20,5 @@ def test_words_are_compared_and_lowered_each_for_itself(pairs: list[tuple[int, i
 
 
 @given(st.permutations(range(12)), st.lists(st.integers(0, FIELD), min_size=12, max_size=12))
-def test_a_turn_takes_each_word_from_its_source(sources: list[int], numbers: list[int]) -> None:
-    assert Turn(sources)(pack(numbers)) == pack(numbers[source] for source in sources)
+def test_a_permutation_takes_each_word_from_its_source(sources: list[int], numbers: list[int]) -> None:
+    assert Permutation(sources)(pack(numbers)) == pack(numbers[source] for source in sources)

@@ -49,8 +49,8 @@ def words_of(view: View) -> View:
     return some - (some >> BITS - 1)
 
 
-class Turn:
-    """Views of which each word's number is taken from another word. sources: those, in order."""
+class Permutation:
+    """Of a view's words: each takes the number of another one. sources: those, in order."""
 
     def __init__(self, sources: Sequence[int]) -> None:
         masks: dict[int, int] = {}

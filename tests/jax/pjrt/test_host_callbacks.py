@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -17,18 +19,18 @@ def one() -> None: ...
 def other() -> None: ...
 
 
-def test_they_are_known_in_any_thread_and_until_the_compilation_ends() -> None:
+@pytest.mark.parametrize("version", [OURS, f"PJRT C API\n{OURS}"])  # the second is what JAX 0.10 makes of it
+def test_they_are_known_in_any_thread_and_until_the_compilation_ends(version: str) -> None:
     callbacks, seen = HostCallbacks(), list[object]()
 
     def compile_() -> None:
-        with callbacks.during(OURS, [one]):
-            thread = threading.Thread(target=lambda: seen.append(callbacks.being_compiled))
-            thread.start()
-            thread.join()
-            raise ValueError("it fails")
+        thread = threading.Thread(target=lambda: seen.append(callbacks.being_compiled))
+        thread.start()
+        thread.join()
+        raise ValueError("it fails")
 
     with pytest.raises(ValueError, match="it fails"):
-        compile_()
+        callbacks.around(version, [one], compile_)
     assert seen == [[one]]
     assert callbacks.being_compiled == ()
 
@@ -36,25 +38,27 @@ def test_they_are_known_in_any_thread_and_until_the_compilation_ends() -> None:
 @pytest.mark.parametrize(
     ("version", "functions", "waits"), [(OURS, [other], True), (OURS, [], False), (OTHERS, [other], False)]
 )
-def test_only_modules_with_callbacks_wait_for_each_other(version: str, functions: list[object], waits: bool) -> None:
+def test_only_modules_with_callbacks_wait_for_each_other(
+    version: str, functions: list[Callable[..., Any]], waits: bool
+) -> None:
     callbacks, entered = HostCallbacks(), threading.Event()
+    thread = threading.Thread(target=callbacks.around, args=(version, functions, entered.set))
 
     def compile_() -> None:
-        with callbacks.during(version, functions):  # type: ignore[arg-type]
-            entered.set()
-
-    thread = threading.Thread(target=compile_)
-    with callbacks.during(OURS, [one]):
         thread.start()
         assert entered.wait(0.1 if waits else 60) is not waits
         assert callbacks.being_compiled == [one]
+
+    callbacks.around(OURS, [one], compile_)
     thread.join()
     assert entered.is_set()
 
 
 def test_a_compilation_within_another_has_its_own() -> None:
     callbacks = HostCallbacks()
-    with callbacks.during(OURS, [one]):
-        with callbacks.during(OURS, [other]):
-            assert callbacks.being_compiled == [other]
+
+    def compile_() -> None:
+        assert callbacks.around(OURS, [other], lambda: callbacks.being_compiled) == [other]
         assert callbacks.being_compiled == [one]
+
+    callbacks.around(OURS, [one], compile_)
