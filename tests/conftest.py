@@ -238,7 +238,8 @@ def warm(pool: ClusterPool) -> set[str]:
     found = set()
     for line in open_resources():
         name, _, command = line.partition(" ")
-        is_of_ray = name.isdigit() and not command.startswith(("ray::Replica", "ray::Agent")) and _is_under_ray(name)
+        can_be_of_ray = pool.is_warm and name.isdigit() and not command.startswith(("ray::Replica", "ray::Agent"))
+        is_of_ray = can_be_of_ray and _is_under_ray(name)
         if name in own or is_of_ray or line.startswith(files) or any(each in command for each in others):
             found.add(line)
     return found

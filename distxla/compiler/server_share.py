@@ -1,4 +1,4 @@
-"""One compile server for all clusters of a process: LLVM takes a second to start, and its process 200 MB."""
+"""One compile server for all clusters of a process: LLVM takes a second to start, and its process 100 MB."""
 
 from __future__ import annotations
 
