@@ -221,15 +221,15 @@ def nothing_is_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @cache
 def keep_compiling() -> ServerShare:
-    """One process compiles for all clusters of this one, as long as it runs."""
+    """One process that compiles for the clusters of this one goes on as long as it runs."""
     from distxla.compiler.server_share import ServerShare
 
     return ServerShare()
 
 
 def warm(pool: ClusterPool) -> set[str]:
-    """What goes on from module to module: the process that compiles; memory, replicas and Ray of the clusters of the
-    plugin's pool. Replicas of other clusters are not among it."""
+    """What goes on from module to module: the first process that compiles; memory, replicas and Ray of the clusters of
+    the plugin's pool. Replicas of other clusters are not among it."""
     others = ["memfd:distxla-"] if pool.clusters else []
     own = {str(pid) for cluster in pool.clusters for _, _, pid in cluster.replicas_info}
     server = keep_compiling().server

@@ -15,6 +15,7 @@ from distxla.compiler.artifact import CompiledProgram, EnclosingLoop, InPlace, S
 from distxla.compiler.cache_folder import CacheFolder, cache_folder, cache_limit
 from distxla.compiler.cache_key import program_key
 from distxla.compiler.server import CompileServer
+from distxla.compiler.server_share import ServerShare
 from distxla.ir.module import Module
 from distxla.location import Location
 
@@ -88,7 +89,7 @@ class ProgramCache:
 
 
 def compile_cached(
-    server: CompileServer,
+    server: CompileServer | ServerShare,
     module: Module,
     replicas: int,
     partitions: int,

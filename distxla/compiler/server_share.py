@@ -1,38 +1,81 @@
-"""One compile server for all clusters of a process: LLVM takes a second to start, and its process 100 MB."""
+"""Compile servers that all clusters of a process share: LLVM takes a second to start, and its process 100 MB."""
 
 from __future__ import annotations
 
 import os
 import threading
 import weakref
+from typing import Any
 
+from distxla.compiler.artifact import CompiledProgram
 from distxla.compiler.server import CompileServer
+from distxla.errors import ClusterError
+from distxla.ir.module import Module
 
 
 class ServerShare:
-    """A share in this process's compile server: the last one that is closed ends it. Thread-safe.
+    """A cluster's share in this process's compile servers. Thread-safe.
 
-    server: compiles for all that have a share, for one at a time.
+    There is one server, and another one while programs are compiled at once; never more than shares. The last share
+    that is closed ends the last server.
     """
 
     def __init__(self) -> None:
+        self._to_end: list[CompileServer] = []  # kept for a `close` after one that was interrupted
         with _open.lock:
-            self.server: CompileServer = next((share.server for share in _open.shares), None) or CompileServer()
+            if not _open.servers:
+                _open.servers.append(CompileServer())
             _open.shares.add(self)
 
+    def compile(self, module: Module, replicas: int, partitions: int, **options: Any) -> CompiledProgram:
+        """`CompileServer.compile`, by a server that compiles nothing else if there may be one."""
+        call = object()
+        try:
+            with _open.lock:
+                server = _open.calls[call] = self._chosen()
+            return server.compile(module, replicas, partitions, **options)
+        finally:
+            _open.calls.pop(call, None)
+
+    @property
+    def server(self) -> CompileServer:
+        """The one that would compile now; ClusterError after `close`."""
+        with _open.lock:
+            return self._chosen()
+
+    def _chosen(self) -> CompileServer:
+        if self not in _open.shares:
+            raise ClusterError("the compile server is closed")
+        idle = _open.idle()
+        if not idle and len(_open.servers) < len(_open.shares):
+            idle = [CompileServer()]
+            _open.servers += idle
+        return (idle or _open.servers)[0]
+
     def close(self) -> None:
-        """Give the share back; the last one blocks until the server's process is gone. Twice is fine."""
+        """Give the share back, and end servers that are too many; blocks until their processes are gone. Twice is
+        fine."""
         with _open.lock:
             _open.shares.discard(self)
-            is_last = all(share.server is not self.server for share in _open.shares)
-        if is_last:
-            self.server.close()
+            for server in reversed(_open.idle() if _open.shares else list(_open.servers)):
+                if len(_open.servers) > len(_open.shares):
+                    self._to_end.append(server)
+                    _open.servers.remove(server)
+        for server in self._to_end:
+            server.close()
 
 
 class _Open:
+    """calls: those that compile now, with their servers."""
+
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.shares: weakref.WeakSet[ServerShare] = weakref.WeakSet()
+        self.servers: list[CompileServer] = []
+        self.calls: dict[object, CompileServer] = {}
+
+    def idle(self) -> list[CompileServer]:
+        return [server for server in self.servers if server not in self.calls.values()]
 
 
 def _forget() -> None:

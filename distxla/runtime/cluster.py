@@ -313,7 +313,7 @@ class Cluster(Handle):
         # if it is not whole, its groups have members whose programs are compiled apart, with arrays anywhere
         compiled = module if assigned.is_whole else with_rounds_in_order(module)
         points = () if self._injection is None else self._injection.points(module, assigned.devices)
-        request = self._compiler.server, compiled, assigned.replicas, assigned.partitions
+        request = self._compiler, compiled, assigned.replicas, assigned.partitions
         through_host = not assigned.is_whole or self._hosts.has_gpus_on_several(self._thread)
         options: dict[str, Any] = {"target": self._target, "in_place": in_place, "through_host": through_host}
         found, cached = compile_cached(*request, traced=traced, points=points, **options)

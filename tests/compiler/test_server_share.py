@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
 from distxla.compiler import server_share
+from distxla.compiler.server import CompileServer
 from distxla.compiler.server_share import ServerShare
 from distxla.errors import ClusterError
-from distxla.testing import ClusterPool
 from distxla.text.parser import parse_module
 
 MODULE = "HloModule m\nENTRY e { ROOT x = f32[2] parameter(0) }"
@@ -39,27 +40,43 @@ def test_the_last_share_ends_the_process() -> None:
 
 def test_after_the_last_share_comes_another_server() -> None:
     first = ServerShare()
+    closed = first.server
     first.close()
     second = ServerShare()
     first.close()
-    assert second.server is not first.server
+    assert second.server is not closed
     second.server.compile(parse_module(MODULE), 1, 1)
     second.close()
 
 
+def test_programs_that_are_compiled_at_once_have_a_server_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Up to one a share; the second one ends with the second share."""
+    shares, together = [ServerShare(), ServerShare()], threading.Barrier(3, timeout=60)
+    seen = list[CompileServer]()
+
+    def compile_(server: CompileServer, *_: object) -> None:
+        seen.append(server)
+        together.wait()
+
+    monkeypatch.setattr(CompileServer, "compile", compile_)
+    threads = [threading.Thread(target=share.compile, args=(None, 1, 1)) for share in (*shares, shares[0])]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(seen)) == len(server_share._open.servers) == 2
+    shares[0].close()
+    assert server_share._open.servers == [shares[1].server]
+    shares[1].close()
+    assert server_share._open.servers == []
+    assert all(server._closed for server in seen)
+
+
 def test_a_forked_child_has_none_of_its_parents() -> None:
     code = (
-        "import os; from distxla.compiler.server_share import ServerShare; share = ServerShare()\n"
-        "if os.fork() == 0: os._exit(int(ServerShare().server is share.server))\n"
+        "import os; from distxla.compiler.server_share import ServerShare\n"
+        "share = ServerShare(); server = share.server\n"
+        "if os.fork() == 0: os._exit(int(ServerShare().server is server))\n"
         "raise SystemExit(os.waitstatus_to_exitcode(os.wait()[1]))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-def test_a_pool_has_a_share_until_it_is_closed() -> None:
-    pool = ClusterPool()
-    pool._compiler = ServerShare()
-    assert pool.is_warm
-    pool.close()
-    assert not pool.is_warm
-    assert not server_share._open.shares
