@@ -99,7 +99,7 @@ class _Alarm:
         self.error: TimeLimitError | None = None
         self.is_set = False
         self._former_timer = 0.0, 0.0
-        self._seen = threading.Event()  # the main thread runs Python code
+        self._is_seen = False  # the main thread runs Python code; no Event, whose lock a second alarm would wait for
         self._removed = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="distxla-time-limit", daemon=True)
 
@@ -123,7 +123,7 @@ class _Alarm:
 
     def _rings(self, number: int, frame: FrameType | None) -> None:
         limit = self._limit
-        self._seen.set()
+        self._is_seen = True
         if not self.is_set or limit.is_told or not limit.is_over:
             return
         if limit.waits and time.monotonic() < limit.end + WAITS_S:
@@ -141,7 +141,7 @@ class _Alarm:
     def _watch(self) -> None:
         if self._removed.wait(max(0.0, self._limit.end - time.monotonic()) + STUCK_S):
             return
-        patience = (WAITS_S if self._limit.waits else 0.0) + (CLOSING_S if self._seen.is_set() else 0.0)
+        patience = (WAITS_S if self._limit.waits else 0.0) + (CLOSING_S if self._is_seen else 0.0)
         if not self._removed.wait(patience):
             _end(self.error or self._limit.error(), as_json=self._as_json)
 

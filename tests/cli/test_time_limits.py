@@ -12,16 +12,17 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
 
 from distxla.cli import arguments, check, programs, time_limits
 from distxla.cli.main import main
-from distxla.cli.time_limits import enforced
+from distxla.cli.time_limits import _Alarm, enforced
 from distxla.compiler.verify import verifier
 from distxla.errors import ArgumentError, TimeLimitError
-from distxla.time_limit import at, current_limit, phase, seconds_left, time_limit
+from distxla.time_limit import TimeLimit, at, current_limit, phase, seconds_left, time_limit
 from tests.conftest import require_ended, started_processes
 from tests.large_texts import chained_adds, doubling_calls, wide_tuple
 from tests.stopwatch import Stopwatch
@@ -285,6 +286,31 @@ def test_a_limit_amid_imports_is_no_fault_of_an_import(seconds: float, tmp_path:
     if ended.returncode:  # a fast machine may be done before
         line = f"error: time-limit: the time limit of {seconds:g} s ran out while .*\n"
         assert (ended.returncode, bool(re.fullmatch(line, ended.stderr))) == (5, True), ended.stderr
+
+
+def test_the_alarm_may_ring_amid_its_own_handling() -> None:
+    """On each line that its handler executes: nothing there may wait for what an outer one holds."""
+    limit, rung = TimeLimit(1e-6), 0
+    alarm = _Alarm(limit, as_json=False)
+    alarm.is_set = True
+
+    def ring(frame: FrameType, event: str, argument: object) -> Any:  # which is not traced itself
+        nonlocal rung
+        if event == "line":
+            rung += 1
+            signal.raise_signal(signal.SIGALRM)
+        return ring
+
+    former, tracer = signal.signal(signal.SIGALRM, alarm._rings), sys.gettrace()
+    try:
+        with limit.waiting():
+            sys.settrace(ring)
+            alarm._rings(signal.SIGALRM, None)
+            sys.settrace(tracer)
+    finally:
+        sys.settrace(tracer)
+        signal.signal(signal.SIGALRM, former)
+    assert rung > 0
 
 
 LOOP = """HloModule m
