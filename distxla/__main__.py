@@ -7,22 +7,30 @@ import sys
 from typing import NoReturn
 
 from distxla.cli.standard_streams import open_closed
+from distxla.cli.stop_requests import stops
 
 GARBAGE = 200_000  # objects between looks for cycles: imports and texts make many that stay, and each look costs
 
 
 def main() -> NoReturn:
-    """Run the command line; Ctrl-C while its library still loads ends it as quietly as later."""
+    """Run the command line. Ctrl-C and SIGTERM end it as quietly while its library still loads, or the process ends, as
+    in between."""
+    stops.begin()
     gc.set_threshold(GARBAGE)
     try:
         if _wants_cluster(sys.argv[1:]):
             _begin_ray()
         open_closed()
         from distxla.cli.main import main as command
-    except KeyboardInterrupt:
-        sys.exit(130)  # as cli.main does, which is not there yet
-    try:
+
         command()
+    except SystemExit:
+        raise
+    except BaseException:
+        stops.report()
+        if not isinstance(stops.first, int):
+            raise
+        sys.exit(stops.first)  # as cli.main does, which is not there yet
     finally:
         gc.freeze()  # else the interpreter, as it ends, looks for cycles among all that there is: a tenth of a start
 

@@ -31,8 +31,8 @@ def checked_seconds(seconds: object) -> float:
 
 class TimeLimit:
     """seconds: as given.  place: the current work in the innermost phase.  waits: number of nested waits that check the
-    limit themselves.  is_told: an error has been made of it.  is_enforced: an alarm interrupts the task when time has
-    run out (cli/time_limits.py)."""
+    limit themselves.  told: the last error that was made of it.  is_enforced: an alarm interrupts the task when time
+    has run out (cli/time_limits.py)."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = checked_seconds(seconds)
@@ -40,7 +40,7 @@ class TimeLimit:
         self.phases: list[str] = []
         self.place = ""
         self.waits = 0
-        self.is_told = False
+        self.told: TimeLimitError | None = None
         self.is_enforced = False
 
     @property
@@ -56,11 +56,11 @@ class TimeLimit:
 
     def error(self, place: str | None = None) -> TimeLimitError:
         """The error that names limit and phase.  place: the current work, if the caller knows better."""
-        self.is_told = True
         doing = [*self.phases, *filter(None, [self.place if place is None else place])]
         while_ = f" while {': '.join(doing)}" if doing else ""
         error = TimeLimitError(f"the time limit of {self.seconds:g} s ran out{while_}")
         error.phase = self.phases[-1] if self.phases else None
+        self.told = error
         return error
 
     @contextmanager

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import importlib
-import signal
 import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
@@ -13,12 +12,18 @@ import click
 
 from distxla.cli import terminal
 from distxla.cli.failures import tell, tell_of_interruption, wants_json
+from distxla.cli.stop_requests import INTERRUPTED, TERMINATED, stops
 from distxla.cli.terminal import StdoutError
 from distxla.cli.usage import no_such_command, usage_error
-from distxla.errors import ArgumentError, DistxlaError, InternalError, OutOfMemoryError, UsageError
+from distxla.errors import (
+    ArgumentError,
+    DistxlaError,
+    InternalError,
+    OutOfMemoryError,
+    TimeLimitError,
+    UsageError,
+)
 
-INTERRUPTED = 130
-TERMINATED = 128 + signal.SIGTERM
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 READER_GONE = 1
 
@@ -86,46 +91,71 @@ def commands() -> None:
 def main(args: Sequence[str] | None = None) -> NoReturn:
     """Entry point: run a command and exit with its status. A failure is reported once, on stderr, without a traceback;
     with --json one object on stdout reports it, too, whatever failed."""
-    terminal.begin()
-    status = _status(args, as_json=wants_json(sys.argv[1:] if args is None else args))
-    if (lost := terminal.lost_output()) is not None:
-        if lost.reader_has_gone:  # as `head` has when it has read enough
-            status = status or READER_GONE
-        else:
-            status = _told(ArgumentError(f"cannot write the output: {lost}"), as_json=False, status=status)
+    with stops.handled():
+        terminal.begin()
+        as_json = wants_json(sys.argv[1:] if args is None else args)
+        status = _reported(_outcome(args), as_json=as_json)
+        if (lost := terminal.lost_output()) is not None:
+            if lost.reader_has_gone:  # as `head` has when it has read enough
+                status = status or READER_GONE
+            else:
+                status = _told(ArgumentError(f"cannot write the output: {lost}"), as_json=False, status=status)
     sys.exit(status)
 
 
-def _status(args: Sequence[str] | None, *, as_json: bool) -> int:
-    """The exit status of the command; a failure has been reported."""
+def _outcome(args: Sequence[str] | None) -> object:
+    """What the command gave, or raised; from here on nothing interrupts."""
     try:
-        status = commands.main(args, prog_name="distxla", standalone_mode=False)
-    except click.ClickException as error:
-        return _told(usage_error(error), as_json=as_json)
-    except (KeyboardInterrupt, click.Abort):
-        return _interrupted("interrupted", INTERRUPTED, as_json=as_json)
-    except SystemExit as ended:
-        if ended.code == TERMINATED:
+        try:
+            return commands.main(args, prog_name="distxla", standalone_mode=False)
+        finally:
+            stops.report()
+    except BaseException as error:
+        stops.report()
+        return error
+
+
+def _reported(outcome: object, *, as_json: bool) -> int:
+    """The exit status of the command; a failure has been reported. What ended it from outside counts first: the
+    exception of that may have arrived as another one."""
+    if isinstance(outcome, TimeLimitError) and outcome.diagnosis is not None:
+        return _told(outcome, as_json=as_json)
+    if isinstance(stops.first, TimeLimitError):
+        return _told(stops.first, as_json=as_json)
+    if isinstance(outcome, TimeLimitError):
+        return _told(outcome, as_json=as_json)
+    if isinstance(outcome, BaseException):
+        if stops.first == TERMINATED:
             return _interrupted("terminated", TERMINATED, as_json=as_json)
-        return ended.code if isinstance(ended.code, int) else 0
-    except StdoutError as error:
+        if stops.first == INTERRUPTED or isinstance(outcome, KeyboardInterrupt | click.Abort):
+            return _interrupted("interrupted", INTERRUPTED, as_json=as_json)
+        return _failed(outcome, as_json=as_json)
+    return outcome if isinstance(outcome, int) else 0
+
+
+def _failed(error: BaseException, *, as_json: bool) -> int:
+    """Report what the command raised."""
+    if isinstance(error, click.ClickException):
+        return _told(usage_error(error), as_json=as_json)
+    if isinstance(error, SystemExit):
+        return error.code if isinstance(error.code, int) else 0
+    if isinstance(error, StdoutError):
         terminal.lose_output(error)
         return 0
-    except DistxlaError as error:
+    if isinstance(error, DistxlaError):
         return _told(error, as_json=as_json)
-    except MemoryError:
+    if isinstance(error, MemoryError):
         return _told(OutOfMemoryError("there is not enough memory for this program on this machine"), as_json=as_json)
-    except Exception as error:
-        if isinstance(error, OSError) and error.errno in NO_ROOM and error.filename is not None:
+    if isinstance(error, OSError):
+        if error.errno in NO_ROOM and error.filename is not None:
             return _told(ArgumentError(f"cannot write {error.filename}: {error.strerror}"), as_json=as_json)
-        if isinstance(error, OSError) and error.errno in {*NO_ROOM, errno.EBADF}:  # of click's --help
+        if error.errno in {*NO_ROOM, errno.EBADF}:  # of click's --help
             terminal.lose_output(StdoutError(error))
             return 0
-        if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+        if error.errno in (errno.EMFILE, errno.ENFILE):
             return _told(ArgumentError(f"{error.strerror}: see `ulimit -n`"), as_json=as_json)
-        internal = InternalError(f"{type(error).__name__}: {error}").with_traceback(error.__traceback__)
-        return _told(internal, as_json=as_json)
-    return status if isinstance(status, int) else 0
+    internal = InternalError(f"{type(error).__name__}: {error}").with_traceback(error.__traceback__)
+    return _told(internal, as_json=as_json)
 
 
 def _told(error: DistxlaError, *, as_json: bool, status: int = 0) -> int:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import math
-import signal
-import sys
 from dataclasses import dataclass
 from functools import partial
-from types import FrameType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -164,7 +161,6 @@ def command(ctx: click.Context, /, **values: Any) -> None:
     """
     options = RunOptions(**values)
     _require_possible(options)
-    signal.signal(signal.SIGTERM, _terminate)
     if not _run(options):
         ctx.exit(1)
 
@@ -381,9 +377,3 @@ def _outfeed_differences(feeds: Feeds, other: Feeds, tolerance: float | None) ->
                 element = element_type_of(array.dtype)
                 found.append(missing(array, element, leaf=k, device=device, item=n, got=longer is ours))
     return found
-
-
-def _terminate(number: int, frame: FrameType | None) -> NoReturn:
-    """SIGTERM unwinds like Ctrl-C, so that everything is taken down; further ones do not disturb that."""
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    sys.exit(128 + number)

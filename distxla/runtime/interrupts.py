@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+_deferring = 0  # nested steps of the main thread
+
 
 @contextmanager
 def deferred_interrupt() -> Iterator[None]:
@@ -18,24 +20,35 @@ def deferred_interrupt() -> Iterator[None]:
 
     For the main thread, which alone is interrupted; in others it does nothing.
     """
-    handler = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(handler):
+    global _deferring
+    if threading.current_thread() is not threading.main_thread():
         yield
         return
+    handler = signal.getsignal(signal.SIGINT)
     kept: list[FrameType | None] = []
 
     def keep(number: int, frame: FrameType | None) -> None:
         kept.append(frame)
-        if len(kept) > 1:
+        if len(kept) > 1 and callable(handler):
             handler(number, frame)
 
-    signal.signal(signal.SIGINT, keep)
+    outer = _deferring
     try:
+        _deferring = outer + 1
+        if callable(handler):
+            signal.signal(signal.SIGINT, keep)
         yield
     finally:
-        signal.signal(signal.SIGINT, handler)
-        if len(kept) == 1:
-            handler(signal.SIGINT, kept[0])
+        _deferring = outer
+        if callable(handler):
+            signal.signal(signal.SIGINT, handler)
+            if len(kept) == 1:
+                handler(signal.SIGINT, kept[0])
 
 
-__all__ = ["deferred_interrupt"]
+def is_deferred() -> bool:
+    """Whether the main thread is within such a step: what else interrupts it waits, too (`cli/stop_requests.py`)."""
+    return _deferring > 0
+
+
+__all__ = ["deferred_interrupt", "is_deferred"]

@@ -152,7 +152,7 @@ def test_interruption_has_its_own_status(module: str, capsys, monkeypatch: pytes
 
     monkeypatch.setattr("distxla.cli.programs.read_world", interrupt)
     status, _, errors = call(capsys, "check", module)
-    assert (status, errors.strip()) == (main_module.INTERRUPTED, "interrupted")
+    assert (status, errors.strip()) == (130, "interrupted")
 
 
 def test_check_describes_a_module(capsys) -> None:  # type: ignore[no-untyped-def]

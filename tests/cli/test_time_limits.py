@@ -12,17 +12,15 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import pytest
 
 from distxla.cli import arguments, check, programs, time_limits
 from distxla.cli.main import main
-from distxla.cli.time_limits import _Alarm, enforced
 from distxla.compiler.verify import verifier
 from distxla.errors import ArgumentError, TimeLimitError
-from distxla.time_limit import TimeLimit, at, current_limit, phase, seconds_left, time_limit
+from distxla.time_limit import at, current_limit, phase, seconds_left, time_limit
 from tests.conftest import require_ended, started_processes
 from tests.large_texts import chained_adds, doubling_calls, wide_tuple
 from tests.stopwatch import Stopwatch
@@ -234,19 +232,6 @@ def test_work_that_says_where_it_is_ends_without_a_signal() -> None:
     assert getattr(found[0], "phase", None) == "checking"
 
 
-def test_an_alarm_that_a_destructor_swallowed_rings_again() -> None:
-    class Slow:
-        def __del__(self) -> None:
-            time.sleep(0.3)
-
-    def work() -> None:
-        Slow()
-        time.sleep(10)
-
-    with pytest.raises(TimeLimitError), enforced(0.1):
-        work()
-
-
 @pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf"), 1e10, "5"])
 def test_a_limit_is_positive(seconds: Any) -> None:
     with pytest.raises(ArgumentError, match="expected a positive number of seconds, at most"), time_limit(seconds):
@@ -275,42 +260,6 @@ def test_an_endless_limit_is_a_wrong_value(tmp_path: Path, capsys: pytest.Captur
     with pytest.raises(SystemExit) as ended:
         main(["check", str(tmp_path / "m.hlo"), "--time-limit", "inf"])
     assert (ended.value.code, "--time-limit" in capsys.readouterr().err) == (2, True)
-
-
-@pytest.mark.sampled(one_in=2)
-@pytest.mark.parametrize("seconds", [0.03, 0.06, 0.1, 0.15, 0.2])
-def test_a_limit_amid_imports_is_no_fault_of_an_import(seconds: float, tmp_path: Path) -> None:
-    (tmp_path / "m.hlo").write_text(MODULE)
-    command = [DISTXLA, "check", str(tmp_path / "m.hlo"), "--time-limit", str(seconds)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    if ended.returncode:  # a fast machine may be done before
-        line = f"error: time-limit: the time limit of {seconds:g} s ran out while .*\n"
-        assert (ended.returncode, bool(re.fullmatch(line, ended.stderr))) == (5, True), ended.stderr
-
-
-def test_the_alarm_may_ring_amid_its_own_handling() -> None:
-    """On each line that its handler executes: nothing there may wait for what an outer one holds."""
-    limit, rung = TimeLimit(1e-6), 0
-    alarm = _Alarm(limit, as_json=False)
-    alarm.is_set = True
-
-    def ring(frame: FrameType, event: str, argument: object) -> Any:  # which is not traced itself
-        nonlocal rung
-        if event == "line":
-            rung += 1
-            signal.raise_signal(signal.SIGALRM)
-        return ring
-
-    former, tracer = signal.signal(signal.SIGALRM, alarm._rings), sys.gettrace()
-    try:
-        with limit.waiting():
-            sys.settrace(ring)
-            alarm._rings(signal.SIGALRM, None)
-            sys.settrace(tracer)
-    finally:
-        sys.settrace(tracer)
-        signal.signal(signal.SIGALRM, former)
-    assert rung > 0
 
 
 LOOP = """HloModule m

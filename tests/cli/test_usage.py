@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from distxla.cli import run as run_module
 from distxla.cli.main import main
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -146,7 +145,7 @@ def fails_as(failure, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[
         (lambda: 1 / 0, "internal", 1),
         (lambda: (_ for _ in ()).throw(MemoryError()), "memory", 2),
         (lambda: os.kill(os.getpid(), signal.SIGINT), "interrupted", 130),
-        (lambda: run_module._terminate(signal.SIGTERM, None), "interrupted", 143),
+        (lambda: os.kill(os.getpid(), signal.SIGTERM), "interrupted", 143),
     ],
     ids=["bug", "memory", "SIGINT", "SIGTERM"],
 )
@@ -154,11 +153,7 @@ def test_json_of_what_no_error_of_a_module_is(  # type: ignore[no-untyped-def]
     failure, code: str, status: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fails_as(failure, monkeypatch)
-    before = signal.getsignal(signal.SIGTERM)
-    try:
-        found, printed, _ = call(capsys, "run", "step.hlo", "--json")
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    found, printed, _ = call(capsys, "run", "step.hlo", "--json")
     error = json.loads(printed)["error"]
     assert (found, error["exit_status"], error["code"]) == (status, status, code)
 
@@ -168,7 +163,7 @@ def test_json_of_what_no_error_of_a_module_is(  # type: ignore[no-untyped-def]
     [
         (lambda: (_ for _ in ()).throw(MemoryError()), 2, "error: memory: "),
         (lambda: os.kill(os.getpid(), signal.SIGINT), 130, "interrupted"),
-        (lambda: run_module._terminate(signal.SIGTERM, None), 143, "terminated"),
+        (lambda: os.kill(os.getpid(), signal.SIGTERM), 143, "terminated"),
     ],
     ids=["memory", "SIGINT", "SIGTERM"],
 )
@@ -178,11 +173,7 @@ def test_a_failure_is_told_on_stderr_if_nobody_reads_stdout(  # type: ignore[no-
     fails_as(failure, monkeypatch)
     monkeypatch.setattr("distxla.cli.terminal.lose_output", lambda error: None)
     monkeypatch.setattr("sys.stdout", Unread())
-    before = signal.getsignal(signal.SIGTERM)
-    try:
-        found, _, errors = call(capfd, "run", "step.hlo", "--json")
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    found, _, errors = call(capfd, "run", "step.hlo", "--json")
     assert (found, said in errors) == (status, True)
 
 

@@ -105,12 +105,15 @@ def quiet() -> Iterator[None]:
 @contextmanager
 def same_end() -> Iterator[None]:
     """Restore the action of SIGTERM after the with-body: Ray's own handler prints stacks, and sets an alarm that
-    aborts the process 3 s later. Unlike `signal.signal` this works in every thread."""
+    aborts the process 3 s later. Ray sets one in the main thread, in others at most by C code."""
     sigaction, before = ctypes.CDLL(None).sigaction, ctypes.create_string_buffer(_SIGACTION_BYTES)
     sigaction(int(signal.SIGTERM), None, before)
+    handler = signal.getsignal(signal.SIGTERM)
     try:
         yield
     finally:
+        if threading.current_thread() is threading.main_thread() and handler is not None:
+            signal.signal(signal.SIGTERM, handler)
         sigaction(int(signal.SIGTERM), before, None)
 
 

@@ -1,0 +1,351 @@
+"""The time limit, Ctrl-C and SIGTERM end a command wherever their exception arrives: one line, one exit status."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from distxla.cli import programs
+from distxla.cli.main import main
+from distxla.cli.stop_requests import StopRequests, stops
+from distxla.cli.time_limits import enforced
+from distxla.errors import TimeLimitError
+from distxla.runtime.interrupts import deferred_interrupt
+from tests.conftest import require_ended, started_processes
+
+DISTXLA = str(Path(sys.executable).with_name("distxla"))
+MODULE = "HloModule m\n\nENTRY e {\n  x = f32[2] parameter(0)\n  ROOT y = f32[2] add(x, x)\n}\n"
+ENDLESS_S = 20.0
+
+
+def endless() -> None:
+    """Python code without an end of its own; it is over soon where nothing comes of a signal."""
+    end = time.monotonic() + ENDLESS_S
+    while time.monotonic() < end:
+        sum(range(100))
+    raise AssertionError("nothing has interrupted")
+
+
+# --- code in which an exception does not arrive as it was raised
+
+
+def in_a_class_body() -> None:
+    """Python 3.11 raises RuntimeError("Error calling __set_name__ …") from it."""
+
+    class Field:
+        def __set_name__(self, owner: type, name: str) -> None:
+            endless()
+
+    type("Made", (), {"field": Field()})
+
+
+def in_a_destructor() -> None:
+    class Slow:
+        def __del__(self) -> None:
+            endless()
+
+    Slow()
+    endless()
+
+
+def in_a_callback_of_c() -> None:
+    ctypes.CFUNCTYPE(None)(endless)()
+    endless()
+
+
+def replaced() -> None:
+    try:
+        endless()
+    except BaseException:
+        raise ImportError("some module could not be imported") from None
+
+
+def dropped() -> None:
+    with suppress(BaseException):
+        endless()
+    endless()
+
+
+def a_result_instead() -> None:
+    try:
+        endless()
+    except BaseException:
+        return
+
+
+PLACES = [in_a_class_body, in_a_destructor, in_a_callback_of_c, replaced, dropped, a_result_instead]
+
+
+def ended(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[object, str, str]:
+    with pytest.raises(SystemExit) as found:
+        main(args)
+    return found.value.code, *capsys.readouterr()
+
+
+@pytest.fixture
+def module(tmp_path: Path) -> str:
+    (tmp_path / "m.hlo").write_text(MODULE)
+    return str(tmp_path / "m.hlo")
+
+
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: place.__name__)
+def test_a_time_limit_is_told_whatever_arrives(
+    place: Callable[[], None], module: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[bool] = []
+
+    def limited(*_: object, **__: object) -> None:
+        begun.append(True)
+        place()
+
+    monkeypatch.setattr(programs, "verify_world", limited)
+    found = ended(capsys, "check", module, "--time-limit", "0.5")
+    doing = "checking" if begun else "[^\n]*"  # a machine that is full of other work may not get there
+    assert found[:2] == (5, "")
+    assert re.fullmatch(rf"error: time-limit: the time limit of 0\.5 s ran out while {doing}\n", found[2])
+
+
+@pytest.mark.parametrize(
+    "place", [place for place in PLACES if place is not a_result_instead], ids=lambda p: p.__name__
+)
+@pytest.mark.parametrize(
+    ("number", "status", "said"),
+    [(signal.SIGINT, 130, "interrupted\n"), (signal.SIGTERM, 143, "terminated\n")],
+    ids=["SIGINT", "SIGTERM"],
+)
+def test_a_signal_is_told_whatever_arrives(
+    place: Callable[[], None], number: int, status: int, said: str,
+    module: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    def interrupted(*_: object, **__: object) -> None:
+        threading.Timer(0.05, os.kill, (os.getpid(), number)).start()
+        place()
+
+    monkeypatch.setattr(programs, "verify_world", interrupted)
+    found, printed, errors = ended(capsys, "check", module)
+    assert (found, printed, errors.lstrip("\n")) == (status, "", said)  # a line ends where a terminal shows ^C
+
+
+def test_handlers_and_hooks_are_put_back(module: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def now() -> list[object]:
+        return [*map(signal.getsignal, (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)), sys.unraisablehook]
+
+    before = now()
+    ended(capsys, "check", module, "--time-limit", "50")
+    assert now() == before
+
+
+def test_a_pending_alarm_of_others_comes_at_its_own_time() -> None:
+    rung: list[float] = []
+    former = signal.signal(signal.SIGALRM, lambda *_: rung.append(time.monotonic()))
+    before = signal.setitimer(signal.ITIMER_REAL, 0.3)
+    begin = time.monotonic()
+    try:
+        with pytest.raises(TimeLimitError), enforced(0.05):
+            endless()
+        assert not rung
+        while not rung and time.monotonic() < begin + 30:
+            time.sleep(0.01)
+        assert rung[0] >= begin + 0.3
+    finally:
+        signal.signal(signal.SIGALRM, former)
+        signal.setitimer(signal.ITIMER_REAL, *before)
+
+
+def test_nothing_disturbs_the_unwinding() -> None:
+    """What takes things down may take longer than a look whether the exception was dropped."""
+    done: list[str] = []
+
+    def take_down() -> None:
+        time.sleep(0.5)
+        done.append("taken down")
+
+    class Resource:
+        def __enter__(self) -> None: ...
+
+        def __exit__(self, *error: object) -> None:
+            take_down()
+
+    def work() -> None:
+        try:
+            with Resource():
+                try:
+                    endless()
+                finally:
+                    take_down()
+        except BaseException as error:
+            take_down()
+            raise ValueError("instead") from error
+
+    with pytest.raises(TimeLimitError), enforced(0.1):
+        work()
+    assert done == ["taken down"] * 3
+
+
+@pytest.mark.parametrize("number", [signal.SIGALRM, signal.SIGTERM])
+def test_a_step_that_is_to_be_whole_is_not_interrupted(number: int) -> None:
+    done: list[str] = []
+
+    def step() -> None:
+        with deferred_interrupt():
+            if number == signal.SIGTERM:
+                signal.raise_signal(number)
+            time.sleep(0.4)
+            done.append("whole")
+        endless()
+
+    def limited() -> None:
+        requests = StopRequests()
+        is_limited = number == signal.SIGALRM
+        with requests.handled(), requests.limited(0.1, lambda: TimeLimitError("over") if is_limited else None):
+            step()
+
+    with pytest.raises(BaseException) as found:
+        limited()
+    assert (done, type(found.value).__name__) == (["whole"], "SystemExit" if number == signal.SIGTERM else "Expired")
+
+
+def test_what_came_first_is_told(
+    module: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C while a command ends at its limit, and the other way round."""
+
+    def interrupted_late(*_: object, **__: object) -> None:
+        try:
+            endless()
+        finally:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(programs, "verify_world", interrupted_late)
+    assert ended(capsys, "check", module, "--time-limit", "0.1")[0] == 5
+
+    def late_after_an_interrupt(*_: object, **__: object) -> None:
+        try:
+            signal.raise_signal(signal.SIGINT)
+        finally:
+            time.sleep(0.4)
+
+    monkeypatch.setattr(programs, "verify_world", late_after_an_interrupt)
+    assert ended(capsys, "check", module, "--time-limit", "0.2")[0] == 130
+
+
+def test_a_signal_amid_the_report_changes_nothing(
+    module: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    def interrupted(*_: object, **__: object) -> None:
+        signal.raise_signal(signal.SIGINT)
+        told.append(signal.getsignal(signal.SIGINT))
+
+    told: list[Any] = []
+    monkeypatch.setattr(programs, "verify_world", fail)
+    monkeypatch.setattr("distxla.cli.main.tell", interrupted)
+    assert ended(capsys, "check", module)[0] == 2
+    assert told == [signal.SIG_DFL]  # a second one ends a report that nobody reads
+
+
+def test_the_handler_may_be_interrupted_on_each_of_its_lines() -> None:
+    """Nothing there may wait for what an outer call of it holds."""
+    rung = 0
+
+    def ring(frame: FrameType, event: str, argument: object) -> Any:  # which is not traced itself
+        nonlocal rung
+        if event == "line" and rung < 1000:
+            rung += 1
+            signal.raise_signal(signal.SIGALRM)
+        return ring
+
+    def traced() -> None:
+        tracer = sys.gettrace()
+        sys.settrace(ring)
+        try:
+            endless()
+        finally:
+            sys.settrace(tracer)
+
+    with pytest.raises(TimeLimitError), enforced(0.05):
+        traced()
+    assert rung > 0
+    assert stops.first is not None
+
+
+# --- moments of whole commands
+
+COMMANDS = {
+    "check": ("check",),
+    "compile": ("compile", "--emit", "llvm"),
+    "run": ("run",),
+}
+MOMENTS = 100  # of each command: the alarm comes at k / MOMENTS of the time that it takes
+
+
+@cache
+def seconds_of(command: str, module: str) -> float:
+    """What the command takes without a limit, on a machine as busy as it is now."""
+    begin = time.monotonic()
+    subprocess.run([DISTXLA, *COMMANDS[command], module], capture_output=True, check=True, timeout=120)
+    return time.monotonic() - begin
+
+
+@pytest.fixture(scope="module")
+def kept_module(tmp_path_factory: pytest.TempPathFactory) -> str:
+    file = tmp_path_factory.mktemp("moments") / "m.hlo"
+    file.write_text(MODULE)
+    return str(file)
+
+
+@pytest.mark.sampled(one_in=25)
+@pytest.mark.parametrize("moment", range(1, MOMENTS + 1))
+@pytest.mark.parametrize("command", ["check", "compile"])
+def test_the_alarm_may_come_at_any_moment(command: str, moment: int, kept_module: str) -> None:
+    require_limit_or_end(command, moment, kept_module)
+
+
+@pytest.mark.sampled(one_in=25)
+@pytest.mark.cluster
+@pytest.mark.parametrize("moment", range(1, MOMENTS + 1))
+def test_the_alarm_may_come_at_any_moment_of_a_run(moment: int, kept_module: str) -> None:
+    before = started_processes()
+    require_limit_or_end("run", moment, kept_module)
+    require_ended(before)
+
+
+def require_limit_or_end(command: str, moment: int, module: str) -> None:
+    """Exit status 5 with one error, on its line, or a whole run."""
+    seconds = f"{seconds_of(command, module) * moment / MOMENTS:.4f}"
+    line = [DISTXLA, *COMMANDS[command], module, "--time-limit", seconds]
+    ended = subprocess.run(line, capture_output=True, text=True, timeout=120)
+    if ended.returncode == 0:
+        assert ended.stdout
+        assert not ended.stderr
+        return
+    error = rf"error: time-limit: the time limit of {float(seconds):g} s ran out( while .*)?\n(  .*\n)*"
+    assert (ended.returncode, bool(re.fullmatch(error, ended.stderr))) == (5, True), ended.stderr
+
+
+@pytest.mark.sampled(one_in=10)
+@pytest.mark.parametrize("moment", range(1, 31))
+def test_json_is_one_object_at_any_moment(moment: int, kept_module: str) -> None:
+    seconds = f"{seconds_of('check', kept_module) * moment / 30:.4f}"
+    ended = subprocess.run(
+        [DISTXLA, "check", kept_module, "--json", "--time-limit", seconds], capture_output=True, text=True, timeout=120
+    )
+    assert ended.returncode in (0, 5), ended.stderr
+    assert isinstance(json.loads(ended.stdout), dict)
