@@ -19,7 +19,7 @@ from zlib import crc32
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import samples, slow_marks
+from tests import processor_times, samples, slow_marks
 
 if TYPE_CHECKING:
     from distxla.compiler.server_share import ServerShare
@@ -51,6 +51,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--share", metavar="K/N", help="only the K-th of N parts of the tests, about equally many each")
     parser.addoption("--more-cases", metavar="K", type=int, default=1, help="K times as many cases of a sample")
     parser.addoption("--slow-marks", action="store_true", help="list tests whose mark `slow` is wrong or missing")
+    parser.addoption("--times", action="store_true", help="print processor times and starts of processes by folder")
 
 
 def conformance_folder(config: pytest.Config) -> Path | None:
@@ -64,8 +65,9 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if collection_path.name == "test_conformance.py" and conformance_folder(config) is None else None
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """A shell that runs this in the background lets its jobs, and all that they start, ignore Ctrl-C."""
+    processor_times.begin(config, RUN_MARK)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
