@@ -1,6 +1,7 @@
 # make demo    set up .venv and run a data-parallel training step on 8 devices
 # make test    set up .venv and pass the tests; `make quick`: those that take no cluster and no long time, SHARE=1/2 for
-#              one half of them; `make test-all`: also the long random and the exhaustive ones
+#              one half of them; `make test-all`: also the long random and the exhaustive ones; ARGS=--times for
+#              processor times by folder, ARGS='-k infeed' for other options of pytest
 # make check   formatter, linter, types, import rules
 # make fuzz    fuzz the readers of text, .npz files, frames and cache entries, by coverage: SECONDS=600 in all
 # make fuzz-xla  random programs against XLA CPU: MODULES=1000 of them, others for another SEED; TARGET=nvptx: their
@@ -43,13 +44,13 @@ demo: $(VENV)/installed
 	$(BIN)/distxla run $(DEMO)/partitioned.hlo --args $(DEMO)/args.npz --expected $(DEMO)/expected.npz --repeat 5
 
 test: $(VENV)/installed-all
-	$(PYTEST) -m "not exhaustive"
+	$(PYTEST) -m "not exhaustive" $(ARGS)
 
 test-all: $(VENV)/installed-all
-	$(PYTEST) --slow-marks
+	$(PYTEST) --slow-marks $(ARGS)
 
 quick: $(VENV)/installed-all
-	$(PYTEST) -m "not slow and not cluster and not exhaustive" $(if $(SHARE),--share $(SHARE))
+	$(PYTEST) -m "not slow and not cluster and not exhaustive" $(if $(SHARE),--share $(SHARE)) $(ARGS)
 
 check: $(VENV)/installed-all
 	$(BIN)/ruff check .
