@@ -33,6 +33,8 @@ default_role = "code"
 autodoc_typehints_format = "short"
 autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True
+# stand-ins for them do: no page depends on whether they are installed
+autodoc_mock_imports = ["jax", "jaxlib"]
 add_module_names = False
 
 # what stands in the root of the repository, and its page here

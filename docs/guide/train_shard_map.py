@@ -39,20 +39,23 @@ state_specs = optax.tree_utils.tree_map_params(
 )
 
 # %% [markdown]
-# The step of one device, on its shards: `psum` adds up the parts of the hidden layer, `pmean` averages the
-# gradients and the loss over the parts of the batch.
+# The step of one device, on its shards. `psum` adds up the parts of the hidden layer. `pmean` makes the loss that of
+# the whole batch, and so the gradients are those of the whole batch, too.
+#
+# They need no collective of their own. Both parts of the batch use the same parameters; for those JAX adds up the
+# gradients of all parts itself. A `pmean` of the gradients in place of the loss's comes too late: it averages sums
+# that are equal on all devices already, and the step takes twice the gradient.
 
 
 # %%
 def loss_of(params, x, y):
     hidden = jnp.tanh(x @ params["in"])
     predicted = jax.lax.psum(hidden @ params["out"], "model")
-    return jnp.mean((predicted - y) ** 2)
+    return jax.lax.pmean(jnp.mean((predicted - y) ** 2), "data")
 
 
 def step(params, state, x, y):
     loss, slopes = jax.value_and_grad(loss_of)(params, x, y)
-    loss, slopes = jax.lax.pmean((loss, slopes), "data")
     updates, state = optimiser.update(slopes, state, params)
     return optax.apply_updates(params, updates), state, loss
 
