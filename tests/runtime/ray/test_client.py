@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
 import statistics
 import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,6 +31,17 @@ if __name__ == "__main__":
         cluster.wait_started()
     print("closed")
 """
+
+
+@pytest.mark.parametrize("before", [signal.SIG_DFL, lambda *_: None], ids=["default", "a handler"])
+def test_a_handler_that_ray_sets_for_sigterm_goes(before: Any) -> None:
+    former = signal.signal(signal.SIGTERM, before)
+    try:
+        with client.same_end():
+            signal.signal(signal.SIGTERM, lambda *_: None)
+        assert signal.getsignal(signal.SIGTERM) is before
+    finally:
+        signal.signal(signal.SIGTERM, former)
 
 
 @pytest.mark.exhaustive
