@@ -22,14 +22,14 @@ PIECES = 8  # of a file; tests of several functions with the same parameters sha
 
 
 @cache
-def _text(module: str) -> str:
-    return (TESTS.parent / module).read_text(encoding="utf-8")
+def _has_clusters(module: str) -> bool:
+    return "mark.cluster" in (TESTS.parent / module).read_text(encoding="utf-8")
 
 
 def scope(nodeid: str) -> str:
     """The name of the piece of work that a test belongs to."""
     module, _, rest = nodeid.partition("::")
-    if "mark.cluster" not in _text(module):
+    if not _has_clusters(module):
         function, _, parameters = rest.partition("[")
         return f"{module}::{crc32((parameters or function).encode()) % PIECES}"
     if module.startswith("tests/runtime/hosts/"):

@@ -6,6 +6,7 @@ import io
 import struct
 import tracemalloc
 import zipfile
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -33,17 +34,20 @@ def npy(shape: object, data: bytes = b"", descr: object = "<f4", version: tuple[
     return b"\x93NUMPY" + bytes(version) + length + text + data
 
 
-def archive(path: Path, members: list[tuple[str, bytes]], method: int = zipfile.ZIP_STORED) -> str:
+Content = bytes | Callable[[], bytes]  # of a member: large ones are made where they are written
+
+
+def archive(path: Path, members: Sequence[tuple[str, Content]], method: int = zipfile.ZIP_STORED) -> str:
     with zipfile.ZipFile(path, "w", method) as file:
         for name, content in members:
             with pytest.warns(UserWarning, match="Duplicate name") if name in file.namelist() else nullcontext():
-                file.writestr(name, content)
+                file.writestr(name, content() if callable(content) else content)
     return str(path)
 
 
-def zeros(count: int) -> bytes:
+def zeros(count: int) -> Callable[[], bytes]:
     """A member of 32-bit zeros."""
-    return npy((count,), bytes(4 * count))
+    return lambda: npy((count,), bytes(4 * count))
 
 
 def saying(path: str, size: int, packed: int | None) -> str:
@@ -59,7 +63,7 @@ def saying(path: str, size: int, packed: int | None) -> str:
 
 GOOD = npy((2,), bytes(8))
 HUGE = 1 << 62
-REFUSED = {
+REFUSED: dict[str, tuple[list[tuple[str, Content]], str]] = {
     "another key": ([("b0.npy", zeros(1 << 24))], "'b0' is no key"),
     "another device": ([("arg0@3.npy", zeros(1 << 24))], "no program runs on device 3"),
     "another leaf": ([("arg1.npy", zeros(1 << 24))], "the program has 1 such leaves"),
@@ -187,7 +191,7 @@ def test_infeed_items_are_checked_before_they_are_read(tmp_path: Path) -> None:
     module.write_text(sums(3))
     item = io.BytesIO()
     np.save(item, np.zeros(4, np.float32))
-    junk = [("infeed0.0.npy", item.getvalue()), ("infeed1.0.npy", zeros(1 << 24))]
+    junk: list[tuple[str, Content]] = [("infeed0.0.npy", item.getvalue()), ("infeed1.0.npy", zeros(1 << 24))]
     path = archive(tmp_path / "a.npz", junk, zipfile.ZIP_DEFLATED)
     world = read_world([str(module)], None, None)
     tracemalloc.start()
