@@ -12,6 +12,7 @@
 # make chaos   200 kills, stops and interrupts of real processes; CHAOS='--count 50 --seed 7' for others
 # make gpu-check  four minutes on a machine with an NVIDIA GPU (docs/guide/gpu.md); without Ray or make it is
 #              `python -m tests.gpu_check`
+# make all     before a change is called done: check, docs, simulate, test-all, chaos and fuzz
 # make docs    the documentation as a site with a search: build/docs/index.html, readable without a network
 # make bench   distxla beside XLA CPU, MPI, and gloo where PyTorch is installed; ARGS="--only start" for one table
 #
@@ -23,7 +24,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := PIP_CONSTRAINT=requirements/pinned.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet
 PINS := pyproject.toml requirements/pinned.txt
-PYTEST := $(BIN)/python -m pytest -n 4 --dist loadscope --no-loadscope-reorder
+# what pytest makes of the tests' code is kept for the next run
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 4 --dist loadscope --no-loadscope-reorder $(if $(FAILURES),--failures=$(FAILURES))
 DEMO := examples/dp_mlp
 SEEDS ?= 10000
 SECONDS ?= 600
@@ -38,7 +40,7 @@ ifneq ($(shell $(PYTHON) $(VERSION)),$(shell $(BIN)/python $(VERSION) 2>/dev/nul
 endif
 endif
 
-.PHONY: demo test test-all quick check fuzz fuzz-xla rays jaxes simulate chaos gpu-check bench docs ops-table clean
+.PHONY: demo test test-all all quick check fuzz fuzz-xla rays jaxes simulate chaos gpu-check bench docs ops-table clean
 
 demo: $(VENV)/installed
 	$(BIN)/distxla run $(DEMO)/partitioned.hlo --args $(DEMO)/args.npz --expected $(DEMO)/expected.npz --repeat 5
@@ -49,7 +51,9 @@ test: $(VENV)/installed-all
 test-all: $(VENV)/installed-all
 	$(PYTEST) --slow-marks $(ARGS)
 
-quick: $(VENV)/installed-all
+all: check docs simulate test-all chaos fuzz
+
+quick: $(VENV)/installed-quick
 	$(PYTEST) -m "not slow and not cluster and not exhaustive" $(if $(SHARE),--share $(SHARE)) $(ARGS)
 
 check: $(VENV)/installed-all
@@ -104,6 +108,11 @@ $(BIN)/python:
 $(VENV)/installed: $(BIN)/python $(PINS)
 	$(PIP) -e .
 	$(BIN)/python -m compileall -q distxla distxla/collectives distxla/scheduler
+	@touch $@
+
+# all that the quick tests need: no linters, nothing for the documentation's site
+$(VENV)/installed-quick: $(VENV)/installed
+	$(PIP) -e '.[test,jax]'
 	@touch $@
 
 $(VENV)/installed-all: $(VENV)/installed

@@ -18,7 +18,7 @@ NEEDED = {"docs/guide/dumps.md": ["torch_xla", "tensorflow"]}
 # commands of make, which are looked up, not run: one of them is `make test`
 MAKE = {
     "README.md": {"make demo", "make test"},
-    "CONTRIBUTING.md": {"make quick", "make test", "make test-all", "make check"},
+    "CONTRIBUTING.md": {"make quick", "make test", "make test-all", "make check", "make all"},
     "docs/benchmarks.md": {'make bench ARGS="--only programs"'},
     "docs/simulation.md": {"make simulate SEEDS=10000"},
 }
