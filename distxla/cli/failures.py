@@ -33,27 +33,29 @@ def tell(error: DistxlaError, *, as_json: bool) -> None:
         terminal.write("note: this is a bug in distxla; DISTXLA_TRACEBACK=1 shows where it happened", err=True)
     if os.environ.get("DISTXLA_TRACEBACK") == "1":
         terminal.write_exactly("".join(traceback.format_exception(error)).rstrip("\n"), err=True)
-    if as_json:
+    if as_json and not terminal.has_written_json():
         terminal.write_json(json_of(error))
 
 
 def tell_of_interruption(message: str, exit_status: int, *, as_json: bool) -> None:
     """That the user, or the system, ended the command: a line on stderr, as JSON on stdout, too."""
     terminal.write(message, err=True)
-    if as_json:
+    if as_json and not terminal.has_written_json():
         terminal.write_json(_json("interrupted", message, exit_status))
 
 
 def json_of(error: DistxlaError) -> dict[str, Any]:
     """`error`: its code, message, exit status and place; `diagnosis`: why devices could not go on, or null."""
-    from distxla.diagnosis.diagnose import refused
-    from distxla.diagnosis.report.json import location_json
-
     found = _json(error.code, error.message, error.exit_status)
-    found["error"]["location"] = location_json(error.location)
+    if error.location is not None:  # a limit that runs out amid an import is told without one
+        from distxla.diagnosis.report.json import location_json
+
+        found["error"]["location"] = location_json(error.location)
     found["error"]["notes"] = [str(note) for note in getattr(error, "__notes__", ())]
     diagnosis = error.diagnosis
     if diagnosis is None and isinstance(error, DeadlockError):
+        from distxla.diagnosis.diagnose import refused
+
         diagnosis = refused(error)
     found["diagnosis"] = None if diagnosis is None else diagnosis.as_json()
     return found

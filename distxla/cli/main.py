@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import importlib
 import sys
+import time
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
@@ -94,7 +95,10 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
     with stops.handled():
         terminal.begin()
         as_json = wants_json(sys.argv[1:] if args is None else args)
-        status = _reported(_outcome(args), as_json=as_json)
+        outcome = _outcome(args)
+        while not stops.may_tell():
+            time.sleep(1.0)  # another thread tells it, and ends the process
+        status = _reported(outcome, as_json=as_json)
         if (lost := terminal.lost_output()) is not None:
             if lost.reader_has_gone:  # as `head` has when it has read enough
                 status = status or READER_GONE

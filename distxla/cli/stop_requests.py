@@ -48,6 +48,7 @@ class StopRequests:
         self._raised_at = 0.0
         self._expired: Callable[[], TimeLimitError | None] | None = None
         self._alarm: _Alarm | None = None
+        self._teller = threading.Lock()
 
     def begin(self) -> None:
         """From here on requests are kept, and unwind the main thread. May be nested; in other threads: nothing."""
@@ -92,6 +93,10 @@ class StopRequests:
         self._is_reporting = True
         if self._alarm is not None:
             self._alarm.stop()
+
+    def may_tell(self) -> bool:
+        """Whether the caller, of two threads, is the one that tells how the command has ended. Asked once by each."""
+        return self._teller.acquire(blocking=False)
 
     @contextmanager
     def limited(self, seconds: float, expired: Callable[[], TimeLimitError | None]) -> Iterator[None]:

@@ -22,6 +22,7 @@ from contextlib import contextmanager
 from typing import Any, TextIO
 
 from distxla.location import Location, printable
+from distxla.runtime.interrupts import deferred_interrupt
 
 DEFAULT_WIDTH = 80  # of a terminal that doesn't tell
 LEAST_WIDTH = 20
@@ -40,11 +41,13 @@ class StdoutError(Exception):
 
 
 _lost: list[StdoutError] = []  # the first failure of a write to stdout
+_json: list[bool] = []  # whether an object has been written
 
 
 def begin() -> None:
-    """Forget the failures of an earlier command."""
+    """Forget the failures and the output of an earlier command."""
     _lost.clear()
+    _json.clear()
 
 
 def lost_output() -> StdoutError | None:
@@ -79,8 +82,16 @@ def write_exactly(text: str, *, err: bool = False) -> None:
 
 
 def write_json(data: Any, *, indent: int | None = None) -> None:
-    """One JSON object on stdout."""
-    _put(json.dumps(data, indent=indent) + "\n", err=False)
+    """One JSON object on stdout, whole: what ends a command waits for that."""
+    text = json.dumps(data, indent=indent) + "\n"
+    with deferred_interrupt():
+        _json.append(True)
+        _put(text, err=False)
+
+
+def has_written_json() -> bool:
+    """Whether the command has: a failure behind it adds no second object."""
+    return bool(_json)
 
 
 def write_bytes(data: bytes) -> None:
@@ -258,6 +269,7 @@ __all__ = [
     "StdoutError",
     "begin",
     "counted",
+    "has_written_json",
     "lose_output",
     "lost_output",
     "progress",

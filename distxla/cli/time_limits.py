@@ -120,7 +120,9 @@ class _Watch:
 
 
 def _end(error: TimeLimitError, *, as_json: bool) -> None:
-    """Print the failure and end this process at once, from any thread."""
+    """Print the failure and end this process at once, from any thread; not while the main thread tells how it ended."""
+    if not stops.may_tell():
+        return
     try:
         tell(error, as_json=as_json)
         sys.stdout.flush()

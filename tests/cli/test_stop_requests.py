@@ -20,11 +20,11 @@ from typing import Any
 
 import pytest
 
-from distxla.cli import programs
+from distxla.cli import programs, terminal, time_limits
 from distxla.cli.main import main
 from distxla.cli.stop_requests import StopRequests, stops
 from distxla.cli.time_limits import enforced
-from distxla.errors import TimeLimitError
+from distxla.errors import DistxlaError, TimeLimitError
 from distxla.runtime.interrupts import deferred_interrupt
 from tests.conftest import require_ended, started_processes
 
@@ -261,6 +261,41 @@ def test_a_signal_amid_the_report_changes_nothing(
     assert told == [signal.SIG_DFL]  # a second one ends a report that nobody reads
 
 
+def test_a_limit_behind_the_output_adds_no_second_object(
+    module: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write_json(data: Any, *, indent: int | None = None) -> None:
+        written(data, indent=indent)
+        if "outcome" in data:
+            endless()
+
+    written = terminal.write_json
+    monkeypatch.setattr(terminal, "write_json", write_json)
+    status, printed, errors = ended(capsys, "check", module, "--json", "--time-limit", "0.5")
+    assert (status, "ran out" in errors) == (5, True)
+    assert isinstance(json.loads(printed), dict)
+
+
+def test_one_thread_tells_how_a_command_ended(
+    module: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one that ends a process whose main thread is stuck does not, once that one has begun."""
+    monkeypatch.setattr(os, "_exit", lambda status: pytest.fail("the process was ended"))
+    told: list[object] = []
+
+    def fail(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    def tell(error: DistxlaError, **_: object) -> None:
+        told.append(error.exit_status)
+        time_limits._end(TimeLimitError("over"), as_json=False)
+
+    monkeypatch.setattr(programs, "verify_world", fail)
+    monkeypatch.setattr("distxla.cli.main.tell", tell)
+    assert ended(capsys, "check", module) == (2, "", "")
+    assert told == [2]
+
+
 def test_the_handler_may_be_interrupted_on_each_of_its_lines() -> None:
     """Nothing there may wait for what an outer call of it holds."""
     rung = 0
@@ -336,7 +371,8 @@ def require_limit_or_end(command: str, part: int, module: str) -> None:
         line = [DISTXLA, *COMMANDS[command], module, "--time-limit", seconds]
         ended = subprocess.run(line, capture_output=True, text=True, timeout=120)
         if "--json" in line:
-            assert isinstance(json.loads(ended.stdout), dict), (seconds, ended)
+            assert re.fullmatch(r"\{.*\}\n", ended.stdout), (seconds, ended)
+            json.loads(ended.stdout)
         if ended.returncode == 0:
             assert (bool(ended.stdout), ended.stderr) == (True, ""), (seconds, ended)
             continue
