@@ -371,7 +371,7 @@ def require_limit_or_end(command: str, part: int, module: str) -> None:
         line = [DISTXLA, *COMMANDS[command], module, "--time-limit", seconds]
         ended = subprocess.run(line, capture_output=True, text=True, timeout=120)
         if "--json" in line:
-            assert re.fullmatch(r"\{.*\}\n", ended.stdout), (seconds, ended)
+            assert re.fullmatch(r"\{.*\}\n", ended.stdout, re.DOTALL), (seconds, ended)
             json.loads(ended.stdout)
         if ended.returncode == 0:
             assert (bool(ended.stdout), ended.stderr) == (True, ""), (seconds, ended)
