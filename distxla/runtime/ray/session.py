@@ -60,7 +60,7 @@ class RayHere:
         return str(ray.get_runtime_context().get_node_id()), ray.nodes()
 
     def create(self, actor: type, node: str, arguments: Sequence[tuple[Any, ...]], gpus: float = 0.0) -> list[Any]:
-        ray = _joined_ray()
+        _joined_ray()
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         there = NodeAffinitySchedulingStrategy(node, soft=False)
