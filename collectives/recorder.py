@@ -6,7 +6,9 @@ from there when the next one begins; so the last one is in the record. One witho
 was in when its wait was aborted or the round failed; such a one is never copied.
 
 Times are readings of the cycle counter, which all cores of a host have in common. The record has two
-moments in both that counter and CLOCK_MONOTONIC (R_CLOCK), from which reading makes nanoseconds.
+moments in both that counter and CLOCK_MONOTONIC (R_CLOCK), from which reading makes nanoseconds. A device that is
+interrupted between its two readings has a wrong pair, so times of several devices are in order only where they are
+made by one clock for the whole host (`CycleClock.of`).
 
 Reading the clock takes longer than all the rest. A device that waits reads it anyway. Otherwise a device reads it
 
@@ -34,6 +36,7 @@ from distxla.collectives.protocols.layout import packed
 _EVENT = packed(*EVENT.words)
 _CLOCK = packed(control_words.R_CLOCK)
 assert _EVENT.size == EVENT_BYTES
+TOGETHER_NS = 1_000_000_000  # within which moments of devices are compared: the clocks part by 0.5 ms a second at most
 
 
 @dataclass(frozen=True)
@@ -96,12 +99,22 @@ class CycleClock:
     rate: float
 
     @staticmethod
-    def of(row: bytes) -> CycleClock:
-        """The clock of the device with this record; the counter itself where the record has no moments."""
-        first, first_ns, last, last_ns = _CLOCK.unpack_from(row, control_words.R_CLOCK)
-        if last <= first or first == 0:
+    def of(*rows: bytes) -> CycleClock:
+        """The clock of the devices of a host with these records; the counter itself where they have no moments.
+
+        A device reads the counter after the other clock. One that is interrupted in between reads too late a count, so
+        the best moment is the one with the least count for its time.
+        """
+        found = [_CLOCK.unpack_from(row, control_words.R_CLOCK) for row in rows]
+        known = [moments for moments in found if moments[2] > moments[0] > 0]
+        if not known:
             return CycleClock(0, 0, 1.0)
-        return CycleClock(last, last_ns, (last_ns - first_ns) / (last - first))
+        first, first_ns, last, last_ns = max(known, key=lambda moments: moments[3] - moments[1])
+        rate = (last_ns - first_ns) / (last - first)
+        newest = max(nanoseconds for *_, nanoseconds in known)
+        near = [(ticks, ns) for _, _, ticks, ns in known if newest - ns <= TOGETHER_NS]
+        ticks, nanoseconds = max(near, key=lambda moment: moment[1] - last_ns - (moment[0] - last) * rate)
+        return CycleClock(ticks, nanoseconds, rate)
 
     def time(self, ticks: int) -> float:
         return self.nanoseconds + (ticks - self.ticks) * self.rate
@@ -133,10 +146,11 @@ def events(records: Recorded, device: int) -> list[RecordedEvent]:
     return list(decode(records.ring(device), row, device)) if row else []
 
 
-def decode(data: bytes, row: bytes, device: int) -> Iterator[RecordedEvent]:
+def decode(data: bytes, row: bytes, device: int, clock: CycleClock | None = None) -> Iterator[RecordedEvent]:
     """Events from the memory that `pieces` of the record `row` name, one after the other, and the last one, which is
-    still in the record."""
-    clock, count = CycleClock.of(row), control_words.R_EVENTS.read(row)
+    still in the record. clock: of the host, for times that are compared with other devices'; without one, by this
+    record alone."""
+    clock, count = clock or CycleClock.of(row), control_words.R_EVENTS.read(row)
     begun, before, waited, resumed, round_, mark, *others = _EVENT.unpack_from(row, control_words.R_EVENT)
     moments = waited, resumed, round_ - before, mark
     last = number_of(row)

@@ -6,6 +6,7 @@ import ctypes
 import struct
 import time
 from collections.abc import Mapping, Sequence
+from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from distxla.collectives import recorder
 from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.protocols import event as event_words
 from distxla.collectives.protocols.event import EVENTS
-from distxla.collectives.recorder import RecordedEvent
+from distxla.collectives.recorder import CycleClock, RecordedEvent
 from distxla.compiler.abi import COMMUNICATE_SYMBOL, ROUND_SYMBOL
 from distxla.compiler.compile import compile_module
 from distxla.text.parser import parse_module
@@ -159,6 +160,22 @@ def test_every_field_of_an_event() -> None:
     )  # fmt: skip
     moved = found.shifted(-1000)
     assert (moved.begun, moved.ended, moved.waited, moved.resumed) == (10_000, 10_200, 10_050, 10_100)
+
+
+def test_an_interrupted_device_does_not_set_the_clock_of_its_host() -> None:
+    begin, end, second = 1_000_000, 1_000_000 + 20_000_000_000, 1_000_000_000  # two ticks a nanosecond
+    right = begin, second, end, 11 * second
+    late = begin + 100, second + 50, end + 8000, 11 * second + 10  # it was interrupted before it read the counter
+    of_old = begin, second, begin + 20_000, second + 20_000
+    none = (0, 0, 0, 0)
+    data = event_bytes(0, E_BEGUN=end - 400)
+    for moments in permutations([right, late, of_old, none]):
+        rows = [row_of(1, each) for each in moments]
+        clock = CycleClock.of(*rows)
+        assert (clock.ticks, clock.nanoseconds) == right[2:]
+        (times,) = {next(recorder.decode(data, row, device, clock)).begun for device, row in enumerate(rows)}
+        assert times == pytest.approx(11 * second - 200, abs=1)
+    assert CycleClock.of() == CycleClock.of(row_of(1)) == CycleClock(0, 0, 1.0)
 
 
 def test_an_event_in_flight_is_in_the_record() -> None:

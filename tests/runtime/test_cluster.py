@@ -231,6 +231,18 @@ def test_two_clusters_of_one_driver(cluster: Cluster, add_one: dx.Executable) ->
     assert np.array_equal(np.asarray(outs[0][0]), X + 1), "views outlive their cluster"
 
 
+@pytest.mark.cluster
+def test_a_further_cluster_sends_ray_no_class_again(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    function_manager = pytest.importorskip("ray._private.function_manager")
+    sent: list[object] = []
+    monkeypatch.setattr(
+        function_manager.FunctionActorManager, "export_actor_class", lambda self, *which: sent.append(which)
+    )
+    with Cluster(1) as further:
+        further.wait_started()
+    assert not sent
+
+
 def test_a_closed_cluster_says_so() -> None:
     opened = Cluster(1)
     with pytest.raises(dx.ClusterError, match="not started"):

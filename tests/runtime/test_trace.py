@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 import distxla as dx
 from distxla.collectives import recorder
+from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.protocols import event as event_words
 from distxla.collectives.protocols.stream import NEAR_BYTES
 from distxla.compiler.compile import compile_module
@@ -104,6 +106,35 @@ def test_a_loop(cluster: dx.Cluster, tmp_path: Path) -> None:
     runs = sorted(row["ts"] for d in range(DEVICES) for row in slices(document, d, "run"))
     assert first["ts"] < runs[0]
     assert runs[3] < first["ts"] + first["dur"] <= second["ts"] < runs[4]
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("interrupted", range(DEVICES))
+def test_nothing_is_received_before_it_is_sent(cluster: dx.Cluster, tmp_path: Path, interrupted: int) -> None:
+    """By a device that was interrupted for milliseconds between its readings of two clocks."""
+    step = cluster.compile(parse_module(LOOP.format(n=4, times=5)), trace=True)
+    with cluster.trace() as trace:
+        step([X])
+    (call,) = trace._calls
+    row = bytearray(call.rows[interrupted])
+    place = control_words.R_CLOCK + 16  # the cycle counter of the second moment
+    row[place : place + 8] = (int.from_bytes(row[place : place + 8], "little") + 10_000_000).to_bytes(8, "little")
+    trace._calls[0] = replace(call, rows={**call.rows, interrupted: bytes(row)})
+    document = written(trace, tmp_path)
+    assert len(trace_schema.by_phase(document)["s"]) == 10
+
+
+@pytest.mark.cluster
+def test_arrows_are_left_out_where_clocks_of_hosts_differ_too_much(cluster: dx.Cluster, tmp_path: Path) -> None:
+    step = cluster.compile(parse_module(LOOP.format(n=4, times=5)), trace=True)
+    with cluster.trace() as trace:
+        step([X])
+    trace._ahead[1] = 10_000_000_000  # as if it lived on another host
+    document = written(trace, tmp_path)
+    assert {row["pid"] for row in trace_schema.by_phase(document)["s"]} == {3}
+    ((what, count),) = document["otherData"].items()
+    assert what.startswith("arrows left out")
+    assert count == 5
 
 
 @pytest.mark.cluster

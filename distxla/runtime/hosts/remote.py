@@ -19,6 +19,7 @@ from distxla.ir.unwritten import empty
 from distxla.location import printable
 from distxla.runtime.host import Lost
 from distxla.runtime.hosts import commands
+from distxla.runtime.interrupts import deferred_interrupt
 from distxla.wire.checksums import Buffer
 from distxla.wire.connection import Connection
 from distxla.wire.frame import Frame
@@ -118,8 +119,10 @@ class RemoteHost:
 
         patient: those that still compute are not killed.
         """
-        self._expected_end += 1
-        self._send(commands.Leave() if patient else commands.End(), [commands.pack_devices(devices)])
+        wanted = [commands.pack_devices(devices)]
+        with deferred_interrupt():  # an answer is expected if and only if it was asked for
+            self._expected_end += 1
+            self._send(commands.Leave() if patient else commands.End(), wanted)
         return self._expected_end
 
     def has_ended(self, expected: int, seconds: float) -> bool:
@@ -137,8 +140,10 @@ class RemoteHost:
 
     def begin_clear(self, restart: Restart) -> int:
         """Ask the agent to reset its transports and to allow calls again; a number for `finish_clear`."""
-        self._expected_clear += 1  # not one more than have come: an interrupt may have left one that is to come
-        self._send(commands.Clear(restart.epoch), [commands.pack_clear(restart)])
+        packed = [commands.pack_clear(restart)]
+        with deferred_interrupt():
+            self._expected_clear += 1  # not one more than have come: an interrupt may have left one that is to come
+            self._send(commands.Clear(restart.epoch), packed)
         return self._expected_clear
 
     def finish_clear(self, expected: int) -> None:
@@ -311,11 +316,16 @@ class RemoteHost:
     # --- the connection
 
     def _send(self, frame: Frame, payload: Sequence[Buffer] = ()) -> None:
-        """Send a frame; an agent that can't be reached is noted as lost, and all waits end."""
-        try:
-            self._connection.send(frame, payload)
-        except ClusterError as error:
-            self._lose(error.message)
+        """Send a frame; an agent that can't be reached is noted as lost, and all waits end.
+
+        Ctrl-C takes effect behind the frame: nothing can follow a part of one, so the host would be lost. The second
+        Ctrl-C amid a frame does end the connection.
+        """
+        with deferred_interrupt():
+            try:
+                self._connection.send(frame, payload)
+            except ClusterError as error:
+                self._lose(error.message)
 
     def _lose(self, reason: str) -> None:
         """Note that the agent is gone; in any thread."""

@@ -120,6 +120,28 @@ def test_ctrl_c_ends_the_call_on_all_hosts(cluster: Cluster) -> None:
     assert still_works(cluster)
 
 
+def test_ctrl_c_amid_a_frame_does_not_lose_the_host(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert still_works(cluster)
+    remote = cluster._hosts.agents[1]
+    send_parts = remote._connection.send_parts
+    sent: list[bytes] = []
+
+    def interrupted(parts: Any, **options: Any) -> Any:
+        whole = b"".join(parts)
+        send_parts([whole[:5]], **options)
+        sent.append(whole)
+        if len(sent) == 1:
+            os.kill(os.getpid(), signal.SIGINT)
+        return send_parts([whole[5:]], **options)
+
+    monkeypatch.setattr(remote._connection, "send_parts", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        remote.control_read(0, 64)
+    assert len(sent) == 1
+    assert len(remote.control_read(0, 64)) == 64
+    assert still_works(cluster)
+
+
 @pytest.mark.sampled(one_in=2)
 @pytest.mark.parametrize("device", [0, 2])
 def test_a_killed_replica_is_named_with_its_host(fresh: Cluster, device: int) -> None:
