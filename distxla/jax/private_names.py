@@ -46,26 +46,32 @@ def is_jaxlib_there() -> bool:
 
 def require_jaxlib(what: str) -> str:
     """The version of jaxlib; JaxError where there is none.  what: needs it, as in "partitioning"."""
+    _require_it(what)
+    return installed_version("jaxlib") or "of an unknown version"
+
+
+def _require_it(what: str) -> None:
     if not is_jaxlib_there():
         raise JaxError(f"{what} needs jaxlib, which is not installed: {EXTRA}")
-    return installed_version("jaxlib") or "of an unknown version"
 
 
 def private(name: str) -> Any:
     """The private name of jaxlib. JaxError where jaxlib is missing, can't be imported, or has it nowhere."""
-    version = require_jaxlib(name)
+    _require_it(name)
     for place in _PLACES[name]:
         try:
             module = importlib.import_module(place)
         except ModuleNotFoundError as error:
             if error.name != place:
-                raise _broken(version, error) from error
+                raise _broken(require_jaxlib(name), error) from error
             continue
         except Exception as error:
-            raise _broken(version, error) from error
+            raise _broken(require_jaxlib(name), error) from error
         if hasattr(module, name):
             return getattr(module, name)
-    raise JaxError(f"jaxlib {version} has no {' or '.join(f'{p}.{name}' for p in _PLACES[name])}: {_advice()}")
+    raise JaxError(
+        f"jaxlib {require_jaxlib(name)} has no {' or '.join(f'{p}.{name}' for p in _PLACES[name])}: {_advice()}"
+    )
 
 
 def _broken(version: str, error: Exception) -> JaxError:
@@ -444,11 +450,12 @@ def register_plugin(name: str, capsule: Any, priority: int, beside: str) -> None
     bridge = _xla_bridge()
     with _attributes():
         bridge._nonexperimental_plugins.add(name)  # no notice at each start
-        register, make, backends = bridge.register_plugin, bridge.make_pjrt_c_api_client, bridge._backends
+        register, make = bridge.register_plugin, bridge.make_pjrt_c_api_client
         make_beside = bridge._init_backend
 
     def clients() -> Any:
         made = make(name)
+        backends = bridge._backends  # another dictionary after each clear_backends
         if beside not in backends:
             backends[beside] = make_beside(beside)
         return made
