@@ -30,6 +30,7 @@ _PLACES: Final = {
     "hlo_module_from_text": ("jaxlib._hlo", *_XLA),
     "trace_context": ("jax._src.config",),
 }
+_DIALECTS: Final = ("ir", "dialects.stablehlo", "dialects.sdy")  # of jaxlib.mlir
 
 
 def jaxlib_version() -> str | None:
@@ -286,7 +287,7 @@ def counts_of_stablehlo(module: bytes) -> tuple[int | None, int | None]:
         found = [re.search(rb"\bmhlo\.num_%s\s*=\s*(\d+)" % what, module) for what in (b"partitions", b"replicas")]
         partitions, replicas = (int(one[1]) if one else None for one in found)
         return partitions, replicas
-    ir, stablehlo, sdy = (_mlir_module(name) for name in ("ir", "dialects.stablehlo", "dialects.sdy"))
+    ir, stablehlo, sdy = map(_mlir_module, _DIALECTS)
     with _attributes(), ir.Context() as context, ir.Location.unknown():
         context.allow_unregistered_dialects = True
         stablehlo.register_dialect(context)
@@ -355,11 +356,13 @@ def around_compilation(around: Callable[[str, Sequence[Callable[..., Any]], Call
     compiler.backend_compile_and_load = within
 
 
-def names_checked() -> Sequence[str]:
-    """All private names; JaxError where jaxlib lacks one of them."""
-    for name in _PLACES:
-        private(name)
-    return tuple(_PLACES)
+def import_jaxlib() -> None:
+    """Import what private names of jaxlib need; JaxError where it lacks one of them. Imports no JAX."""
+    for name, places in _PLACES.items():
+        if places[0].startswith("jaxlib."):
+            private(name)
+    for dialect in _DIALECTS:
+        _mlir_module(dialect)
 
 
 @dataclass(frozen=True)
@@ -477,13 +480,13 @@ __all__ = [
     "counts_of_stablehlo",
     "describe_hlo",
     "host_callbacks",
+    "import_jaxlib",
     "is_jaxlib_there",
     "is_plugin_registered",
     "jaxlib_version",
     "key_implementation",
     "live_clients",
     "lowering_facts",
-    "names_checked",
     "private",
     "proto_of_stablehlo",
     "read_compile_options",
