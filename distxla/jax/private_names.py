@@ -47,18 +47,15 @@ def is_jaxlib_there() -> bool:
 
 def require_jaxlib(what: str) -> str:
     """The version of jaxlib; JaxError where there is none.  what: needs it, as in "partitioning"."""
-    _require_it(what)
-    return installed_version("jaxlib") or "of an unknown version"
-
-
-def _require_it(what: str) -> None:
     if not is_jaxlib_there():
         raise JaxError(f"{what} needs jaxlib, which is not installed: {EXTRA}")
+    return installed_version("jaxlib") or "of an unknown version"
 
 
 def private(name: str) -> Any:
     """The private name of jaxlib. JaxError where jaxlib is missing, can't be imported, or has it nowhere."""
-    _require_it(name)
+    if not is_jaxlib_there():
+        require_jaxlib(name)  # raises; the version takes half a millisecond
     for place in _PLACES[name]:
         try:
             module = importlib.import_module(place)
