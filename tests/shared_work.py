@@ -34,6 +34,8 @@ def scope(nodeid: str) -> str:
         return f"{module}::{crc32((parameters or function).encode()) % PIECES}"
     if module.startswith("tests/runtime/hosts/"):
         return "hosts"
+    if module.startswith("tests/jax/pjrt/"):
+        return "pjrt"  # one process with JAX on distxla's devices runs the scripts of all
     if module.startswith("tests/runtime/"):
         return "runtime, a to k" if Path(module).name < "test_l" else "runtime, l to z"
     return module

@@ -5,6 +5,7 @@ So a new version of JAX that writes text otherwise is seen, whatever version mad
 
 from __future__ import annotations
 
+import fcntl
 import subprocess
 import sys
 from pathlib import Path
@@ -34,13 +35,20 @@ Rows = list[list[Any]]
 
 
 @pytest.fixture(scope="module")
-def dumps(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """In a process of its own: JAX counts its devices once."""
-    folder = tmp_path_factory.mktemp("dumps")
-    made = subprocess.run([sys.executable, dump.__file__, folder], capture_output=True, text=True)
-    assert made.returncode == 0, made.stderr
-    assert sorted(path.name for path in folder.iterdir()) == sorted([*NAMES, "dumps"])
-    return folder
+def dumps(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """In a process of its own: JAX counts its devices once. xdist's workers share what the first one makes."""
+    parent = tmp_path_factory.getbasetemp()
+    if hasattr(request.config, "workerinput"):
+        parent = parent.parent
+    with open(parent / "jax_dumps.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (parent / "jax_dumps").exists():
+            folder = tmp_path_factory.mktemp("dumps")
+            made = subprocess.run([sys.executable, dump.__file__, folder], capture_output=True, text=True)
+            assert made.returncode == 0, made.stderr
+            assert sorted(path.name for path in folder.iterdir()) == sorted([*NAMES, "dumps"])
+            folder.rename(parent / "jax_dumps")
+    return parent / "jax_dumps"
 
 
 def rows(path: Path, prefix: str, module: Module) -> Rows:

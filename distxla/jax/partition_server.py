@@ -58,7 +58,7 @@ class PartitionServer:
         return None if self._process is None else self._process.pid
 
     def start(self) -> None:
-        """Begin to start the process, which takes 0.5 s; does not block. JaxError where there is no jaxlib."""
+        """Begin to start the process, which takes 0.3 s; does not block. JaxError where there is no jaxlib."""
         with self._lock:
             self._child()
 

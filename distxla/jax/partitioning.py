@@ -87,7 +87,7 @@ def partition_module(
     compile_options: bytes | None = None,
     calls_python: bool = False,
 ) -> Partitioned:
-    """Partition a global module by XLA's SPMD partitioner; blocks, 0.03 s and more after jaxlib's import (0.5 s).
+    """Partition a global module by XLA's SPMD partitioner; blocks, 0.03 s and more after jaxlib's import (0.3 s).
 
     module: StableHLO text, MLIR bytecode (a portable artifact, too), HLO text, or a serialised HloModuleProto.
     use_shardy: the partitioner that reads Shardy's annotations, not GSPMD's; by default where the module has some.

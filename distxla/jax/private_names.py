@@ -30,6 +30,7 @@ _PLACES: Final = {
     "hlo_module_from_text": ("jaxlib._hlo", *_XLA),
     "trace_context": ("jax._src.config",),
 }
+_DIALECTS: Final = ("ir", "dialects.stablehlo", "dialects.sdy")  # of jaxlib.mlir
 
 
 def jaxlib_version() -> str | None:
@@ -53,19 +54,22 @@ def require_jaxlib(what: str) -> str:
 
 def private(name: str) -> Any:
     """The private name of jaxlib. JaxError where jaxlib is missing, can't be imported, or has it nowhere."""
-    version = require_jaxlib(name)
+    if not is_jaxlib_there():
+        require_jaxlib(name)  # raises; the version takes half a millisecond
     for place in _PLACES[name]:
         try:
             module = importlib.import_module(place)
         except ModuleNotFoundError as error:
             if error.name != place:
-                raise _broken(version, error) from error
+                raise _broken(require_jaxlib(name), error) from error
             continue
         except Exception as error:
-            raise _broken(version, error) from error
+            raise _broken(require_jaxlib(name), error) from error
         if hasattr(module, name):
             return getattr(module, name)
-    raise JaxError(f"jaxlib {version} has no {' or '.join(f'{p}.{name}' for p in _PLACES[name])}: {_advice()}")
+    raise JaxError(
+        f"jaxlib {require_jaxlib(name)} has no {' or '.join(f'{p}.{name}' for p in _PLACES[name])}: {_advice()}"
+    )
 
 
 def _broken(version: str, error: Exception) -> JaxError:
@@ -280,7 +284,7 @@ def counts_of_stablehlo(module: bytes) -> tuple[int | None, int | None]:
         found = [re.search(rb"\bmhlo\.num_%s\s*=\s*(\d+)" % what, module) for what in (b"partitions", b"replicas")]
         partitions, replicas = (int(one[1]) if one else None for one in found)
         return partitions, replicas
-    ir, stablehlo, sdy = (_mlir_module(name) for name in ("ir", "dialects.stablehlo", "dialects.sdy"))
+    ir, stablehlo, sdy = map(_mlir_module, _DIALECTS)
     with _attributes(), ir.Context() as context, ir.Location.unknown():
         context.allow_unregistered_dialects = True
         stablehlo.register_dialect(context)
@@ -349,11 +353,13 @@ def around_compilation(around: Callable[[str, Sequence[Callable[..., Any]], Call
     compiler.backend_compile_and_load = within
 
 
-def names_checked() -> Sequence[str]:
-    """All private names; JaxError where jaxlib lacks one of them."""
-    for name in _PLACES:
-        private(name)
-    return tuple(_PLACES)
+def import_jaxlib() -> None:
+    """Import what private names of jaxlib need; JaxError where it lacks one of them. Imports no JAX."""
+    for name, places in _PLACES.items():
+        if places[0].startswith("jaxlib."):
+            private(name)
+    for dialect in _DIALECTS:
+        _mlir_module(dialect)
 
 
 @dataclass(frozen=True)
@@ -444,11 +450,12 @@ def register_plugin(name: str, capsule: Any, priority: int, beside: str) -> None
     bridge = _xla_bridge()
     with _attributes():
         bridge._nonexperimental_plugins.add(name)  # no notice at each start
-        register, make, backends = bridge.register_plugin, bridge.make_pjrt_c_api_client, bridge._backends
+        register, make = bridge.register_plugin, bridge.make_pjrt_c_api_client
         make_beside = bridge._init_backend
 
     def clients() -> Any:
         made = make(name)
+        backends = bridge._backends  # another dictionary after each clear_backends
         if beside not in backends:
             backends[beside] = make_beside(beside)
         return made
@@ -470,13 +477,13 @@ __all__ = [
     "counts_of_stablehlo",
     "describe_hlo",
     "host_callbacks",
+    "import_jaxlib",
     "is_jaxlib_there",
     "is_plugin_registered",
     "jaxlib_version",
     "key_implementation",
     "live_clients",
     "lowering_facts",
-    "names_checked",
     "private",
     "proto_of_stablehlo",
     "read_compile_options",

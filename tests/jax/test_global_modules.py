@@ -6,8 +6,9 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ pytest.importorskip("jaxlib")
 
 import distxla as dx
 import distxla.jax as dxj
+from distxla.cli.main import main
 from distxla.compiler.verify.aliases import donated_leaves
 from distxla.compiler.verify.verifier import verify_module
 from distxla.jax.global_modules import device_program
@@ -46,14 +48,32 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def distxla(*words: str, status: int = 0) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run([sys.executable, "-m", "distxla", *words], capture_output=True, text=True, check=False)
-    assert done.returncode == status, done.stderr
-    return done
+class Done(NamedTuple):
+    """What a command has written."""
+
+    stdout: str
+    stderr: str
+
+
+Command = Callable[..., Done]
+
+
+@pytest.fixture
+def distxla(capsys: pytest.CaptureFixture[str]) -> Command:
+    def run(*words: str, status: int = 0) -> Done:
+        with pytest.raises(SystemExit) as ended:
+            main(words)
+        done = Done(*capsys.readouterr())
+        assert ended.value.code == status, done.stderr
+        return done
+
+    return run
 
 
 def test_run_takes_and_gives_whole_arrays(folder: Path) -> None:
-    done = distxla("run", "layer.hlo", "--args", "args.npz", "--out", "out.npz", "--backend", "reference")
+    """In a process of its own: pytest would take the notice."""
+    command = ["run", "layer.hlo", "--args", "args.npz", "--out", "out.npz", "--backend", "reference"]
+    done = subprocess.run([sys.executable, "-m", "distxla", *command], capture_output=True, text=True, check=True)
     assert re.fullmatch(
         r"distxla: layer\.hlo: partitioned for 4 partitions by XLA's partitioner \(jaxlib [\d.]+, .*\)\n", done.stderr
     )
@@ -62,7 +82,7 @@ def test_run_takes_and_gives_whole_arrays(folder: Path) -> None:
     assert found["out0@3"].shape[0] * 4 == 16 or found["out0@3"].shape[1] * 4 == 4
 
 
-def test_check_answers_for_it(folder: Path) -> None:
+def test_check_answers_for_it(folder: Path, distxla: Command) -> None:
     done = distxla("check", "layer.hlo")
     assert "global: 4 partitions; cut: arg0 f32[8,4] into f32[8,1], arg1 f32[4] into f32[1]" in done.stdout
     assert "deadlock: none can happen on the 4 devices" in done.stdout
@@ -70,7 +90,7 @@ def test_check_answers_for_it(folder: Path) -> None:
 
 
 @pytest.mark.exhaustive
-def test_the_partition_command_writes_a_program_that_runs(folder: Path) -> None:
+def test_the_partition_command_writes_a_program_that_runs(folder: Path, distxla: Command) -> None:
     distxla("partition", "layer.hlo", "-o", "part.hlo")
     assert Path("part.hlo").read_text() == distxla("partition", "layer.hlo", "--partitions", "4").stdout
     part = dx.load("part.hlo")

@@ -344,10 +344,13 @@ def is_alive(pid: int) -> bool:
 def test_importing_distxla_imports_no_jax() -> None:
     script = (
         "import sys, distxla, distxla.jax, distxla.jax.partitioning\n"
-        "print([name for name in sys.modules if name.partition('.')[0] in ('jax', 'jaxlib')])"
+        "print([name for name in sys.modules if name.partition('.')[0] in ('jax', 'jaxlib')])\n"
+        "from distxla.jax import private_names\n"
+        "private_names.import_jaxlib()\n"  # as the partitioner's process does
+        "print('jaxlib' in sys.modules, 'jax' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
+    assert done.stdout == "[]\nTrue False\n"
 
 
 def test_every_tested_version_is_in_the_table_of_versions() -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 import threading
 from dataclasses import dataclass
 from typing import Any, Final
 
-from distxla.errors import ArgumentError, ClusterError
+from distxla.errors import ArgumentError, ClusterError, DistxlaError
 from distxla.jax.pjrt import handles
 from distxla.jax.pjrt.devices import NAME, PLATFORM, Description, Device, Topology
 from distxla.jax.pjrt.handles import CArray, CBytes
@@ -117,10 +118,12 @@ class Client:
         return cluster.heap.used, cluster.heap.size
 
     def close(self) -> None:
-        """End the cluster; in a forked child nothing."""
-        self.cluster.close()
-        if self._direct is not None and os.getpid() == self.owner:
-            self._direct.stop()
+        """End the cluster; in a forked child nothing. Raises the failure of a call that nobody has waited for."""
+        try:
+            self.cluster.close()
+        finally:
+            if self._direct is not None and os.getpid() == self.owner:
+                self._direct.stop()
 
 
 class _Chosen:
@@ -142,7 +145,10 @@ def client_create(args: Any) -> None:
 def client_destroy(args: Any) -> None:
     client = handles.find(args.client)
     if client is not None:
-        client.close()
+        try:
+            client.close()
+        except DistxlaError as failure:  # C++ ends the process where its destructor gets an error
+            print(f"distxla: a call has failed for which nobody has waited: {failure}", file=sys.stderr)
         handles.release(args.client)
 
 

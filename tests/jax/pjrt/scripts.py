@@ -16,7 +16,7 @@ import jax, jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 import distxla.jax
 """
-LOST = """
+HELPERS = """
 def stop(pid):  # returns when all threads have stopped: the one that computes may be the last
     os.kill(pid, signal.SIGSTOP)
     states = lambda: [open(f"/proc/{pid}/task/{name}/stat").read().rpartition(")")[2].split()[0]
@@ -24,10 +24,18 @@ def stop(pid):  # returns when all threads have stopped: the one that computes m
     while set(states()) != {"T"}:
         time.sleep(0.001)
 
-def replicas():
+def cluster():  # that of JAX's devices
     from distxla.runtime import cluster
-    (found,) = cluster._open
-    return [pid for _, _, pid in found.replicas_info]
+    (found,) = cluster._open - getattr(jax, "lost_clusters", set())
+    return found
+
+def replicas():
+    return [pid for _, _, pid in cluster().replicas_info]
+
+def replace_devices():  # by new ones; a lost cluster is left to the end of the process
+    import jax.extend.backend
+    jax.lost_clusters = {cluster()} | getattr(jax, "lost_clusters", set())
+    jax.extend.backend.clear_backends()
 """
 
 
@@ -36,7 +44,7 @@ def run(
 ) -> subprocess.CompletedProcess[str]:
     """Run a script; with `devices` behind an `install` of so many."""
     install = "" if devices is None else f"distxla.jax.install(partitions={devices})\n"
-    text = BEGIN + LOST + install + textwrap.dedent(body)
+    text = BEGIN + HELPERS + install + textwrap.dedent(body)
     theirs = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
     return subprocess.run(
         [sys.executable, "-X", "faulthandler", "-c", text],
@@ -55,9 +63,13 @@ def printed(body: str, **how: object) -> str:
     return done.stdout
 
 
-def printed_by_each(bodies: dict[str, str], **how: object) -> dict[str, str]:
-    """What each script prints, by name, where all run in one process, one after the other: its start takes longer."""
+def joined(bodies: dict[str, str]) -> str:
+    """One script of several, which tells whose output follows."""
     marked = (f"print('script: {name}', flush=True)\n{textwrap.dedent(body)}" for name, body in bodies.items())
-    out = printed("\n".join(marked), **how)
+    return "\n".join(marked)
+
+
+def parted(out: str) -> dict[str, str]:
+    """What each of the joined scripts has printed, by name."""
     parts = [part.partition("\n") for part in out.split("script: ")[1:]]
     return {name: text for name, _, text in parts}

@@ -7,14 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.jax.pjrt.scripts import printed_by_each, run
+from tests.jax.pjrt.scripts import run
+from tests.jax.pjrt.served import Served
 
 pytest.importorskip("jax")
 
 pytestmark = pytest.mark.cluster
 
 LOOP = "jax.jit(lambda n: jax.lax.while_loop(lambda c: c[0] < n, lambda c: (c[0] + 1, jnp.sin(c[1])), (0, 1.0)))"
-SCRIPTS = {  # the last one needs devices that no other can use any more
+SCRIPTS = {
     "an_exception_in_the_plugin": """
         from distxla.jax.pjrt import buffers
         x = jnp.ones(3)
@@ -68,13 +69,14 @@ SCRIPTS = {  # the last one needs devices that no other can use any more
             jax.block_until_ready(f(x))
         except Exception as error:
             print("UNAVAILABLE" in str(error), "device 1" in str(error), "SIGKILL" in str(error))
+        replace_devices()
     """,
 }
 
 
 @pytest.fixture(scope="module")
-def found() -> dict[str, str]:
-    return printed_by_each(SCRIPTS)
+def found(served: Served) -> dict[str, str]:
+    return served.printed_by_each(SCRIPTS)
 
 
 def test_an_exception_in_the_plugin(found: dict[str, str]) -> None:

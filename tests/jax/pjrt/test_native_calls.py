@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.jax.pjrt.scripts import printed_by_each
+from tests.jax.pjrt.served import Served
 
 pytest.importorskip("jax")
 
@@ -31,12 +31,10 @@ def spin(n):
 """
 SCRIPTS = {
     "memory": """
-        from distxla.runtime import cluster
         def used():
             gc.collect()
-            (found,) = cluster._open
-            found.heap.reclaim()
-            return found.heap.value_bytes
+            cluster().heap.reclaim()
+            return cluster().heap.value_bytes
         f = prepared(lambda x: x + 1, np.zeros(10_000, np.float32))
         before = used()
         kept = [f(np.zeros(10_000, np.float32)) for _ in range(50)]
@@ -83,8 +81,7 @@ SCRIPTS = {
         print("right")
     """,
     "arguments_that_are_deleted_when_the_call_is_the_queues": """
-        from distxla.runtime import cluster
-        (found,) = cluster._open
+        found = cluster()
         f = prepared(lambda x: x + 1, np.zeros(1000, np.float32))
         for made in (lambda: jax.device_put(np.full(1000, 7, np.float32)), lambda: f(np.full(1000, 6, np.float32))):
             x = jax.block_until_ready(made())
@@ -177,11 +174,15 @@ SCRIPTS = {
             print("UNAVAILABLE" in str(error))
     """,
 }
+END = """
+executables.Loaded.issue = issue
+replace_devices()
+"""
 
 
 @pytest.fixture(scope="module")
-def found() -> dict[str, str]:
-    return printed_by_each({"begin": BEGIN, **SCRIPTS})
+def found(served: Served) -> dict[str, str]:
+    return served.printed_by_each({"begin": BEGIN, **SCRIPTS, "end": END})
 
 
 @pytest.mark.exhaustive

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.jax.pjrt.scripts import printed_by_each
+from tests.jax.pjrt.served import Served
 
 pytest.importorskip("jax")
 
@@ -57,8 +57,8 @@ except jax.errors.JaxRuntimeError as error:
 
 
 @pytest.fixture(scope="module")
-def found() -> dict[str, str]:
-    return printed_by_each(SCRIPTS)
+def found(served: Served) -> dict[str, str]:
+    return served.printed_by_each(SCRIPTS)
 
 
 def test_shardings_are_inspected_each_time(found: dict[str, str]) -> None:

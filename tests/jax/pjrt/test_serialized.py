@@ -8,6 +8,7 @@ import pytest
 
 from distxla.errors import ArgumentError
 from tests.jax.pjrt.scripts import printed
+from tests.jax.pjrt.served import Served
 
 pytest.importorskip("jax")
 
@@ -16,8 +17,8 @@ from distxla.jax.pjrt.serialized import deserialized
 pytestmark = pytest.mark.cluster
 
 
-def test_an_executable_is_loaded_again() -> None:
-    out = printed("""
+def test_an_executable_is_loaded_again(served: Served) -> None:
+    out = served.printed("""
         from jax.experimental import serialize_executable
         mesh = Mesh(np.array(jax.devices()), ("i",))
         sharding = NamedSharding(mesh, P("i"))

@@ -90,6 +90,19 @@ def test_what_is_not_there_says_so() -> None:
     assert "PJRT_Client_CreateAliasBuffer is not implemented by distxla" in text
 
 
+def test_a_client_goes_although_a_call_has_failed(capsys: pytest.CaptureFixture[str]) -> None:
+    """C++ ends the process where that gives an error."""
+
+    class Lost:
+        def close(self) -> None:
+            raise ReplicaLostError("device 1 is gone")
+
+    args = ENTRIES["Client_Destroy"](0, None, handles.new(Lost()))
+    assert call("Client_Destroy", args) is None
+    assert handles.find(args.client) is None
+    assert "device 1 is gone" in capsys.readouterr().err
+
+
 def test_destroyed_errors_are_forgotten() -> None:
     made = {handle: handles.of(handle) for handle in [errors.new_error(ValueError("a")) for _ in range(5)]}
     for handle in made:
