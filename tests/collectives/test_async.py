@@ -72,11 +72,10 @@ def modules(case: Case) -> list[Module]:
 
 
 @functools.cache
-def known() -> tuple[dict[tuple[str, int], int], Code, list[Case]]:
-    """Code of all cases, and the numbers under which it knows them."""
-    found = {(name, count): case for count in (SMALL, MIDDLE, LARGE) for name, case in cases(count).items()}
-    code = Code([module for case in found.values() for module in modules(case)], DEVICES, 1)
-    return {key: number for number, key in enumerate(found)}, code, list(found.values())
+def known(keys: tuple[tuple[str, int], ...]) -> tuple[Code, list[Case]]:
+    """Code of the cases of these names and counts, in their order."""
+    found = [cases(count)[name] for name, count in keys]
+    return Code([module for case in found for module in modules(case)], DEVICES, 1), found
 
 
 @dataclass
@@ -95,15 +94,17 @@ class Devices:
     """A world in which each of `uses` is one round of its case."""
 
     def __init__(self, *uses: tuple[str, int], cores: int | None = None) -> None:
-        numbers, code, all_cases = known()
+        keys = tuple(sorted(set(uses)))
+        code, found = known(keys)
         self.uses: list[Use] = []
         end = 64
         for key in uses:
-            case = all_cases[numbers[key]]
+            number = keys.index(key)
+            case = found[number]
             operands, end = layout(case.operands, end)
             results, end = layout(case.results, end)
             (ticket,), end = layout([TICKET], end)
-            self.uses.append(Use(3 * numbers[key], case, operands, results, ticket))
+            self.uses.append(Use(3 * number, case, operands, results, ticket))
         self.world = World(code, DEVICES, 1, end, cores)
         for k, use in enumerate(self.uses):
             use.inputs = [

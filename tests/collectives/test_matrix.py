@@ -28,14 +28,9 @@ def test_reference(case: Case) -> None:
 
 
 @quick
-@given(any_cases())
-def test_shared_memory(case: Case) -> None:
-    check(case, by_threads)
-
-
-@quick
 @given(any_cases(), st.integers(0, 1000))
-def test_shared_memory_with_random_delays(case: Case, seed: int) -> None:
+def test_shared_memory_with_and_without_random_delays(case: Case, seed: int) -> None:
+    check(case, by_threads)
     check(case, by_late_threads(seed))
 
 
@@ -61,7 +56,7 @@ def test_every_place(where: str, data: st.DataObject) -> None:
 
 
 @pytest.mark.exhaustive
-@settings(quick, max_examples=35)
+@settings(quick, max_examples=55)
 @given(any_cases(), st.integers(0, 1000))
 def test_many(case: Case, seed: int) -> None:
     check(case, by_reference)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from distxla.compiler.artifact import CompiledProgram
 from distxla.compiler.compile import compile_module, plan_of, planned
 from distxla.compiler.pipeline import Pipeline
 from distxla.compiler.plan.buffers import Copy
@@ -92,8 +93,7 @@ def module_of(body: str, before: str) -> Module:
     return module
 
 
-def run(module: Module, pairs: Any, args: list[list[Array]], counts: tuple[int, int], *, in_place: bool) -> Any:
-    program = compile_module(module, replicas=counts[0], partitions=counts[1], in_place=pairs)
+def run(program: CompiledProgram, args: list[list[Array]], *, in_place: bool) -> Any:
     devices = Devices(program, in_place=in_place)
     try:
         return devices(args)
@@ -105,9 +105,12 @@ def require_same_bits(module: Module, args: list[list[Array]], counts: tuple[int
     """With results in their own memory, in that of parameters, and in their own where the program allows the latter;
     the number of results that may be there."""
     pairs = in_place_pairs(module, range(len(args[0])))
-    wanted = run(module, (), args, counts, in_place=False)
+    apart, shared = (
+        compile_module(module, replicas=counts[0], partitions=counts[1], in_place=each) for each in ((), pairs)
+    )
+    wanted = run(apart, args, in_place=False)
     for in_place in (True, False):
-        got = run(module, pairs, args, counts, in_place=in_place)
+        got = run(shared, args, in_place=in_place)
         for mine, theirs in zip(got, wanted, strict=True):
             assert [a.tobytes() for a in mine] == [b.tobytes() for b in theirs]
     return len(pairs)
