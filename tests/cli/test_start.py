@@ -50,6 +50,7 @@ def test_nothing_is_left_of_a_ray_that_began_early(text: str | None, status: int
     environment = {**os.environ, "TMPDIR": str(temporary)}
     ended = subprocess.run([*DISTXLA, "run", str(module)], capture_output=True, text=True, env=environment, timeout=120)
     assert ended.returncode == status, ended.stderr
+    assert ("  ran on     1 device" in ended.stdout) == (status == 0)
     require_ended(before, temporary)
 
 
