@@ -5,7 +5,8 @@ which share their Ray nodes, and the runtime's others in two halves. What comput
 Other files with clusters follow, each as a whole; at the end come many quick tests, which fill whatever is left.
 
 What decides is what a file says: with some versions of pytest the groups that xdist marks do not reach its scheduler,
-and where the tests of a file go to several workers, each of them starts the file's clusters.
+and where the tests of a file go to several workers, each of them starts the file's clusters, and all else that is a
+fixture of the module.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ def _text(module: str) -> str:
 def scope(nodeid: str) -> str:
     """The name of the piece of work that a test belongs to."""
     module, _, rest = nodeid.partition("::")
-    if "mark.cluster" not in _text(module):
+    text = _text(module)
+    if "mark.cluster" not in text and 'scope="module"' not in text:
         function, _, parameters = rest.partition("[")
         return f"{module}::{crc32((parameters or function).encode()) % PIECES}"
     if module.startswith("tests/runtime/hosts/"):
