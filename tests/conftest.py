@@ -69,6 +69,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_configure(config: pytest.Config) -> None:
     """A shell that runs this in the background lets its jobs, and all that they start, ignore Ctrl-C."""
     processor_times.begin(config, RUN_MARK)
+    samples.takes_all = "not exhaustive" not in config.option.markexpr
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -14,8 +14,14 @@ from zlib import crc32
 
 import pytest
 
+takes_all = True  # whether this run has the exhaustive tests, too
 # one of every kind that the code tells apart: signs, widths, formats that are computed in themselves and in others
 TYPES = {"pred", "s4", "u8", "s32", "u64", "f8e5m2", "bf16", "f16", "f32", "f64", "c64"}
+
+
+def examples(count: int, *, one_in: int = 2) -> int:
+    """How many examples Hypothesis draws: `make test` takes one in so many."""
+    return count if takes_all else -(-count // one_in)
 
 
 def mark_samples(items: Iterable[pytest.Item], *, times: int = 1, are_all: bool = False) -> None:

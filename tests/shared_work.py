@@ -5,7 +5,8 @@ which share their Ray nodes, and the runtime's others in two halves. What comput
 Other files with clusters follow, each as a whole; at the end come many quick tests, which fill whatever is left.
 
 What decides is what a file says: with some versions of pytest the groups that xdist marks do not reach its scheduler,
-and where the tests of a file go to several workers, each of them starts the file's clusters.
+and where the tests of a file go to several workers, each of them starts the file's clusters, and all else that is a
+fixture of the module.
 """
 
 from __future__ import annotations
@@ -22,14 +23,16 @@ PIECES = 8  # of a file; tests of several functions with the same parameters sha
 
 
 @cache
-def _has_clusters(module: str) -> bool:
-    return "mark.cluster" in (TESTS.parent / module).read_text(encoding="utf-8")
+def _is_whole(module: str) -> bool:
+    """Whether one worker runs the file, since its tests share a cluster or what a fixture has made."""
+    text = (TESTS.parent / module).read_text(encoding="utf-8")
+    return "mark.cluster" in text or 'scope="module"' in text
 
 
 def scope(nodeid: str) -> str:
     """The name of the piece of work that a test belongs to."""
     module, _, rest = nodeid.partition("::")
-    if not _has_clusters(module):
+    if not _is_whole(module):
         function, _, parameters = rest.partition("[")
         return f"{module}::{crc32((parameters or function).encode()) % PIECES}"
     if module.startswith("tests/runtime/hosts/"):

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.samples import in_turn, mark_samples
+from tests import samples
+from tests.samples import examples, in_turn, mark_samples
 
 
 class Item:
@@ -57,3 +58,13 @@ def test_in_turn_each_pair_has_one_value_of_the_last_axis_and_all_occur() -> Non
     found = in_turn("ab", "xyz", [1, 2, 3])
     assert found == [("a", "x", 1), ("a", "y", 2), ("a", "z", 3), ("b", "x", 2), ("b", "y", 3), ("b", "z", 1)]
     assert in_turn(range(3), "xy") == [(0, "x"), (1, "y"), (2, "x")]
+
+
+@pytest.mark.parametrize(("takes_all", "found"), [(True, [15, 15]), (False, [8, 4])])
+def test_examples(takes_all: bool, found: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(samples, "takes_all", takes_all)
+    assert [examples(15), examples(15, one_in=4)] == found
+
+
+def test_this_run_takes_all_unless_it_leaves_out_the_exhaustive_tests(request: pytest.FixtureRequest) -> None:
+    assert samples.takes_all == ("not exhaustive" not in request.config.option.markexpr)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.shared_work import Sharing
+from tests.shared_work import Sharing, scope
 
 
 class Worker:
@@ -46,3 +46,10 @@ def test_others_get_what_a_lost_worker_had_not_run(pytestconfig: pytest.Config) 
         for index in given:
             sharing.mark_test_complete(left, index)
     assert not sharing.has_pending
+
+
+def test_what_a_module_makes_is_made_by_one_worker() -> None:
+    """A cluster, or dumps by a process with JAX."""
+    for module in ("tests/documentation/test_scripts.py", "tests/test_jax_dumps.py"):
+        assert {scope(f"{module}::test_{k}") for k in range(20)} == {module}
+    assert len({scope(f"tests/test_samples.py::test_{k}") for k in range(20)}) > 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from contextlib import suppress
+from contextlib import closing, suppress
 
 import click
 
@@ -89,7 +89,7 @@ def command(
 
     from distxla.cli.output_files import require_writable
     from distxla.cli.programs import read_world
-    from distxla.compiler.server import CompileServer
+    from distxla.compiler.server_share import ServerShare
     from distxla.compiler.verify.verifier import verify_module
     from distxla.ir.op import RuleViolation
 
@@ -104,8 +104,9 @@ def command(
         program = world.settled().programs[0]
     counts = world.replicas, world.partitions
     made_for = target_of_backend(backend)
-    with phase("compiling"), progress("compiling"), CompileServer() as server:
+    with phase("compiling"), progress("compiling"), closing(ServerShare()) as share:
         try:
+            server = share.server
             found: str | bytes
             if print_after is not None:
                 found = server.emit_after(program.module, print_after, *counts, passes=passes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import select
 import signal
@@ -12,11 +13,14 @@ from distxla.compiler.memory_limit import limit_memory
 from distxla.compiler.messages import PROGRESS_BYTES, out_of_memory, receive, send
 from distxla.errors import CompileError, DistxlaError
 
+GARBAGE = 200_000  # objects between looks for cycles, as in distxla/__main__.py
+
 
 def main() -> None:
     """Answer requests until stdin ends."""
     progress_file, parent, memory = map(int, sys.argv[1:4])
     limit_memory(memory)
+    gc.set_threshold(GARBAGE)
     try:
         watch = os.pidfd_open(parent)
     except ProcessLookupError:
@@ -39,6 +43,7 @@ def main() -> None:
     from distxla.compiler import requests
 
     requests.warm_up()
+    gc.freeze()  # modules, classes, tables of the ops: all that stays
     progress("")
     while True:
         try:

@@ -12,6 +12,7 @@ from hypothesis.extra.numpy import basic_indices
 
 import distxla as dx
 from distxla.reference.lockstep import run_reference
+from tests.samples import examples
 
 Array = np.ndarray[Any, Any]
 
@@ -28,7 +29,7 @@ def result(b: dx.XlaBuilder, root: dx.XlaOp, *arguments: Array) -> Any:
 DIMS = st.lists(st.integers(0, 3), max_size=4).map(tuple)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.data())
 def test_broadcast_dimensions(data: st.DataObject) -> None:
     """A result is NumPy's for operands that are reshaped as the dimensions say; an error where NumPy has one."""
@@ -55,7 +56,7 @@ def test_broadcast_dimensions(data: st.DataObject) -> None:
     np.testing.assert_array_equal(result(b, root, x, y), wanted)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.data())
 def test_basic_indices(data: st.DataObject) -> None:
     dims = data.draw(DIMS)
@@ -66,7 +67,7 @@ def test_basic_indices(data: st.DataObject) -> None:
     np.testing.assert_array_equal(got, x[key])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.data())
 def test_broadcast_in_dim(data: st.DataObject) -> None:
     """Any order of the dimensions."""

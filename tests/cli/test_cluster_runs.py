@@ -17,6 +17,7 @@ import numpy as np
 import psutil
 import pytest
 
+from tests.cli.test_main import call
 from tests.conftest import require_ended, started_processes
 from tests.programs import PROGRAMS
 from tests.runtime import trace_schema
@@ -26,7 +27,14 @@ DISTXLA = str(Path(sys.executable).with_name("distxla"))
 ENDLESS = """HloModule endless, num_partitions=2
 again { ROOT p = s32[] parameter(0) }
 always { p = s32[] parameter(0) ROOT yes = pred[] constant(true) }
-ENTRY main { p = s32[] parameter(0) ROOT w = s32[] while(p), condition=always, body=again }
+ENTRY main { p = s32[] parameter(0) s = s32[] custom-call(p), custom_call_target="started"
+ ROOT w = s32[] while(s), condition=always, body=again }
+"""
+STARTED = """
+import os
+def started(p):
+    open(f"started/{os.getpid()}", "w").close()
+    return p
 """
 HUNGRY = """HloModule hungry
 ENTRY main { k = token[] after-all()
@@ -39,19 +47,14 @@ ENTRY main {{ x = f32[2] parameter(0) c = f32[] constant({factor}) b = f32[2] br
 """
 
 
-def distxla(*args: str, status: int = 0) -> subprocess.CompletedProcess[str]:
-    run = subprocess.run([DISTXLA, *args], capture_output=True, text=True, timeout=120, check=False)
-    assert run.returncode == status, run.stdout + run.stderr
-    return run
-
-
 @pytest.mark.exhaustive
-def test_a_trace_of_a_run(tmp_path: Path) -> None:
+def test_a_trace_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Of every device and step, on one clock; the results are those of a run without it."""
     program = next(p for p in PROGRAMS if p.name == "ring_attention")
     files, trace = [str(program.folder / name) for name in ("args.npz", "expected.npz")], tmp_path / "trace.json"
     arguments = ["run", str(program.folder / "optimized.hlo"), "--args", files[0], "--expected", files[1], "--json"]
-    runs = [json.loads(distxla(*arguments, *extra).stdout) for extra in ((), ("--repeat", "2", "--trace", str(trace)))]
+    lines = arguments, [*arguments, "--repeat", "2", "--trace", str(trace)]
+    runs = [json.loads(call(capsys, *line)[1]) for line in lines]
     assert runs[0]["comparisons"] == runs[1]["comparisons"]
     document = trace_schema.read(trace)
     rows = trace_schema.by_phase(document)
@@ -61,27 +64,27 @@ def test_a_trace_of_a_run(tmp_path: Path) -> None:
     assert len(rows["s"]) == 2 * 64
 
 
-def test_a_trace_of_a_run_that_fails(tmp_path: Path) -> None:
+def test_a_trace_of_a_run_that_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     module, items, trace = (tmp_path / name for name in ("hungry.hlo", "items.npz", "trace.json"))
     module.write_text(HUNGRY)
     np.savez(items, **{"infeed0.0": np.zeros(2, np.float32)})
-    distxla("run", str(module), "--infeed", str(items), "--trace", str(trace), status=1)
+    assert call(capsys, "run", str(module), "--infeed", str(items), "--trace", str(trace))[0] == 1
     rows = trace_schema.by_phase(trace_schema.read(trace))["X"]
-    (call,) = (row for row in rows if row["cat"] == "call")
-    assert "Error: " in call["args"]["error"]
+    (failed,) = (row for row in rows if row["cat"] == "call")
+    assert "Error: " in failed["args"]["error"]
     feeds = [(row["name"], row["args"].get("unfinished", False)) for row in rows if row["cat"] == "feed"]
     assert feeds == [("first", False), ("second", True)]
 
 
-def test_a_real_program_from_files_to_files(tmp_path: Path) -> None:
+def test_a_real_program_from_files_to_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     program = next(p for p in PROGRAMS if p.name == "fsdp")
     out = tmp_path / "out.npz"
-    run = distxla(
-        "run", str(program.folder / "optimized.hlo"), "--args", str(program.folder / "args.npz"), "--expected",
+    status, printed, errors = call(
+        capsys, "run", str(program.folder / "optimized.hlo"), "--args", str(program.folder / "args.npz"), "--expected",
         str(program.folder / "expected.npz"), "--compare", "reference", "--out", str(out), "--json", "--repeat", "3",
     )  # fmt: skip
-    found = json.loads(run.stdout)
-    assert run.stderr == ""
+    found = json.loads(printed)
+    assert (status, errors) == (0, "")
     assert [c["fits"] for c in found["comparisons"]] == [True, True]
     assert len(found["steps_s"]) == 3
     assert min(found[key] for key in ("parse_s", "compile_s", "start_s")) > 0
@@ -90,7 +93,7 @@ def test_a_real_program_from_files_to_files(tmp_path: Path) -> None:
         program.assert_results([[file[f"out{k}@{d}"] for k in range(3)] for d in range(8)])
 
 
-def test_several_programs_on_disjoint_devices(tmp_path: Path) -> None:
+def test_several_programs_on_disjoint_devices(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     paths = []
     for factor in (2, 3):
         path = tmp_path / f"times{factor}.hlo"
@@ -98,12 +101,13 @@ def test_several_programs_on_disjoint_devices(tmp_path: Path) -> None:
         paths.append(str(path))
     np.savez(tmp_path / "args.npz", arg0=np.array([1, 10], np.float32))
     out = tmp_path / "out.npz"
-    run = distxla(
-        "run", f"{paths[0]}@0,2", f"{paths[1]}@1", "--args", str(tmp_path / "args.npz"), "--out", str(out),
+    status, printed, errors = call(
+        capsys, "run", f"{paths[0]}@0,2", f"{paths[1]}@1", "--args", str(tmp_path / "args.npz"), "--out", str(out),
         "--compare", "reference",
     )  # fmt: skip
-    assert "on devices 0,2" in run.stdout
-    assert "agrees with the reference within tolerance: 3 arrays, " in run.stdout
+    assert (status, errors) == (0, "")
+    assert "on devices 0,2" in printed
+    assert "agrees with the reference within tolerance: 3 arrays, " in printed
     with np.load(out) as file:
         assert {key: file[key].tolist() for key in sorted(file.files)} == {
             "out0@0": [2, 20], "out0@1": [3, 30], "out0@2": [2, 20],
@@ -112,8 +116,9 @@ def test_several_programs_on_disjoint_devices(tmp_path: Path) -> None:
 
 @pytest.mark.exhaustive
 def test_the_time_limit_has_its_own_status(tmp_path: Path) -> None:
-    (tmp_path / "endless.hlo").write_text(ENDLESS)
-    run = distxla("run", str(tmp_path / "endless.hlo"), "--time-limit", "15", status=5)
+    line = [*endless(tmp_path), "--time-limit", "15"]
+    run = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert run.returncode == 5
     assert (
         "error: time-limit: the time limit of 15 s ran out while running\n" in run.stderr
     )  # the whole one, not what was left of it
@@ -123,9 +128,8 @@ def test_the_time_limit_has_its_own_status(tmp_path: Path) -> None:
 @pytest.mark.sampled(one_in=2)
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_interruption_takes_everything_down(number: signal.Signals, status: int, tmp_path: Path) -> None:
-    (tmp_path / "endless.hlo").write_text(ENDLESS)
     before = started_processes()
-    with running_forever(tmp_path / "endless.hlo", before) as (process, _):
+    with running_forever(tmp_path) as (process, _):
         process.send_signal(number)
         _, errors = process.communicate(timeout=60)
     assert (process.returncode, errors.strip()) == (status, "interrupted" if number == signal.SIGINT else "terminated")
@@ -134,36 +138,43 @@ def test_interruption_takes_everything_down(number: signal.Signals, status: int,
 
 @pytest.mark.exhaustive
 def test_a_killed_replica_is_named(tmp_path: Path) -> None:
-    (tmp_path / "endless.hlo").write_text(ENDLESS)
     before = started_processes()
-    with running_forever(tmp_path / "endless.hlo", before) as (process, replicas):
+    with running_forever(tmp_path) as (process, replicas):
         os.kill(replicas[0], signal.SIGKILL)
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 4, errors
     first = errors.splitlines()[0]
-    assert "endless.hlo:4:42: error: lost: the replica of device " in first, errors
+    assert "endless.hlo:5:7: error: lost: the replica of device " in first, errors
     assert re.search(r"ended during a call( by SIGKILL)? in w$", first), errors
     assert str(replicas[0]) in errors
     require_ended(before)
 
 
+def endless(folder: Path) -> list[str]:
+    """A command that runs for ever. Each of its two replicas, when it is about to begin that, makes a file in the
+    folder `started`, named by its process id."""
+    (folder / "endless.hlo").write_text(ENDLESS)
+    (folder / "started_of_test.py").write_text(STARTED)
+    (folder / "started").mkdir()
+    return [DISTXLA, "run", "endless.hlo", "--custom-call", "started=started_of_test:started"]
+
+
 @contextmanager
-def running_forever(module: Path, before: set[str]) -> Iterator[tuple[subprocess.Popen[str], list[int]]]:
+def running_forever(folder: Path) -> Iterator[tuple[subprocess.Popen[str], list[int]]]:
     """A command that runs an endless module, and the process ids of its two replicas."""
     process = subprocess.Popen(
-        [DISTXLA, "run", str(module)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        endless(folder), cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
     try:
         deadline = time.monotonic() + 90
-        replicas: list[int] = []
-        while len(replicas) < 2 and process.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.1)
-            replicas = [int(p.split()[0]) for p in started_processes() - before if "ray::Replica" in p]
-        assert len(replicas) == 2
+        while len(found := os.listdir(folder / "started")) < 2 and process.poll() is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        replicas = [int(name) for name in found]
         times = [psutil.Process(pid).cpu_times for pid in replicas]
-        enough = [time_of().user + 1 for time_of in times]  # far more than the rest of their start takes
+        enough = [time_of().user + 0.1 for time_of in times]  # more than from that file to the loop
         while any(time_of().user < s for time_of, s in zip(times, enough)) and time.monotonic() < deadline:
-            time.sleep(0.1)
+            time.sleep(0.05)
         yield process, replicas
     finally:
         process.kill()

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from distxla.cli.main import main
+from distxla.errors import ArgumentError
+from distxla.ops.custom_calls.user import unregister_custom_call
+from tests.cli.test_main import call
 from tests.runtime.shared_library import build
 
-DISTXLA = str(Path(sys.executable).with_name("distxla"))
 MODULE = """HloModule call
 ENTRY main {
   x = f32[4] parameter(0)
@@ -33,53 +38,59 @@ class Holder:
 """
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The current folder. What a command registers and imports for its process is forgotten after the test."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
     (tmp_path / "call.hlo").write_text(MODULE)
     (tmp_path / "routines_of_test.py").write_text(ROUTINES)
     arrays = {"arg0": np.arange(4, dtype=np.float32), "arg1": np.ones(4, np.float32)}
     np.savez(tmp_path / "args.npz", **arrays)
     np.savez(tmp_path / "expected.npz", out0=2 * arrays["arg0"] + 1)
-    return tmp_path
-
-
-def distxla(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([DISTXLA, *args], cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+    yield tmp_path
+    with suppress(ArgumentError):
+        unregister_custom_call("f")
+    sys.modules.pop("routines_of_test", None)
 
 
 RUN = ("run", "call.hlo", "--args", "args.npz", "--expected", "expected.npz")
+DISTXLA = str(Path(sys.executable).with_name("distxla"))
 
 
-def test_check_says_what_is_missing_and_takes_the_option(folder: Path) -> None:
-    bare = distxla(folder, "check", "call.hlo")
-    assert bare.returncode == 2
-    assert 'r: nothing executes the custom-call target "f"; register it with' in bare.stdout
-    told = distxla(folder, "check", "call.hlo", "--custom-call", "f=routines_of_test:double")
-    assert told.stdout.endswith("  ok\n")
+def in_its_own_process(*options: str) -> subprocess.CompletedProcess[str]:
+    """A run with a Ray that starts in the current folder, as its replicas do then."""
+    return subprocess.run([DISTXLA, *RUN, *options], capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_check_says_what_is_missing_and_takes_the_option(capsys: pytest.CaptureFixture[str]) -> None:
+    status, printed, _ = call(capsys, "check", "call.hlo")
+    assert status == 2
+    assert 'r: nothing executes the custom-call target "f"; register it with' in printed
+    assert call(capsys, "check", "call.hlo", "--custom-call", "f=routines_of_test:double")[1].endswith("  ok\n")
 
 
 @pytest.mark.sampled(one_in=3)
 @pytest.mark.parametrize("routine", ["routines_of_test:double", "routines_of_test:Holder.inside", "LIBRARY:saxpy"])
-def test_the_reference_runs_them_too(folder: Path, routine: str) -> None:
+def test_the_reference_runs_them_too(folder: Path, routine: str, capsys: pytest.CaptureFixture[str]) -> None:
     if routine.startswith("LIBRARY"):
         build(folder)
     option = "f=" + routine.replace("LIBRARY", "./libroutines.so")
-    run = distxla(folder, *RUN, "--backend", "reference", "--custom-call", option)
-    assert run.returncode == 0, run.stderr
+    status, _, errors = call(capsys, *RUN, "--backend", "reference", "--custom-call", option)
+    assert status == 0, errors
 
 
 @pytest.mark.cluster
-def test_functions_of_the_current_folder_reach_the_replicas(folder: Path) -> None:
-    run = distxla(
-        folder, *RUN, "--replicas", "2", "--compare", "reference", "--custom-call", "f=routines_of_test:double"
-    )
+def test_functions_of_the_current_folder_reach_the_replicas() -> None:
+    run = in_its_own_process("--replicas", "2", "--compare", "reference", "--custom-call", "f=routines_of_test:double")
     assert run.returncode == 0, run.stderr
+    assert "agrees with the reference" in run.stdout
 
 
 @pytest.mark.exhaustive
 @pytest.mark.cluster
-def test_a_failing_function_is_one_message_with_its_traceback(folder: Path) -> None:
-    run = distxla(folder, *RUN, "--custom-call", "f=routines_of_test:fail")
+def test_a_failing_function_is_one_message_with_its_traceback() -> None:
+    run = in_its_own_process("--custom-call", "f=routines_of_test:fail")
     assert run.returncode == 1
     lines = run.stderr.splitlines()
     assert lines[0] == 'call.hlo:5:8: error: execution: r on device 0: "f" raised LookupError: nothing here'
@@ -88,19 +99,21 @@ def test_a_failing_function_is_one_message_with_its_traceback(folder: Path) -> N
 
 
 @pytest.mark.cluster
-def test_a_crash_is_one_message_and_status_4(folder: Path) -> None:
+def test_a_crash_is_one_message_and_status_4(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     build(folder)
-    run = distxla(folder, *RUN, "--replicas", "2", "--custom-call", "f=./libroutines.so:crash")
-    assert run.returncode == 4, run.stderr
-    assert run.stderr.startswith("call.hlo:5:8: error: lost: the replica of device")
-    assert "by SIGSEGV (at address 0x0) in r" in run.stderr
-    assert "Traceback" not in run.stderr
+    status, _, errors = call(capsys, *RUN, "--replicas", "2", "--custom-call", "f=./libroutines.so:crash")
+    assert status == 4, errors
+    assert errors.startswith("call.hlo:5:8: error: lost: the replica of device")
+    assert "by SIGSEGV (at address 0x0) in r" in errors
+    assert "Traceback" not in errors
 
 
-def test_compile_takes_it(folder: Path) -> None:
-    run = distxla(folder, "compile", "call.hlo", "--emit", "buffers", "--custom-call", "f=routines_of_test:double")
-    assert run.returncode == 0, run.stderr
-    assert "r (custom-call)" in run.stdout
+def test_compile_takes_it(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["compile", "call.hlo", "--emit", "buffers", "--custom-call", "f=routines_of_test:double"])
+    printed, errors = capsysbinary.readouterr()
+    assert ended.value.code == 0, errors
+    assert b"r (custom-call)" in printed
 
 
 @pytest.mark.sampled(one_in=8)
@@ -116,8 +129,10 @@ def test_compile_takes_it(folder: Path) -> None:
         ("TopK=routines_of_test:double", "comes with distxla"),
     ],
 )
-def test_what_cannot_be_had_is_told_before_anything_starts(folder: Path, option: str, message: str) -> None:
-    run = distxla(folder, *RUN, "--custom-call", option)
-    assert run.returncode == 2
-    assert message in run.stderr
-    assert run.stdout == ""
+def test_what_cannot_be_had_is_told_before_anything_starts(
+    option: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, printed, errors = call(capsys, *RUN, "--custom-call", option)
+    assert status == 2
+    assert message in errors
+    assert printed == ""

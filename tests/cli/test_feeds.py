@@ -15,7 +15,7 @@ from distxla.cli.programs import read_world
 from distxla.errors import ArgumentError
 from distxla.ir.stream_key import INFEED, OUTFEED, StreamKey, StreamKind
 from distxla.text.parser import parse_module
-from tests.cli.test_cluster_runs import distxla
+from tests.cli.test_main import call
 from tests.ops.feed_programs import CHANNELS, TAKERS, echo, sums
 
 F32 = np.float32
@@ -172,13 +172,13 @@ def test_the_streams_of_a_program_are_found_wherever_they_stand() -> None:
 
 @pytest.mark.exhaustive
 @pytest.mark.cluster
-def test_on_a_cluster_as_on_the_reference(tmp_path: Path) -> None:
+def test_on_a_cluster_as_on_the_reference(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     module = write(tmp_path, "sums.hlo", sums(50, header=", replica_count=2"))
     infeed, out, other = save(tmp_path, **numbered(205, 2)), tmp_path / "out.npz", tmp_path / "other.npz"
-    run = distxla(
-        "run", module, "--infeed", infeed, "--outfeed", str(out), "--compare", "reference", "--repeat", "4", "--json"
-    )
-    printed = json.loads(run.stdout)
+    files = ("--infeed", infeed, "--outfeed", str(out))
+    status, text, _ = call(capsys, "run", module, *files, "--compare", "reference", "--repeat", "4", "--json")
+    assert status == 0
+    printed = json.loads(text)
     assert printed["infeeds"] == [{"device": d, "items": 205, "left": 5} for d in range(2)]
     assert [c["fits"] for c in printed["comparisons"]] == [True]
     again = ["run", module, "--infeed", infeed, "--outfeed", str(other), "--backend", "reference", "--repeat", "4"]
@@ -190,9 +190,13 @@ def test_on_a_cluster_as_on_the_reference(tmp_path: Path) -> None:
 
 @pytest.mark.exhaustive
 @pytest.mark.cluster
-def test_on_a_cluster_the_end_of_a_stream_keeps_what_came_out(tmp_path: Path) -> None:
+def test_on_a_cluster_the_end_of_a_stream_keeps_what_came_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     module = write(tmp_path, "sums.hlo", sums(50))
     out = tmp_path / "out.npz"
-    run = distxla("run", module, "--infeed", save(tmp_path, **numbered(7, 1)), "--outfeed", str(out), status=1)
-    assert "stream-end: f on device 0 wants item 7: the infeed was closed after 7 items" in run.stderr
+    items = save(tmp_path, **numbered(7, 1))
+    status, _, errors = call(capsys, "run", module, "--infeed", items, "--outfeed", str(out))
+    assert status == 1
+    assert "stream-end: f on device 0 wants item 7: the infeed was closed after 7 items" in errors
     assert sorted(load(out)) == [f"outfeed{n}.0@0" for n in range(7)]

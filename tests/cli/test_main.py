@@ -16,7 +16,6 @@ from distxla.cli.main import main
 from distxla.errors import ArgumentError
 from tests.programs import PROGRAMS
 
-DISTXLA = str(Path(sys.executable).with_name("distxla"))
 MODULE = """HloModule double, num_partitions=2
 ENTRY main {
   x = f32[2] parameter(0)
@@ -183,11 +182,13 @@ def test_quick_commands_load_neither_ray_nor_llvm(args: list[str]) -> None:
     assert run.stdout.splitlines()[-1] == "[]"
 
 
-def test_what_a_terminal_would_obey_is_escaped(tmp_path: Path) -> None:
+def test_what_a_terminal_would_obey_is_escaped(tmp_path: Path, capsys) -> None:  # type: ignore[no-untyped-def]
     path = tmp_path / "odd.hlo"
     target = 'custom_call_target="a\x1b[31m"'
     path.write_text(f"HloModule odd\nENTRY main {{ ROOT b = f32[2] custom-call(), {target} }}\n")
     for command in (["check"], ["run", "--backend", "reference"]):
-        run = subprocess.run([DISTXLA, *command, str(path)], capture_output=True, text=True, check=False)
-        assert "\x1b" not in run.stdout + run.stderr
+        status, printed, errors = call(capsys, *command, str(path))
+        assert status == 2
+        assert "a\\x1b[31m" in printed + errors
+        assert "\x1b" not in printed + errors
     assert str(ArgumentError("a\x1b[31mb\nc")) == "argument: a\\x1b[31mb\nc"

@@ -189,15 +189,14 @@ def test_a_compilation_that_needs_too_much_memory_is_one_error(what, monkeypatch
         assert server.compile(small(), 1, 1).name == "small"
 
 
-def test_a_time_limit_ends_a_compilation_and_not_the_server():
-    with CompileServer() as server:
-        with (
-            pytest.raises(TimeLimitError, match=r"0\.2 s ran out while compiling"),
-            time_limit(0.2),
-            phase("compiling"),
-        ):
-            server._call("sleep", "dot.7")
-        assert server.compile(small(), 1, 1).name == "small"
+def test_a_time_limit_ends_a_compilation_and_not_the_server(server):
+    with (
+        pytest.raises(TimeLimitError, match=r"0\.2 s ran out while compiling"),
+        time_limit(0.2),
+        phase("compiling"),
+    ):
+        server._call("sleep", "dot.7")
+    assert server.compile(small(), 1, 1).name == "small"
 
 
 def test_a_search_for_the_culprit_that_was_interrupted_answers_no_later_request(monkeypatch):
@@ -220,39 +219,28 @@ def test_a_memory_limit_that_is_none_is_refused(given, monkeypatch):
         CompileServer()
 
 
-def test_a_closed_server_says_so():
-    server = CompileServer()
-    pid = server.pid
-    server.close()
-    server.close()
-    assert not Path(f"/proc/{pid}").exists()
-    with pytest.raises(ClusterError, match="closed"):
+def test_a_wait_for_another_compilation_ends_at_the_time_limit(server):
+    assert server.pid
+
+    def nap():
+        with pytest.raises(TimeLimitError), time_limit(3):
+            server._call("sleep", "a nap")
+
+    thread = threading.Thread(target=nap)
+    thread.start()
+    while not server._lock.locked():
+        time.sleep(0.01)
+    with (
+        pytest.raises(TimeLimitError, match=r"0\.1 s ran out while compiling: another program is being compiled"),
+        time_limit(0.1),
+        phase("compiling"),
+    ):
         server.compile(small(), 1, 1)
+    thread.join()
+    server.compile(small(), 1, 1)
 
 
-def test_a_wait_for_another_compilation_ends_at_the_time_limit():
-    with CompileServer() as server:
-        assert server.pid
-
-        def nap():
-            with pytest.raises(TimeLimitError), time_limit(3):
-                server._call("sleep", "a nap")
-
-        thread = threading.Thread(target=nap)
-        thread.start()
-        while not server._lock.locked():
-            time.sleep(0.01)
-        with (
-            pytest.raises(TimeLimitError, match=r"0\.1 s ran out while compiling: another program is being compiled"),
-            time_limit(0.1),
-            phase("compiling"),
-        ):
-            server.compile(small(), 1, 1)
-        thread.join()
-        server.compile(small(), 1, 1)
-
-
-def test_the_thread_that_started_a_server_may_end():
+def test_the_thread_that_started_a_server_may_end_and_a_closed_one_says_so():
     with CompileServer() as server:
         thread = threading.Thread(target=server.compile, args=(small(), 1, 1))
         thread.start()
@@ -260,6 +248,11 @@ def test_the_thread_that_started_a_server_may_end():
         pid = server.pid
         server.compile(small(), 1, 1)
         assert server.pid == pid
+        server.close()
+        server.close()
+        assert not Path(f"/proc/{pid}").exists()
+        with pytest.raises(ClusterError, match="closed"):
+            server.compile(small(), 1, 1)
 
 
 def test_no_server_outlives_its_parent():

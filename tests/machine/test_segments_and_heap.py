@@ -17,7 +17,8 @@ from distxla.collectives.transports.control_block import ControlBlock
 from distxla.errors import ClusterError, OutOfMemoryError
 from distxla.ir.element_type import BF16, F32, PRED, S4
 from distxla.ir.shape import Shape
-from distxla.machine.heap import KEPT_IDLE_BYTES, Block, Heap
+from distxla.machine import heap as heap_module
+from distxla.machine.heap import Block, Heap
 from distxla.machine.segments import Segment
 from distxla.runtime.device_array import DeviceArray
 
@@ -66,9 +67,10 @@ def test_full_memory_says_how_much_was_wanted() -> None:
         Heap(4096, []).allocate(8000)
 
 
-def test_idle_memory_is_given_back(segment: Segment) -> None:
+def test_idle_memory_is_given_back(segment: Segment, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heap_module, "KEPT_IDLE_BYTES", 1 << 24)
     heap = Heap(SIZE, [segment])
-    block = heap.allocate(KEPT_IDLE_BYTES + (1 << 22))
+    block = heap.allocate((1 << 24) + (1 << 22))
     segment.bytes[block.offset : block.offset + block.size] = 1
     touched = os.fstat(segment.descriptor).st_blocks * 512
     assert touched >= block.size

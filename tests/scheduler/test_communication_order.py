@@ -39,6 +39,7 @@ from tests.deadlock_programs import (
     send,
     send_done,
 )
+from tests.samples import examples
 from tests.scheduler.planted_programs import PlantedPrograms
 from tests.scheduler.random_programs import RandomProgram
 
@@ -298,13 +299,13 @@ def planted(data: st.DataObject, steps: int) -> None:
     run_programs(by_device_, arguments, replicas=devices, partitions=1, time_limit=60)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_an_order_is_found_where_there_is_one(data: st.DataObject) -> None:
     planted(data, 8)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_whole_orders_run(monkeypatch: pytest.MonkeyPatch, data: st.DataObject) -> None:
     """Also where nothing was tried before them."""
@@ -319,7 +320,7 @@ def test_an_order_is_found_in_many_programs(data: st.DataObject) -> None:
     planted(data, 12)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_random_programs_are_never_worse_than_before(data: st.DataObject) -> None:
     devices = data.draw(st.integers(2, 4), label="devices")

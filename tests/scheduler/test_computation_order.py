@@ -20,6 +20,7 @@ from distxla.scheduler.computation_order import PAID, PAID_BYTES, schedule
 from distxla.scheduler.program_order.memory import ModuleMemory
 from distxla.scheduler.program_order.overlap import pairs_of
 from distxla.text.parser import parse_module
+from tests.samples import examples
 from tests.scheduler.random_computations import computations
 
 TEXT = """HloModule m
@@ -99,7 +100,7 @@ def keeps_edges(before: Module, after: Module) -> None:
 
 
 @given(computations())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 def test_any_computation_keeps_its_edges_and_needs_little_more(text):
     module = Expand().run(parse_module(text))
     scheduled = schedule(module)
@@ -111,7 +112,7 @@ def test_any_computation_keeps_its_edges_and_needs_little_more(text):
 
 
 @given(computations())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_a_schedule_is_kept(text):
     module = parse_module(text.replace("HloModule m", "HloModule m, is_scheduled=true"))
     scheduled = optimised(module)

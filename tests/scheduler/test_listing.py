@@ -14,6 +14,7 @@ from distxla.compiler.stages import emit
 from distxla.compiler.verify.verifier import verify_module
 from distxla.ir.module import Module
 from distxla.text.parser import parse_module
+from tests.samples import examples
 from tests.scheduler.random_computations import computations
 
 PROGRAMS = sorted((Path(__file__).parents[1] / "programs").glob("*/*.hlo"))
@@ -153,7 +154,7 @@ def test_of_every_program_it_can_be_read_again_and_tells_the_arenas_size(path: P
 
 
 @given(computations())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_of_any_computation_it_can_be_read_again(text: str) -> None:
     found = listed(parse_module(text))
     again = parse_module(found)
@@ -165,7 +166,7 @@ NUMBERS = re.compile(r"// +(\d+) B(?: \+(\d+))?(?: -(\d+))?(?: \((\d+) inside\))
 
 
 @given(computations())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_numbers_add_up(text: str) -> None:
     """What is in use is what was left, and what is added, and what is needed inside."""
     entry = listed(parse_module(text)).partition("ENTRY")[2]

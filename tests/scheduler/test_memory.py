@@ -20,6 +20,7 @@ from distxla.scheduler.program_order import memory
 from distxla.scheduler.program_order.memory import ComputationMemory, ModuleMemory
 from distxla.scheduler.program_order.orders import Graph, aliases_late
 from distxla.text.parser import parse_module
+from tests.samples import examples
 from tests.scheduler.random_computations import UNIT, computations
 
 PROGRAMS = sorted((Path(__file__).parents[1] / "programs").glob("*/*.hlo"))
@@ -52,7 +53,7 @@ def test_the_numbers_are_the_planners() -> None:
 
 
 @given(computations())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_the_peak_is_what_the_planner_needs_at_once(text: str) -> None:
     module = schedule(Expand().run(parse_module(text)))
     found = alive_at_once(plan_program.plan(module, replicas=2, partitions=1))
@@ -159,7 +160,8 @@ def topological_orders(memory_: ComputationMemory, graph: Graph) -> list[list[in
 
 
 @given(computations(most=5, kinds=("join", "cut", "negate", "all-reduce", "tuple")))
-@settings(max_examples=60, deadline=None, derandomize=True)  # no bound holds for all graphs: see the next test
+# no bound holds for all graphs: see the next test
+@settings(max_examples=examples(60), deadline=None, derandomize=True)
 def test_small_graphs_come_close_to_the_best_order(text: str) -> None:
     """Not more than half as much again as the best of all orders, beside what is too small to matter."""
     require_order_within(1.5, text)

@@ -14,10 +14,11 @@ from distxla.text.literals import print_literal, read_literal
 from distxla.text.parser import parse_module
 from distxla.text.printer import print_module
 from distxla.text.shapes import parse_shape, print_shape
+from tests.samples import examples
 from tests.strategies import SHAPES, STRINGS, array_shapes, literals, modules
 
 SLOW_DATA = settings(
-    deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    deadline=None, max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 
 
@@ -42,20 +43,20 @@ def test_string(text: str) -> None:
 
 
 @given(module=modules())
-@settings(SLOW_DATA, max_examples=40)
+@settings(SLOW_DATA, max_examples=examples(40))
 def test_module(module: Module) -> None:
     assert parse_module(print_module(module)) == module
 
 
 @given(module=modules())
-@settings(SLOW_DATA, max_examples=25)
+@settings(SLOW_DATA, max_examples=examples(25))
 def test_xla_reads_it(module: Module) -> None:
     hlo = pytest.importorskip("jaxlib._hlo")
     hlo.hlo_module_from_text(print_module(module))
 
 
 @given(data=st.data())
-@settings(SLOW_DATA, max_examples=15)
+@settings(SLOW_DATA, max_examples=examples(15))
 def test_everything_is_printed_once(data: st.DataObject) -> None:
     text = print_module(data.draw(modules()))
     assert print_module(parse_module(text)) == text
