@@ -81,13 +81,15 @@ class Actors:
         self.run.kill(actor.actor.process)
 
     def _remote(self, **options: Any) -> Any:
-        strategy = options.get("scheduling_strategy")
-        node = strategy.node_id if strategy is not None else "node-0"
+        def wrap(kind: type, **options: Any) -> Any:
+            strategy = options.get("scheduling_strategy")
+            node = strategy.node_id if strategy is not None else "node-0"
+            return SimpleNamespace(
+                remote=lambda *arguments: self._start(kind, node, arguments),
+                options=lambda **others: wrap(kind, **options, **others),
+            )
 
-        def wrap(kind: type) -> Any:
-            return SimpleNamespace(remote=lambda *arguments: self._start(kind, node, arguments))
-
-        return wrap
+        return lambda kind: wrap(kind, **options)
 
     def _start(self, kind: type, node: str, arguments: tuple[Any, ...]) -> Handle:
         name = f"{kind.__name__.lower()}-{len(self.actors)}"

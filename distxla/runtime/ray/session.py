@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, Protocol
 
 from distxla.errors import ClusterError, DistxlaError, ReplicaLostError
@@ -60,12 +60,12 @@ class RayHere:
         return str(ray.get_runtime_context().get_node_id()), ray.nodes()
 
     def create(self, actor: type, node: str, arguments: Sequence[tuple[Any, ...]], gpus: float = 0.0) -> list[Any]:
-        _joined_ray()
+        remote = _joined_ray().remote
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         there = NodeAffinitySchedulingStrategy(node, soft=False)
         taken = {"num_gpus": gpus} if gpus else {}  # some versions hide all GPUs from those that ask for 0
-        pinned = _remote(actor).options(scheduling_strategy=there, **taken)
+        pinned = _remote_class(actor, remote).options(scheduling_strategy=there, **taken)
         return [_Actor(pinned.remote(*row)) for row in arguments]
 
     def put(self, value: Any) -> Any:
@@ -94,13 +94,11 @@ class RayHere:
                     ray.kill(actor.handle)
 
 
-@cache
-def _remote(actor: type) -> Any:
+@lru_cache(maxsize=8)  # kinds of actors; each simulated run has a `remote` of its own
+def _remote_class(actor: type, remote: Callable[..., Any]) -> Any:
     """Ray's class for an actor's, one in a process: for each new one Ray disassembles all its methods, pickles it and
     sends it to the cluster, which takes 0.02 to 0.04 s. Ray sends it again where another cluster was joined."""
-    import ray
-
-    return ray.remote(num_cpus=0, max_restarts=0)(actor)
+    return remote(num_cpus=0, max_restarts=0)(actor)
 
 
 class _Actor:
