@@ -330,7 +330,7 @@ COMMANDS = {
     "run": ("run",),
 }
 MOMENTS = 100  # of each command, in parts: the alarm comes at k / MOMENTS of the time that it takes
-PARTS = 25
+PARTS = 50
 
 
 @cache

@@ -299,7 +299,7 @@ def planted(data: st.DataObject, steps: int) -> None:
     run_programs(by_device_, arguments, replicas=devices, partitions=1, time_limit=60)
 
 
-@settings(max_examples=examples(40), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_an_order_is_found_where_there_is_one(data: st.DataObject) -> None:
     planted(data, 8)
@@ -320,7 +320,7 @@ def test_an_order_is_found_in_many_programs(data: st.DataObject) -> None:
     planted(data, 12)
 
 
-@settings(max_examples=examples(40), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_random_programs_are_never_worse_than_before(data: st.DataObject) -> None:
     devices = data.draw(st.integers(2, 4), label="devices")

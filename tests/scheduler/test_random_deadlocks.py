@@ -21,7 +21,6 @@ from distxla.scheduler.deadlocks import examine
 from distxla.scheduler.verdict import Outcome
 from distxla.text.parser import parse_module
 from distxla.text.printer import print_module
-from tests.samples import examples
 from tests.scheduler.random_programs import RandomProgram
 from tests.stopwatch import Stopwatch
 
@@ -98,7 +97,7 @@ def check(data: st.DataObject) -> None:
         require_same(verdict.diagnosis, found, "\n".join((texts, *map(str, found), verdict.text)))
 
 
-@settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_verdicts_of_random_programs(data: st.DataObject) -> None:
     check(data)
