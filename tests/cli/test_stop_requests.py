@@ -26,6 +26,7 @@ from distxla.cli.stop_requests import StopRequests, stops
 from distxla.cli.time_limits import enforced
 from distxla.errors import DistxlaError, TimeLimitError
 from distxla.runtime.interrupts import deferred_interrupt
+from distxla.time_limit import current_limit
 from tests.conftest import require_ended, started_processes
 
 DISTXLA = str(Path(sys.executable).with_name("distxla"))
@@ -220,11 +221,9 @@ def test_a_step_that_is_to_be_whole_is_not_interrupted(number: int) -> None:
     assert (done, type(found.value).__name__) == (["whole"], "SystemExit" if number == signal.SIGTERM else "Expired")
 
 
-def test_what_came_first_is_told(
+def test_the_limit_is_told_though_ctrl_c_follows(
     module: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ctrl-C while a command ends at its limit, and the other way round."""
-
     def interrupted_late(*_: object, **__: object) -> None:
         try:
             endless()
@@ -234,14 +233,21 @@ def test_what_came_first_is_told(
     monkeypatch.setattr(programs, "verify_world", interrupted_late)
     assert ended(capsys, "check", module, "--time-limit", "0.1")[0] == 5
 
-    def late_after_an_interrupt(*_: object, **__: object) -> None:
+
+def test_ctrl_c_is_told_though_the_limit_follows(
+    module: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def late(*_: object, **__: object) -> None:
+        limit = current_limit()
+        assert limit is not None
         try:
             signal.raise_signal(signal.SIGINT)
         finally:
-            time.sleep(0.4)
+            limit.end = time.monotonic()
+            signal.raise_signal(signal.SIGALRM)
 
-    monkeypatch.setattr(programs, "verify_world", late_after_an_interrupt)
-    assert ended(capsys, "check", module, "--time-limit", "0.2")[0] == 130
+    monkeypatch.setattr(programs, "verify_world", late)
+    assert ended(capsys, "check", module, "--time-limit", "100")[0] == 130
 
 
 def test_a_signal_amid_the_report_changes_nothing(
