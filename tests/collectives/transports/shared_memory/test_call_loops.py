@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -26,9 +26,10 @@ def block() -> Iterator[ControlBlock]:
     made.close()
 
 
-def wait(block: ControlBlock, nanoseconds: int) -> int:
-    """For the end of a call that is in flight."""
+def wait(block: ControlBlock, nanoseconds: int, begin: Callable[[], object] = lambda: None) -> int:
+    """For the end of a call that is in flight. begin: called just before, when the code has been compiled."""
     image = load_image(compile_call_loops())
+    begin()
     found = int(CALL_TYPE(image.address_of(call_loops.CALL))(block.segment.address, 0, 1, nanoseconds))
     image.close()
     return found
@@ -52,8 +53,7 @@ def test_a_wait_that_needs_no_sleep_ends_the_penalty(block: ControlBlock, monkey
     monkeypatch.setattr(emit_call_loops, "SPINS", 1 << 40)
     block.store(control_words.H_SPIN_PENALTY, FIRST_PENALTY)
     late = threading.Timer(0.5, lambda: block.configure(control_words.H_DONE, 1))
-    late.start()
-    assert wait(block, MILLISECOND) == call_loops.CALL_DONE
+    assert wait(block, MILLISECOND, begin=late.start) == call_loops.CALL_DONE
     late.join()
     assert state(block) == (0, 0)
 
