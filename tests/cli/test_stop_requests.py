@@ -329,8 +329,7 @@ COMMANDS = {
     "compile": ("compile", "--emit", "llvm"),
     "run": ("run",),
 }
-MOMENTS = 100  # of each command, in parts: the alarm comes at k / MOMENTS of the time that it takes
-PARTS = 50
+MOMENTS = 100  # of each command: the alarm comes at k / MOMENTS of the time that it takes
 
 
 @cache
@@ -348,34 +347,33 @@ def kept_module(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(file)
 
 
-@pytest.mark.sampled(one_in=PARTS)
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.sampled(one_in=3 * MOMENTS // 2, first=("check --json-38", "compile-71"))
+@pytest.mark.parametrize("moment", range(1, MOMENTS + 1))
 @pytest.mark.parametrize("command", ["check", "check --json", "compile"])
-def test_the_alarm_may_come_at_any_moment(command: str, part: int, kept_module: str) -> None:
-    require_limit_or_end(command, part, kept_module)
+def test_the_alarm_may_come_at_any_moment(command: str, moment: int, kept_module: str) -> None:
+    require_limit_or_end(command, moment, kept_module)
 
 
-@pytest.mark.sampled(one_in=PARTS)
+@pytest.mark.sampled(one_in=MOMENTS)
 @pytest.mark.cluster
-@pytest.mark.parametrize("part", range(PARTS))
-def test_the_alarm_may_come_at_any_moment_of_a_run(part: int, kept_module: str) -> None:
+@pytest.mark.parametrize("moment", range(1, MOMENTS + 1))
+def test_the_alarm_may_come_at_any_moment_of_a_run(moment: int, kept_module: str) -> None:
     before = started_processes()
-    require_limit_or_end("run", part, kept_module)
+    require_limit_or_end("run", moment, kept_module)
     require_ended(before)
 
 
-def require_limit_or_end(command: str, part: int, module: str) -> None:
-    """At each moment of the part: exit status 5 and one error, on one line, or a whole run."""
-    for moment in range(part + 1, MOMENTS + 1, PARTS):
-        seconds = f"{seconds_of(command, module) * moment / MOMENTS:.4f}"
-        line = [DISTXLA, *COMMANDS[command], module, "--time-limit", seconds]
-        ended = subprocess.run(line, capture_output=True, text=True, timeout=120)
-        if "--json" in line:
-            assert re.fullmatch(r"\{.*\}\n", ended.stdout, re.DOTALL), (seconds, ended)
-            json.loads(ended.stdout)
-        if ended.returncode == 0:
-            assert (bool(ended.stdout), ended.stderr) == (True, ""), (seconds, ended)
-            continue
-        report = r"(  .*\n)*" if command == "run" else ""  # of the devices
-        error = rf"error: time-limit: the time limit of {float(seconds):g} s ran out( while .*)?\n{report}"
-        assert (ended.returncode, bool(re.fullmatch(error, ended.stderr))) == (5, True), (seconds, ended)
+def require_limit_or_end(command: str, moment: int, module: str) -> None:
+    """Exit status 5 and one error, on one line, or a whole run."""
+    seconds = f"{seconds_of(command, module) * moment / MOMENTS:.4f}"
+    line = [DISTXLA, *COMMANDS[command], module, "--time-limit", seconds]
+    ended = subprocess.run(line, capture_output=True, text=True, timeout=120)
+    if "--json" in line:
+        assert re.fullmatch(r"\{.*\}\n", ended.stdout, re.DOTALL), (seconds, ended)
+        json.loads(ended.stdout)
+    if ended.returncode == 0:
+        assert (bool(ended.stdout), ended.stderr) == (True, ""), (seconds, ended)
+        return
+    report = r"(  .*\n)*" if command == "run" else ""  # of the devices
+    error = rf"error: time-limit: the time limit of {float(seconds):g} s ran out( while .*)?\n{report}"
+    assert (ended.returncode, bool(re.fullmatch(error, ended.stderr))) == (5, True), (seconds, ended)
