@@ -80,6 +80,7 @@ def test_the_reference_runs_them_too(folder: Path, routine: str, capsys: pytest.
     assert status == 0, errors
 
 
+@pytest.mark.exhaustive  # test_cluster_runs.py interrupts a run with such a function
 @pytest.mark.cluster
 def test_functions_of_the_current_folder_reach_the_replicas() -> None:
     run = in_its_own_process("--replicas", "2", "--compare", "reference", "--custom-call", "f=routines_of_test:double")

@@ -53,6 +53,7 @@ def test_a_soft_limit_is_raised() -> None:
     assert (status, errors) == (0, "")
 
 
+@pytest.mark.exhaustive
 def test_what_starts_no_ray_needs_few_descriptors() -> None:
     status, printed, errors = in_shell(f"ulimit -n 12; {DISTXLA} check m.hlo && {DISTXLA} compile m.hlo")
     assert (status, errors) == (0, "")

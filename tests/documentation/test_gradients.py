@@ -74,6 +74,7 @@ def test_examples_with_gradients_are_found() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(one_in=8, first=("docs/guide/train_shard_map.py",))
 @pytest.mark.parametrize("example", EXAMPLES, ids=str)
 def test_gradients_are_those_of_one_device(
     example: Example, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -90,12 +91,14 @@ def test_gradients_are_those_of_one_device(
     assert run.returncode == 0, f"{example}: {run.stderr}"
 
 
+@pytest.mark.sampled(one_in=3, first=(next(iter(WRONG)),))
 @pytest.mark.parametrize("message", WRONG)
 def test_of_a_wrong_gradient_is_told(message: str, shared: Callable[..., Any]) -> None:
     with pytest.raises(AssertionError, match=message):
         compare(Example("example.py", START + WRONG[message]), shared)
 
 
+@pytest.mark.exhaustive
 def test_the_step_in_the_folder_of_examples() -> None:
     """examples/dp_mlp has no source in Python: its results are compared with this function's."""
     assert [folder.name for folder in (ROOT / "examples").iterdir()] == ["dp_mlp"], "compare a new one here, too"

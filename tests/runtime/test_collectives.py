@@ -23,6 +23,7 @@ from distxla.text.parser import parse_module
 from tests.collectives.matrix import Case, cases, check
 from tests.collectives.matrix_executors import on_cluster
 from tests.collectives.two_programs import TwoPrograms
+from tests.samples import examples
 
 pytestmark = pytest.mark.cluster
 
@@ -87,7 +88,7 @@ def arguments() -> list[list[np.ndarray]]:
     return [[rng.normal(size=n).astype(np.float32) for n in (SIZE, 8)] for _ in range(DEVICES)]
 
 
-@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(10), deadline=None, suppress_health_check=list(HealthCheck))
 @given(case=cases(COUNTS))
 def test_the_matrix(cluster: dx.Cluster, case: Case) -> None:
     check(case, on_cluster(cluster))

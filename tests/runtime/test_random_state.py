@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import distxla as dx
+from tests.cli.test_main import call
 
 pytestmark = pytest.mark.cluster
-DISTXLA = str(Path(sys.executable).with_name("distxla"))
 
 TEXT = """HloModule random, replica_count=2
 
@@ -43,10 +41,11 @@ def test_the_state_of_replicas(cluster: dx.Cluster) -> None:
     assert all(map(np.array_equal, again[0], runs[0][0]))
 
 
-def test_repeated_steps_are_compared_with_as_many_of_the_reference(tmp_path: Path) -> None:
+def test_repeated_steps_are_compared_with_as_many_of_the_reference(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "random.hlo"
     path.write_text(TEXT)
-    command = [DISTXLA, "run", str(path), "--repeat", "3", "--compare", "reference"]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert run.returncode == 0, run.stdout + run.stderr
-    assert "agrees with the reference" in run.stdout
+    status, printed, errors = call(capsys, "run", str(path), "--repeat", "3", "--compare", "reference")
+    assert status == 0, printed + errors
+    assert "agrees with the reference" in printed

@@ -20,6 +20,7 @@ from tests.collectives.matrix_executors import on_cluster
 from tests.programs import PROGRAMS, ShardedProgram
 from tests.runtime import hand_made
 from tests.runtime.hosts.test_faults import agent_pid, later, pids
+from tests.samples import examples
 from tests.stopwatch import Stopwatch
 
 pytestmark = pytest.mark.cluster
@@ -69,7 +70,7 @@ def test_whole_programs_give_the_same_bits_on_any_number_of_hosts(
 
 
 @pytest.mark.slow
-@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(20, one_in=3), deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_collectives_of_the_matrix(partitioned: Cluster, data: st.DataObject) -> None:
     check(data.draw(cases((1, 8))), on_cluster(partitioned))

@@ -89,10 +89,21 @@ def at(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, Callable[[], 
     return before
 
 
+@pytest.fixture(scope="class")
+def copies() -> Iterator[tuple[dx.Cluster, list[float]]]:
+    """Three replicas, and the processor seconds of each at its start. The driver's environment has DISTXLA_TEST."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DISTXLA_TEST", "seen")
+        with dx.Cluster(3) as cluster:
+            yield cluster, [processor_s(pid) for _, _, pid in cluster.replicas_info]
+
+
 @pytest.mark.cluster
-def test_replicas_are_copies() -> None:
-    with dx.Cluster(3) as cluster:
-        seconds = [processor_s(pid) for _, _, pid in cluster.replicas_info]
+class TestCopies:
+    """Of one cluster."""
+
+    def test_replicas_are_copies(self, copies: tuple[dx.Cluster, list[float]]) -> None:
+        cluster, seconds = copies
         (parent,) = parents(cluster)
         assert "zygote.py" in parent
         assert max(seconds) < FORKED_S
@@ -103,46 +114,41 @@ def test_replicas_are_copies() -> None:
         zygote = below_us("zygote.py")[0]
         assert zygote.num_threads() == 1
 
-
-@pytest.mark.cluster
-def test_a_copy_imports_nothing() -> None:
-    """Every replica would do so by itself."""
-    look = "import sys; from distxla.runtime.ray import zygote; zygote._imported(lambda: None); print(*sys.modules)"
-    imported = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, timeout=60, check=True)
-    with dx.Cluster(1) as cluster:
-        cluster.adopt(hand_made.add_one(1))([np.zeros(4, np.float32)])
+    def test_a_copy_imports_nothing(self, copies: tuple[dx.Cluster, list[float]]) -> None:
+        """Every replica would do so by itself."""
+        look = "import sys; from distxla.runtime.ray import zygote; zygote._imported(lambda: None); print(*sys.modules)"
+        imported = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, timeout=60, check=True)
+        cluster, _ = copies
+        cluster.adopt(hand_made.add_one(3))([np.zeros(4, np.float32)])
         import ray
 
-        (replica,) = cluster._hosts.replicas
+        replica = cluster._hosts.replicas[0]
         there = ray.get(replica.__ray_call__.remote(lambda _: list(sys.modules)))
-    assert set(there) - set(imported.stdout.split()) == set()
+        assert set(there) - set(imported.stdout.split()) == set()
 
+    def test_a_copy_has_the_drivers_environment_and_its_own_random_numbers(
+        self, copies: tuple[dx.Cluster, list[float]]
+    ) -> None:
+        def look() -> tuple[str | None, str | None, bytes, float]:
+            import random
 
-@pytest.mark.cluster
-def test_a_copy_has_the_drivers_environment_and_its_own_random_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DISTXLA_TEST", "seen")
+            import numpy as np
 
-    def look() -> tuple[str | None, str | None, bytes, float]:
-        import random
+            return (
+                os.environ.get("DISTXLA_TEST"),
+                os.environ.get("OPENBLAS_NUM_THREADS"),
+                np.random.bytes(8),
+                random.random(),
+            )
 
-        import numpy as np
-
-        return (
-            os.environ.get("DISTXLA_TEST"),
-            os.environ.get("OPENBLAS_NUM_THREADS"),
-            np.random.bytes(8),
-            random.random(),
-        )
-
-    with dx.Cluster(2) as cluster:
-        cluster.wait_started()
         import ray
 
+        cluster, _ = copies
         looks = [replica.__ray_call__.remote(lambda _: look()) for replica in cluster._hosts.replicas]
-        (first, threads, one, a), (second, _, other, b) = ray.get(looks)
-    assert (first, second, threads) == ("seen", "seen", os.environ.get("OPENBLAS_NUM_THREADS"))
-    assert one != other
-    assert a != b
+        (first, threads, one, a), (second, _, other, b), _ = ray.get(looks)
+        assert (first, second, threads) == ("seen", "seen", os.environ.get("OPENBLAS_NUM_THREADS"))
+        assert one != other
+        assert a != b
 
 
 @pytest.mark.cluster
