@@ -147,7 +147,6 @@ def test_compiled_code_agrees_with_reference(cases: Sequence[Case]) -> None:
         assert_near(got, wanted, case.shape.dtype.name, case)
 
 
-@pytest.mark.sampled(one_in=3)
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("cases", [FACTORED, SOLVED], ids=["cholesky", "triangular-solve"])

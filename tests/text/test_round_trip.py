@@ -38,7 +38,6 @@ def test_every_opcode_stands_in_a_snippet() -> None:
     assert set(op_classes()) - shown == set()
 
 
-@pytest.mark.sampled(one_in=3)
 @pytest.mark.parametrize("name", [name for name in ALL if name not in NOT_FOR_XLA])
 def test_xla_reads_what_is_printed(name: str) -> None:
     hlo = pytest.importorskip("jaxlib._hlo")
