@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import given, settings, strategies
 
 from tests import failed_tests
 from tests.failed_tests import CIRCUMSTANCES, FAILED, PASSED, FailedTests
@@ -71,6 +72,56 @@ def run(folder: Path, source: str, *options: str) -> tuple[int, str, list[dict[s
     return done.returncode, done.stdout + done.stderr, [json.loads(line) for line in lines]
 
 
+FEW = """
+import os
+from pathlib import Path
+
+def is_first(name):
+    here = Path(__file__).with_name(name)
+    return not here.exists() and here.touch() is None
+
+def test_by_chance(): assert not is_first("by chance"), "disturbed by another test"
+
+def test_crashes():
+    if is_first("crashes"):
+        os._exit(3)
+"""
+
+
+def test_of_a_small_run_with_a_worker(tmp_path: Path) -> None:
+    """And with nothing that would take hypothesis."""
+    status, output, records = run(tmp_path, FEW, "-n", "1")
+    assert (status, [record["alone"] for record in records if "alone" in record]) == (1, [PASSED, PASSED])
+    section = output.partition(f"= {PASSED} =")[2].partition("= short test summary")[0]
+    for text in ("disturbed by another test", "crashed while running", CIRCUMSTANCES):
+        assert text in section
+    assert re.match(r"load \d[^\n]*\nPYTHONHASHSEED=7, worker gw\d$", records[0]["circumstances"])
+    assert records[1]["circumstances"].startswith("load ")
+    assert [record["phase"] for record in records[:2]] == ["call", "its worker's end"]
+
+
+@pytest.mark.parametrize("given_seed", [None, 12])
+@pytest.mark.parametrize("draws_the_same", [False, True])
+def test_seeds(given_seed: int | None, draws_the_same: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONHASHSEED", "7")
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
+
+    @settings(derandomize=draws_the_same, database=None, max_examples=1)
+    @given(strategies.none())
+    def drawn(nothing: None) -> None:
+        raise LookupError
+
+    with pytest.raises(LookupError):
+        drawn()
+    config = SimpleNamespace(getoption=lambda name, default: given_seed if name == "--hypothesis-seed" else default)
+    found = failed_tests.seeds(SimpleNamespace(obj=drawn, config=config))
+    expected = r"hypothesis draws the same in every run \(CI=true\)" if draws_the_same else r"--hypothesis-seed="
+    assert re.match(rf"PYTHONHASHSEED=7, {expected}", found)
+    if not draws_the_same:
+        assert re.search(r"=12$" if given_seed else r"seed=\d+$", found)
+
+
+@pytest.mark.exhaustive
 def test_of_a_run_with_workers(tmp_path: Path) -> None:
     status, output, records = run(tmp_path, SOURCE, "-n", "2", "-ra")
     assert status == 1
@@ -103,6 +154,7 @@ def test_of_a_run_with_workers(tmp_path: Path) -> None:
     assert output.count(CIRCUMSTANCES) >= 4  # in the log, too
 
 
+@pytest.mark.exhaustive
 def test_of_a_run_in_one_process(tmp_path: Path) -> None:
     status, output, records = run(tmp_path, SOURCE, "-k", "drawn or by_chance or passes", "--hypothesis-seed=12")
     assert (status, [record["alone"] for record in records if "alone" in record]) == (1, [PASSED, FAILED])
@@ -110,6 +162,7 @@ def test_of_a_run_in_one_process(tmp_path: Path) -> None:
     assert re.search(r"^=+ 2 failed, 1 passed, 4 deselected in ", output.splitlines()[-1])
 
 
+@pytest.mark.sampled(one_in=3, first=("test_inner.py::test_by_chance",))
 @pytest.mark.parametrize("options", [["-x"], ["--once"], ["test_inner.py::test_by_chance"]], ids=" ".join)
 def test_what_runs_nothing_again(tmp_path: Path, options: list[str]) -> None:
     """The only test of a run was alone already."""
@@ -119,6 +172,7 @@ def test_what_runs_nothing_again(tmp_path: Path, options: list[str]) -> None:
     assert "run again" not in output
 
 
+@pytest.mark.exhaustive  # it ends with the status of the following one
 def test_an_interrupted_run_runs_nothing_again(tmp_path: Path) -> None:
     source = "def test_a(): assert False\ndef test_b(): raise KeyboardInterrupt\n"
     status, output, records = run(tmp_path, source)

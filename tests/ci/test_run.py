@@ -29,6 +29,7 @@ def executable(path: Path, text: str) -> None:
     path.chmod(0o755)
 
 
+@pytest.mark.sampled(one_in=2, first=("none", "in the background"))
 @pytest.mark.parametrize(
     ("failing", "told", "closing"),
     [
@@ -38,6 +39,7 @@ def executable(path: Path, text: str) -> None:
         ("installed-quick", "---- install-3.12: status 2 of make", "11 passed, 2 failed"),
         (" simulate", "---- simulate: status 2 of make", "11 passed, 1 failed"),
     ],
+    ids=["none", "check", "in the background", "simulate"],
 )
 def test_all_legs_run(tmp_path: Path, failing: str, told: str, closing: str) -> None:
     shutil.copytree(FOLDER, tmp_path / ".ci")

@@ -171,7 +171,7 @@ def test_pairs_meet_pairs_and_synchronous_ones(name: str, count: int) -> None:
     devices.check()
 
 
-@pytest.mark.sampled(one_in=3)
+@pytest.mark.sampled(one_in=6)
 @pytest.mark.parametrize("count", [SMALL, LARGE])
 @pytest.mark.parametrize("name", cases(SMALL))
 def test_to_begin_waits_for_nobody_and_one_may_end_for_all(name: str, count: int) -> None:

@@ -118,7 +118,7 @@ CASES = {
 }
 
 
-@pytest.mark.sampled(one_in=3)
+@pytest.mark.sampled(one_in=6)
 @pytest.mark.parametrize("executor", EXECUTORS)
 @pytest.mark.parametrize("name", CASES)
 def test_contexts_are_values(name: str, executor: str) -> None:

@@ -35,7 +35,7 @@ def check(group: Group, outs: list[list[Any]]) -> None:
             np.testing.assert_array_equal(np.asarray(got), want, f"leaf {k} on device {device}")
 
 
-@pytest.mark.sampled(one_in=8)
+@pytest.mark.sampled(one_in=24)
 @pytest.mark.parametrize(("group", "scheduled"), in_turn(ALL, [False, True]), ids=lambda p: getattr(p, "name", None))
 def test_results(group: Group, scheduled: bool) -> None:
     """By the reference and by compiled code, also with devices that come late; and no run of it can deadlock."""

@@ -32,7 +32,7 @@ def check(case: ChannelCase, devices: Devices) -> None:
     assert not case.wrong(dict(enumerate(outs)))
 
 
-@pytest.mark.sampled(one_in=8)
+@pytest.mark.sampled(one_in=16)
 @pytest.mark.parametrize("case", ONE_PROGRAM, ids=lambda case: case.name)
 def test_values_arrive(case: ChannelCase) -> None:
     program = compiled(case)
@@ -128,7 +128,7 @@ def test_a_bound_of_transfers_may_be_in_flight() -> None:
 TYPES = ["pred", "s4", "u8", "s16", "u64", "f16", "bf16", "f8e4m3fn", "f64", "c128"]
 
 
-@pytest.mark.sampled(one_in=6)
+@pytest.mark.sampled(one_in=12)
 @pytest.mark.parametrize("kind", TYPES)
 def test_every_type_travels(kind: str) -> None:
     for size in (0, 5, 40_000):

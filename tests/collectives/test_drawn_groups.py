@@ -18,7 +18,7 @@ from tests.compiler.runner import Devices
 ARGUMENTS = [[np.arange(6, dtype=np.int32) ** 2 + 100 * d] for d in range(DEVICES)]
 
 
-@pytest.mark.sampled(one_in=4)
+@pytest.mark.sampled(one_in=12)
 @pytest.mark.parametrize("seed", [*range(9), 109, 117, 119])
 def test_groups_give_what_their_instructions_give(seed: int) -> None:
     """In the order of the text, and in the scheduler's."""

@@ -10,10 +10,10 @@ from distxla.ir.element_type import DATA_TYPES, ElementType
 from tests.collectives.drawn import Counts, collectives
 from tests.collectives.matrix import WHERE, Case, build, cases, check
 from tests.collectives.matrix_executors import by_late_threads, by_reference, by_threads
-from tests.samples import sampled_types
+from tests.samples import examples, sampled_types
 
 COUNTS = st.sampled_from([(1, 1), (2, 1), (1, 3), (2, 2), (3, 2), (2, 4), (8, 1), (1, 8)])
-quick = settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+quick = settings(max_examples=examples(20), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @st.composite
@@ -34,7 +34,7 @@ def test_shared_memory_with_and_without_random_delays(case: Case, seed: int) -> 
     check(case, by_late_threads(seed))
 
 
-@pytest.mark.sampled(one_in=4)
+@pytest.mark.sampled(one_in=12)
 @pytest.mark.parametrize("kind", sampled_types(DATA_TYPES), ids=str)
 @settings(quick, max_examples=3)
 @given(data=st.data())
@@ -44,7 +44,7 @@ def test_every_element_type(kind: ElementType, data: st.DataObject) -> None:
     check(case, by_reference)
 
 
-@pytest.mark.sampled(one_in=2)
+@pytest.mark.sampled(one_in=6)
 @pytest.mark.parametrize("where", WHERE)
 @settings(quick, max_examples=5)
 @given(data=st.data())

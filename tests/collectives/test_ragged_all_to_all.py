@@ -16,6 +16,7 @@ from distxla.errors import ExecutionError
 from distxla.text.parser import parse_module
 from tests.collectives.executors import EXECUTORS, run_module
 from tests.compiler.runner import Devices
+from tests.samples import examples
 
 Array = np.ndarray[Any, Any]
 
@@ -75,7 +76,7 @@ def drawn(
 NAMES = {"s8": "int8", "u8": "uint8", "s32": "int32", "u32": "uint32", "s64": "int64", "u64": "uint64"}
 
 
-@pytest.mark.sampled(one_in=3)
+@pytest.mark.sampled(one_in=6)
 @pytest.mark.parametrize("kind", NAMES)
 @pytest.mark.parametrize("table", [(3,), (6,), (3, 4)], ids=str)
 def test_tables_of_every_form_and_type(kind: str, table: tuple[int, ...]) -> None:
@@ -122,7 +123,7 @@ def test_large_arrays_whose_work_is_shared() -> None:
     check(text("f32", *shapes, "s64[12]", "replica_groups={}"), rows, [[0, 1, 2, 3]], (4, 1))
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(15), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.integers(1, 4), st.integers(1, 3), st.integers(0, 9), st.integers(1, 9), st.integers(0, 2**32 - 1))
 def test_random_tables(devices: int, stretches: int, sent: int, kept: int, seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -19,6 +19,7 @@ from distxla.ir.module import Module
 from distxla.text.parser import parse_module
 from distxla.text.printer import print_module
 from tests.collectives.executors import EXECUTORS, run_module
+from tests.samples import examples
 
 Array = np.ndarray[Any, Any]
 Reducer = Callable[[Any, Any], Any]
@@ -144,7 +145,7 @@ def test_large_operands_whose_work_is_shared(order: str) -> None:
         assert compiled[0][0][e].tobytes() == np.float32(expected).tobytes()
 
 
-@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(10), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     st.sampled_from(ORDERS),
     st.sampled_from(sorted(OPCODES)),

@@ -129,7 +129,7 @@ CASES: dict[str, tuple[str, tuple[int, int], Any, Any]] = {
 }
 
 
-@pytest.mark.sampled(one_in=2)
+@pytest.mark.sampled(one_in=4)
 @pytest.mark.parametrize("executor", EXECUTORS)
 @pytest.mark.parametrize("what", CASES)
 def test_worked_out_by_hand(what: str, executor: str) -> None:

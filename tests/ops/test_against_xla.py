@@ -68,7 +68,7 @@ def run_by_xla(text: str, arguments: Sequence[Array], *, optimised: bool = False
         return [np.asarray(out) for out in executable.execute([jax.device_put(a, device) for a in arguments])]
 
 
-@pytest.mark.sampled(one_in=3)
+@pytest.mark.sampled(one_in=9)
 @pytest.mark.slow
 @pytest.mark.parametrize("opcode", _by_opcode())
 @pytest.mark.filterwarnings("ignore")

@@ -211,7 +211,7 @@ ENTRY main {
 }
 
 
-@pytest.mark.sampled(one_in=4)
+@pytest.mark.sampled(one_in=12)
 @pytest.mark.parametrize("name", NATIVE)
 def test_collectives(name: str) -> None:
     text, expected = NATIVE[name]

@@ -79,7 +79,9 @@ def test_extreme_small_integers_are_summed_exactly(element: str, extreme: int) -
     assert_compiled_agrees(StructuredCase(f"s32[20,20] dot(@), {MATRICES}", operands, arguments=full))
 
 
-@pytest.mark.sampled(one_in=2)
+@pytest.mark.sampled(
+    one_in=4, first=("s32[300]_dot(s32[35],s32[35,300]),_lhs_contracting_dims={0},_rhs_contracting_dims={0}",)
+)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_compiled_agrees_with_evaluate(case: StructuredCase) -> None:
     # libraries add up in an order of their own, by processor: sums of 256 terms that cancel differ by 1.5e-5 on some

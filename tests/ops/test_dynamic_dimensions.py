@@ -97,7 +97,7 @@ def test_compiled_code_agrees_with_the_reference_for_every_size(family: str) -> 
         devices.close()
 
 
-@pytest.mark.sampled(one_in=4)
+@pytest.mark.sampled(one_in=12, first=("ordering-scatter",))
 @pytest.mark.parametrize(
     ("family", "name"), [(f, n) for f, cases in cases_dynamic.CASES.items() for n in cases if n not in NOT_AS_XLA]
 )
@@ -247,7 +247,7 @@ CONTROL = {
 }
 
 
-@pytest.mark.sampled(one_in=2)
+@pytest.mark.sampled(one_in=6, first=("branches_of_different_sizes", "while_of_an_array"))
 @pytest.mark.parametrize("name", CONTROL)
 def test_sizes_travel_through_control_flow(name: str) -> None:
     computations, body = CONTROL[name]

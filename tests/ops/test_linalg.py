@@ -213,7 +213,7 @@ def _flawed(kind: str, n: int, flaw: str) -> Array:
     return matrix
 
 
-@pytest.mark.sampled(one_in=2)
+@pytest.mark.sampled(one_in=4, first=("3-f64",))
 @pytest.mark.parametrize("kind", ["f32", "f64", "c64", "c128", "bf16"])
 @pytest.mark.parametrize("n", [3, 200])
 def test_a_matrix_that_is_not_positive_definite_gives_nan_alone(kind: str, n: int) -> None:

@@ -15,10 +15,11 @@ from tests.compiler.lower.harness import Kernel
 from tests.ops import drawn
 from tests.ops.case import Array
 from tests.ops.drawn import Drawn
+from tests.samples import examples
 
 # Of each example a kernel is compiled. The same examples every time: a failure is the change's.
 QUICK = settings(
-    max_examples=15,
+    max_examples=examples(15),
     deadline=None,
     derandomize=True,
     database=None,
@@ -65,7 +66,7 @@ def _is_comparable(case: Drawn) -> bool:
     return op.opcode != "scatter" or bool(op.scatter_dims_to_operand_dims)
 
 
-@pytest.mark.sampled(one_in=3)
+@pytest.mark.sampled(one_in=9, first=("reduce-window",))
 @pytest.mark.parametrize("opcode", STRATEGIES)
 def test_compiled_agrees_with_evaluate(opcode: str) -> None:
     @QUICK
@@ -87,7 +88,7 @@ def test_many_compiled_agree_with_evaluate(opcode: str) -> None:
     check()
 
 
-@pytest.mark.sampled(one_in=3)
+@pytest.mark.sampled(one_in=9, first=("convolution-10",))
 @pytest.mark.parametrize("examples", [10, pytest.param(20, marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize("opcode", STRATEGIES)
 @pytest.mark.filterwarnings("ignore")

@@ -81,7 +81,7 @@ TYPED = [
 ]
 
 
-@pytest.mark.sampled(one_in=4)
+@pytest.mark.sampled(one_in=12, first=("f32-(3, 11, 30)x(3, 30, 7)", "f32-(5, 300)x(7, 6, 5)", "f32-(0, 5)x(3, 5, 7)"))
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("element", "case"), TYPED, ids=lambda v: f"{v.lhs}x{v.rhs}" if isinstance(v, Ragged) else v)
 def test_ragged_dot_agrees_with_jax(element: str, case: Ragged) -> None:

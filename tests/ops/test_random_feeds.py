@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.ops.random_feeds import BODIES, RECEIVES, SENDS, Statement, Walk, module_text
 from tests.ops.test_feed import compiled, evaluated, same, taken
+from tests.samples import examples
 
 MOST_ITEMS = 200
 
@@ -38,7 +39,7 @@ def check(run: Any, body: list[Statement], seed: int) -> None:
         assert not items or streams.infeed(0, channel).pending == 0
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=list(HealthCheck))
 @given(BODIES, st.integers(0, 1 << 16))
 def test_in_the_reference(body: list[Statement], seed: int) -> None:
     check(evaluated, body, seed)

@@ -109,7 +109,7 @@ CASES += [
 ]
 
 
-@pytest.mark.sampled(one_in=12)
+@pytest.mark.sampled(one_in=24)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_compiled_agrees_with_evaluate(case: StructuredCase) -> None:
     assert_compiled_agrees(case)

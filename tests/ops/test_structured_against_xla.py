@@ -21,7 +21,7 @@ CASES = [
 ]
 
 
-@pytest.mark.sampled(one_in=8)
+@pytest.mark.sampled(one_in=24)
 @pytest.mark.parametrize("case", CASES, ids=str)
 @pytest.mark.filterwarnings("ignore")
 def test_evaluate_agrees_with_xla(case: StructuredCase) -> None:

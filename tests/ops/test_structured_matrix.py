@@ -156,7 +156,7 @@ def _assert_equal(name: str, cases: list[Structured], got: list[Array], wanted: 
     assert not wrong, f"{name}\n" + "\n".join(wrong)
 
 
-@pytest.mark.sampled(one_in=3)
+@pytest.mark.sampled(one_in=9, first=("c64", "f16"))
 @pytest.mark.parametrize("name", sampled_types([t.name for t in DATA_TYPES]))
 def test_compiled_code_agrees_with_evaluate(name: str) -> None:
     cases = _cases(name)
@@ -164,7 +164,7 @@ def test_compiled_code_agrees_with_evaluate(name: str) -> None:
     _assert_equal(name, cases, run_single(program, _arguments(name)), _evaluated(name))
 
 
-@pytest.mark.sampled(one_in=4)
+@pytest.mark.sampled(one_in=12)
 @pytest.mark.parametrize("name", sampled_types([t.name for t in DATA_TYPES if t.bits > 2]))
 def test_evaluate_agrees_with_xla(name: str) -> None:
     """But for s2 and u2, on which XLA CPU ends the process."""

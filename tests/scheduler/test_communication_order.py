@@ -256,6 +256,7 @@ def test_many_rounds_in_reverse_order(devices: int, count: int, line: Callable[[
     assert examine(found, devices, 1).outcome is Outcome.SAFE
 
 
+@pytest.mark.sampled(one_in=3)
 @pytest.mark.parametrize("first_is_scheduled", [False, True])
 def test_many_rounds_of_two_programs(first_is_scheduled: bool) -> None:
     """In loops, too, and with one of them as it stands: the other one takes its order."""

@@ -139,7 +139,7 @@ def test_it_is_a_schedule_that_gives_itself() -> None:
     assert notes == [re.sub(r"%\S+", "%", line.partition("//")[2]) for line in TEXT.splitlines()]
 
 
-@pytest.mark.sampled(one_in=2)
+@pytest.mark.sampled(one_in=6)
 @pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_of_every_program_it_can_be_read_again_and_tells_the_arenas_size(path: Path) -> None:
     module = parse_module(path.read_text(), str(path))

@@ -9,13 +9,14 @@ from distxla.compiler.compile import compile_module
 from distxla.reference.lockstep import run_programs
 from distxla.text.parser import parse_module
 from tests.compiler.runner import run_devices
+from tests.samples import examples
 from tests.scheduler.random_computations import KINDS, computations
 
 DEVICES = 2
 
 
 @given(computations(most=20, kinds=(*KINDS, "pair", "update")))
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=examples(8), deadline=None)
 def test_any_computation_gives_the_same_bits(text: str) -> None:
     """Numbers stay small integers, so sums are exact."""
     module = parse_module(text)

@@ -99,7 +99,7 @@ BINARY_CASES = [(row.opcode, kind) for row in BINARY for kind in KINDS if kind i
 EXACT = {"abs", "ceil", "floor", "round-nearest-afz", "round-nearest-even", "is-finite", "negate", "not", "popcnt"}
 
 
-@pytest.mark.sampled(one_in=9)
+@pytest.mark.sampled(one_in=18)
 @pytest.mark.parametrize(("opcode", "kind"), UNARY_CASES, ids=str)
 def test_unary(opcode: str, kind: ElementType) -> None:
     row = next(r for r in UNARY if r.opcode == opcode)
@@ -107,7 +107,7 @@ def test_unary(opcode: str, kind: ElementType) -> None:
     check(f"{opcode}(p0)", [samples(kind, 512)], row.result_type(kind), ulps)
 
 
-@pytest.mark.sampled(one_in=6)
+@pytest.mark.sampled(one_in=12)
 @pytest.mark.parametrize(("opcode", "kind"), BINARY_CASES, ids=str)
 def test_binary(opcode: str, kind: ElementType) -> None:
     row = next(r for r in BINARY if r.opcode == opcode)
@@ -136,7 +136,7 @@ def test_compare(direction: str, kind: ElementType) -> None:
         check(f"compare(p0, p1), direction={direction}, type=TOTALORDER", operands, PRED)
 
 
-@pytest.mark.sampled(one_in=4)
+@pytest.mark.sampled(one_in=12, first=("u8", "u64"))
 @pytest.mark.parametrize("source", KINDS, ids=str)
 def test_convert(source: ElementType) -> None:
     """To every type; exact."""

@@ -22,7 +22,7 @@ def test_every_function_has_a_bound() -> None:
     assert set(BOUNDS) == real | both
 
 
-@pytest.mark.sampled(one_in=9)
+@pytest.mark.sampled(one_in=27)
 @pytest.mark.parametrize(("opcode", "kind"), BOUNDS)
 def test_accuracy(opcode: str, kind: str) -> None:
     distance, arguments, got, kernel = distances(opcode, kind)
@@ -35,7 +35,7 @@ def test_accuracy(opcode: str, kind: str) -> None:
         assert " x float>" in kernel.optimised or " x double>" in kernel.optimised
 
 
-@pytest.mark.sampled(one_in=2)
+@pytest.mark.sampled(one_in=4)
 @pytest.mark.parametrize("kind", REAL_TYPES)
 @pytest.mark.parametrize("opcode", EXACT)
 def test_rounding_is_exact(opcode: str, kind: str) -> None:

@@ -122,7 +122,7 @@ def test_programs(name: str) -> None:
     assert require_same_bits(module_of(*PROGRAMS[name]), args, (2, 1)) >= 1
 
 
-@pytest.mark.sampled(one_in=6)
+@pytest.mark.sampled(one_in=18, first=("19",))
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_random_programs(seed: int) -> None:
     program = RandomProgram(seed)

@@ -299,7 +299,7 @@ def outcome(program: CompiledProgram, apart: tuple[int, ...] = ()) -> list[list[
     return runs[0]
 
 
-@pytest.mark.sampled(one_in=3)
+@pytest.mark.sampled(one_in=9)
 def test_values_are_the_same_bits_with_shared_results(programs: tuple[CompiledProgram, CompiledProgram]) -> None:
     shared, private = programs
     assert any(site.shares for site in shared.sites)

@@ -114,7 +114,7 @@ def planned(text: str) -> Plan:
     return plan_program.plan(optimised(parse_module(text, "<test>")), replicas=1, partitions=1)
 
 
-@pytest.mark.sampled(one_in=2)
+@pytest.mark.sampled(one_in=6)
 @pytest.mark.parametrize("after", AFTER)
 @pytest.mark.parametrize("body", BODIES)
 def test_values_are_the_same_bits(body: str, after: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -187,6 +187,7 @@ def test_every_step_reads_what_is_meant(name: str, plans: Callable[[str], Plan])
         require_right(plan, seed)
 
 
+@pytest.mark.sampled(one_in=3)
 @pytest.mark.parametrize("form", ["partitioned", "optimized"])
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.name)
 def test_every_step_of_programs_reads_what_is_meant(program: ShardedProgram, form: str) -> None:

@@ -62,7 +62,7 @@ def test_programs_are_executable_and_varied() -> None:
     assert devices == {(1, 1), (2, 1), (4, 1), (1, 2), (1, 4)}
 
 
-@pytest.mark.sampled(one_in=6)
+@pytest.mark.sampled(one_in=18, first=("124", "105"))
 @pytest.mark.parametrize("seed", range(100, 130))
 def test_kernels_for_a_gpu_agree_with_the_reference(seed: int) -> None:
     program = RandomProgram(seed)
@@ -88,7 +88,7 @@ def test_regrouped_programs_are_varied() -> None:
     assert expected <= opcodes
 
 
-@pytest.mark.sampled(one_in=2)
+@pytest.mark.sampled(one_in=4, first=("11",))
 @pytest.mark.parametrize("seed", [0, 1, 5, 11])
 def test_a_wrong_bit_is_a_difference(seed: int) -> None:
     program = RandomProgram(seed)

@@ -32,7 +32,7 @@ NAMES = [t.name for t in DATA_TYPES]
 DIFFERENT = ["bf16", "f16", "f32", "f8e4m3fn", "f8e5m2"]  # architectures differ in their instructions for these
 
 
-@pytest.mark.sampled(one_in=40, first=("f32-sm_90",))
+@pytest.mark.sampled(one_in=120, first=("f32-sm_90",))
 @pytest.mark.parametrize(
     ("name", "architecture"),
     [
@@ -49,7 +49,7 @@ def test_every_element_wise_op_of_every_type(name: str, architecture: str) -> No
 KINDS = ["s32", "f32", "f64", "bf16"]  # each op on two architectures, with one of them each
 
 
-@pytest.mark.sampled(one_in=10)
+@pytest.mark.sampled(one_in=20, first=("dot of a vector and a matrix-f32-sm_100",))
 @pytest.mark.parametrize(
     ("name", "kind", "architecture"),
     [

@@ -52,7 +52,7 @@ def test_kernels_of_programs_assemble(program: ShardedProgram, architecture: str
     assert assemble(str(ptx), architecture).startswith(b"\x7fELF")
 
 
-@pytest.mark.sampled(one_in=3)
+@pytest.mark.sampled(one_in=6)
 @pytest.mark.parametrize("name", CASES)
 def test_collectives_give_worked_results(name: str) -> None:
     module, (replicas, partitions), operands, results = CASES[name]

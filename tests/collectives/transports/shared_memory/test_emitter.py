@@ -25,7 +25,7 @@ from distxla.ops.collective_broadcast import CollectiveBroadcast
 from distxla.ops.collective_permute import CollectivePermute
 from distxla.ops.reduce_scatter import ReduceScatter
 from tests.collectives.devices import Code, World, layout, module_of, reduction
-from tests.samples import TYPES
+from tests.samples import TYPES, examples
 
 Array = np.ndarray[Any, Any]
 REDUCERS: dict[str, Callable[[Array, Array], Array]] = {
@@ -222,7 +222,7 @@ def _compare(
 # --- one element type at a time, everything else plain
 
 
-@pytest.mark.sampled(one_in=4)
+@pytest.mark.sampled(one_in=12)
 @pytest.mark.parametrize("kind", [t for t in DATA_TYPES if t.name in TYPES or t.bits > 8], ids=str)
 def test_every_element_type(kind: ElementType) -> None:
     shape = Shape(kind, (4, 7))
@@ -236,7 +236,7 @@ def test_every_element_type(kind: ElementType) -> None:
     check(cases, 4, 1, rounds=1)
 
 
-@pytest.mark.sampled(one_in=2)
+@pytest.mark.sampled(one_in=4)
 @pytest.mark.parametrize("dims", [(), (0,), (1,), (1009,), (0, 8), (200_003,)], ids=str)
 def test_sizes(dims: tuple[int, ...]) -> None:
     shape = Shape(F32, dims)
@@ -404,7 +404,7 @@ def instructions(draw: st.DrawFn, replicas: int, partitions: int) -> Case:
 
 
 dim_sizes = st.sampled_from([0, 1, 2, 3, 5, 17, 61])
-quick = settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+quick = settings(max_examples=examples(12), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @quick

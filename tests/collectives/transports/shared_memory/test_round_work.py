@@ -12,6 +12,7 @@ V = f"f32[{N}]"
 ALL = "replica_groups={{0,1,2,3}}"
 
 
+@pytest.mark.sampled(one_in=3)
 @pytest.mark.parametrize(
     ("name", "members", "element"),
     [

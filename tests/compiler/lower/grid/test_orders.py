@@ -39,7 +39,7 @@ PROGRAMS = {
 }
 
 
-@pytest.mark.sampled(one_in=3)
+@pytest.mark.sampled(one_in=6, first=("reduce, a block a line",))
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_orders_of_threads(name: str) -> None:
     compilation = planned(Pipeline(), parse_module(PROGRAMS[name]), 1, 1)

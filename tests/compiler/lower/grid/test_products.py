@@ -44,7 +44,7 @@ def module_of(name: str, kind: str, result: str) -> Module:
     return parse_module(f"HloModule m\nENTRY main {{ {parameters}  ROOT r = {result}[{dims}] {instruction} }}")
 
 
-@pytest.mark.sampled(one_in=3)
+@pytest.mark.sampled(one_in=9)
 @pytest.mark.parametrize(
     ("kind", "result"), [("bf16", "f32"), ("bf16", "bf16"), ("f16", "f32"), ("f16", "f16"), ("f64", "f64")]
 )
@@ -60,7 +60,7 @@ def test_results(name: str, kind: str, result: str) -> None:
     np.testing.assert_allclose(got.astype(np.float64), exact, rtol=step, atol=step * np.abs(exact).max())
 
 
-@pytest.mark.sampled(one_in=3)
+@pytest.mark.sampled(one_in=6)
 @pytest.mark.parametrize(
     ("kind", "architecture", "expected"),
     [("bf16", "sm_80", True), ("f16", "sm_90", True), ("f64", "sm_80", True)]

@@ -56,7 +56,13 @@ ENTRY main {{
 """
 
 
-@pytest.mark.sampled(one_in=6)
+@pytest.mark.sampled(
+    one_in=12,
+    first=(
+        "several blocks a line, across-1-operation25",
+        "a block neighbouring lines, fewer elements than they take turns-0-operation30",
+    ),
+)
 @pytest.mark.parametrize(("shape", "number", "operation"), in_turn(SHAPES, range(3), SINGLE))
 def test_exact_operations(shape: str, number: int, operation: tuple[str, str]) -> None:
     """Those that give the same in any order, NaN included. number: of three operations for each shape."""
@@ -67,7 +73,7 @@ def test_exact_operations(shape: str, number: int, operation: tuple[str, str]) -
     assert not differing(wanted[0], got[0]).any()
 
 
-@pytest.mark.sampled(one_in=2)
+@pytest.mark.sampled(one_in=6, first=("a block a line-c64",))
 @pytest.mark.parametrize("kind", ["f16", "f32", "f64", "c64"])
 @pytest.mark.parametrize(
     "shape",
@@ -127,6 +133,7 @@ def argmax_text(lines: int, count: int, along: int) -> str:
     return re.sub("DIMS|LINES|ALONG", lambda found: replaced[found[0]], ARGMAX)
 
 
+@pytest.mark.sampled(one_in=3, first=("4-333-1",))
 @pytest.mark.parametrize(
     ("lines", "count", "along"), [(3, 50, 1), (4, 333, 1), (2, 17000, 1), (40, 100, 0), (99, 300, 0)]
 )
