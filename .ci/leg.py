@@ -25,7 +25,8 @@ LATE_S = 10.0  # for output after the command's end: of a process that it left b
 def main(arguments: list[str]) -> int:
     quiet = arguments[0] == "--quiet"
     folder, name, *command = arguments[quiet:]
-    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # processor time is counted by who waits for a process
+    # a process's time is added to the parent that waits for it
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     begin = time.monotonic()
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     copier = threading.Thread(target=_copy, args=(process, Path(folder, f"{name}.log"), quiet), daemon=True)

@@ -24,6 +24,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -214,8 +215,8 @@ def run_alone(test: str, config: pytest.Config, limit_s: float) -> str:
 def _end(process: subprocess.Popen[bytes]) -> None:
     """With all that it started in its session; pytest gets the time to close clusters."""
     process.send_signal(signal.SIGINT)
-    try:
+    with suppress(subprocess.TimeoutExpired):
         process.wait(END_S)
-    except subprocess.TimeoutExpired:
+    with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+    process.wait()

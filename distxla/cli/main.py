@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import importlib
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from typing import Any, NoReturn
@@ -13,7 +14,7 @@ import click
 
 from distxla.cli import terminal
 from distxla.cli.failures import tell, tell_of_interruption, wants_json
-from distxla.cli.stop_requests import INTERRUPTED, TERMINATED, stops
+from distxla.cli.stop_requests import INTERRUPTED, TERMINATED, StopRequests, stops
 from distxla.cli.terminal import StdoutError
 from distxla.cli.usage import no_such_command, usage_error
 from distxla.errors import (
@@ -92,13 +93,15 @@ def commands() -> None:
 def main(args: Sequence[str] | None = None) -> NoReturn:
     """Entry point: run a command and exit with its status. A failure is reported once, on stderr, without a traceback;
     with --json one object on stdout reports it, too, whatever failed."""
-    with stops.handled():
+    # in other threads nothing is handled, and each command tells how it ended by itself
+    requests = stops if threading.current_thread() is threading.main_thread() else StopRequests()
+    with requests.handled():
         terminal.begin()
         as_json = wants_json(sys.argv[1:] if args is None else args)
-        outcome = _outcome(args)
-        while not stops.may_tell():
-            time.sleep(1.0)  # another thread tells it, and ends the process
-        status = _reported(outcome, as_json=as_json)
+        outcome = _outcome(args, requests)
+        while not requests.may_tell():
+            time.sleep(1.0)  # the thread of the time limit tells it, and ends the process
+        status = _reported(outcome, requests.first, as_json=as_json)
         if (lost := terminal.lost_output()) is not None:
             if lost.reader_has_gone:  # as `head` has when it has read enough
                 status = status or READER_GONE
@@ -107,31 +110,29 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
     sys.exit(status)
 
 
-def _outcome(args: Sequence[str] | None) -> object:
-    """What the command gave, or raised; from here on nothing interrupts."""
+def _outcome(args: Sequence[str] | None, requests: StopRequests) -> object:
+    """The result of the command, or its exception; from here on nothing interrupts."""
     try:
         try:
             return commands.main(args, prog_name="distxla", standalone_mode=False)
         finally:
-            stops.report()
+            requests.report()  # a signal just before it is caught below
     except BaseException as error:
-        stops.report()
+        requests.report()
         return error
 
 
-def _reported(outcome: object, *, as_json: bool) -> int:
-    """The exit status of the command; a failure has been reported. What ended it from outside counts first: the
-    exception of that may have arrived as another one."""
-    if isinstance(outcome, TimeLimitError) and outcome.diagnosis is not None:
+def _reported(outcome: object, first: int | TimeLimitError | None, *, as_json: bool) -> int:
+    """The exit status of the command; a failure has been reported. first: the first stop request. It counts first: its
+    exception may have arrived as another one."""
+    if isinstance(outcome, TimeLimitError) and outcome.diagnosis is not None and not isinstance(first, int):
         return _told(outcome, as_json=as_json)
-    if isinstance(stops.first, TimeLimitError):
-        return _told(stops.first, as_json=as_json)
-    if isinstance(outcome, TimeLimitError):
-        return _told(outcome, as_json=as_json)
+    if isinstance(first, TimeLimitError):
+        return _told(first, as_json=as_json)
     if isinstance(outcome, BaseException):
-        if stops.first == TERMINATED:
+        if first == TERMINATED:
             return _interrupted("terminated", TERMINATED, as_json=as_json)
-        if stops.first == INTERRUPTED or isinstance(outcome, KeyboardInterrupt | click.Abort):
+        if first == INTERRUPTED or isinstance(outcome, KeyboardInterrupt | click.Abort):
             return _interrupted("interrupted", INTERRUPTED, as_json=as_json)
         return _failed(outcome, as_json=as_json)
     return outcome if isinstance(outcome, int) else 0

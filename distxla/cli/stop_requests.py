@@ -1,4 +1,4 @@
-"""What ends a command from outside: Ctrl-C, SIGTERM, the time limit.
+"""Stop requests of a command: Ctrl-C, SIGTERM, the time limit.
 
 A signal handler's exception arrives at any line of anybody's code. There it may be wrapped (`__set_name__`), replaced
 (`except Exception` of an import) or dropped (`__del__`, callbacks of C code). So the exception only unwinds the main
@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from distxla.runtime.interrupts import is_deferred
+from distxla.runtime.interrupts import at_end_of_step, is_deferred
 
 if TYPE_CHECKING:
     from distxla.errors import TimeLimitError
@@ -35,6 +35,7 @@ class StopRequests:
     """Those of this process. Handlers run in the main thread only, between two instructions of Python.
 
     first: what was asked for first: `INTERRUPTED`, `TERMINATED`, or the error of the time limit; None: nothing yet.
+    rung_at: when the alarm last found the main thread between two instructions (time.monotonic()).
     """
 
     def __init__(self) -> None:
@@ -43,6 +44,7 @@ class StopRequests:
 
     def _reset(self) -> None:
         self.first: int | TimeLimitError | None = None
+        self.rung_at = 0.0
         self._is_reporting = False
         self._raised: BaseException | None = None
         self._raised_at = 0.0
@@ -60,10 +62,12 @@ class StopRequests:
         self._reset()
         self._former_hook: Callable[[Any], Any] = sys.unraisablehook
         sys.unraisablehook = self._unraisable
-        self._former = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-        signal.signal(signal.SIGTERM, self._terminate)
-        if callable(self._former[signal.SIGINT]):  # a shell that runs this in the background turns Ctrl-C off
-            signal.signal(signal.SIGINT, self._interrupt)
+        self._former: dict[int, Any] = {}
+        for number, handler in ((signal.SIGINT, self._interrupt), (signal.SIGTERM, self._terminate)):
+            former = signal.getsignal(number)
+            if former not in (signal.SIG_IGN, None):  # a shell that runs this in the background turns Ctrl-C off
+                self._former[number] = former
+                signal.signal(number, handler)
 
     def end(self) -> None:
         """Every signal has the action again that it had before `begin`."""
@@ -101,31 +105,40 @@ class StopRequests:
     @contextmanager
     def limited(self, seconds: float, expired: Callable[[], TimeLimitError | None]) -> Iterator[None]:
         """`expired` is asked so many seconds from now, and every AGAIN_S from then on, until it gives an error."""
-        self._expired = expired
+        outer, self._expired = self._expired, expired
         self._ring_after(seconds)
         try:
             yield
         finally:
-            self._expired = None
+            self._expired = outer
+            if outer is not None:
+                self._ring_after(AGAIN_S)
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
         if self._is_asked(number, INTERRUPTED):
             self._raise(KeyboardInterrupt())
 
     def _terminate(self, number: int, frame: FrameType | None) -> None:
-        if self._is_asked(number, TERMINATED) and self._raised is None:  # further ones do not disturb the unwinding
-            if is_deferred():
-                self._ring_after(AGAIN_S)
-            else:
-                self._raise(SystemExit(TERMINATED))
+        is_second = self.first == TERMINATED
+        if not self._is_asked(number, TERMINATED) or self._raised is not None:
+            return  # further ones do not disturb the unwinding
+        if is_deferred() and not is_second:
+            at_end_of_step(self._terminate_late)
+        else:
+            self._raise(SystemExit(TERMINATED))
+
+    def _terminate_late(self) -> None:
+        if self._raised is None:
+            self._raise(SystemExit(TERMINATED))
 
     def _is_asked(self, number: int, status: int) -> bool:
         """Keep the request. Whether it is to be raised."""
-        if self.first is None:
-            self.first = status
         if self._is_reporting:
             signal.signal(number, signal.SIG_DFL)
-        return not self._is_reporting
+            return False
+        if self.first is None:
+            self.first = status
+        return True
 
     def _raise(self, error: BaseException) -> NoReturn:
         self._raised, self._raised_at = error, time.monotonic()
@@ -138,16 +151,19 @@ class StopRequests:
         self._alarm.set(seconds)
 
     def _ring(self, number: int, frame: FrameType | None) -> None:
+        self.rung_at = time.monotonic()
         if self._is_reporting or is_deferred():
             return
         if self.first is None:
             self.first = None if self._expired is None else self._expired()
             if self.first is not None:
                 self._raise(Expired())
-        elif self._raised is None:  # it was deferred
-            self._raise(SystemExit(TERMINATED))
-        elif time.monotonic() >= self._raised_at + DROPPED_S and not self._is_of_request(sys.exception()):
+        elif self._raised is not None and self._was_dropped():
             self._raise(type(self._raised)(*self._raised.args))
+
+    def _was_dropped(self) -> bool:
+        """Whether the main thread goes on as if nothing had been raised."""
+        return time.monotonic() >= self._raised_at + DROPPED_S and not self._is_of_request(sys.exception())
 
     def _is_of_request(self, error: BaseException | None) -> bool:
         """Whether it is, or came of, what was raised here: in a `finally`, an `except` or an `__exit__` the main thread
@@ -194,4 +210,4 @@ class _Alarm:
 
 stops = StopRequests()
 
-__all__ = ["INTERRUPTED", "TERMINATED", "Expired", "stops"]
+__all__ = ["INTERRUPTED", "TERMINATED", "Expired", "StopRequests", "stops"]

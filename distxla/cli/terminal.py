@@ -82,7 +82,7 @@ def write_exactly(text: str, *, err: bool = False) -> None:
 
 
 def write_json(data: Any, *, indent: int | None = None) -> None:
-    """One JSON object on stdout, whole: what ends a command waits for that."""
+    """One JSON object on stdout. Stop requests are deferred until it is written."""
     text = json.dumps(data, indent=indent) + "\n"
     with deferred_interrupt():
         _json.append(True)

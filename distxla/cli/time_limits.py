@@ -79,7 +79,7 @@ def enforced(seconds: float | None, *, as_json: bool = False) -> Iterator[None]:
             except TimeLimitError:
                 raise
             except BaseException as error:
-                if limit.told is None:
+                if limit.told is None or isinstance(stops.first, int):  # Ctrl-C or SIGTERM came first
                     raise
                 raise limit.told.with_traceback(error.__traceback__) from None
             if isinstance(stops.first, TimeLimitError):  # the alarm's exception was dropped
@@ -91,7 +91,6 @@ class _Watch:
 
     def __init__(self, limit: TimeLimit, as_json: bool) -> None:
         self._limit, self._as_json = limit, as_json
-        self._is_seen = False  # the main thread runs Python code; no Event, whose lock a second alarm would wait for
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="distxla-time-limit", daemon=True)
 
@@ -104,7 +103,6 @@ class _Watch:
     def expired(self) -> TimeLimitError | None:
         """Called by the alarm. The error, unless there is one already, or a wait will make a better one."""
         limit = self._limit
-        self._is_seen = True
         if limit.told is not None or not limit.is_over:
             return None
         if limit.waits and time.monotonic() < limit.end + WAITS_S:
@@ -114,7 +112,8 @@ class _Watch:
     def _watch(self) -> None:
         if self._ended.wait(max(0.0, self._limit.end - time.monotonic()) + STUCK_S):
             return
-        patience = (WAITS_S if self._limit.waits else 0.0) + (CLOSING_S if self._is_seen else 0.0)
+        runs_python = stops.rung_at >= self._limit.end
+        patience = (WAITS_S if self._limit.waits else 0.0) + (CLOSING_S if runs_python else 0.0)
         if not self._ended.wait(patience):
             _end(self._limit.told or self._limit.error(), as_json=self._as_json)
 

@@ -455,7 +455,8 @@ def register_plugin(name: str, capsule: Any, priority: int, beside: str) -> None
 
     def clients() -> Any:
         made = make(name)
-        backends = bridge._backends  # another dictionary after each clear_backends
+        with _attributes():
+            backends = bridge._backends  # another dictionary after each clear_backends
         if beside not in backends:
             backends[beside] = make_beside(beside)
         return made

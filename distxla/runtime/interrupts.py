@@ -1,14 +1,15 @@
-"""Ctrl-C that waits until a step is whole."""
+"""Defer Ctrl-C, SIGTERM and the time limit until a step is complete."""
 
 from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-_deferring = 0  # nested steps of the main thread
+_is_in_step = False  # the main thread
+_late: list[Callable[[], object]] = []  # to be called at the end of the step
 
 
 @contextmanager
@@ -18,10 +19,11 @@ def deferred_interrupt() -> Iterator[None]:
         @deferred_interrupt()
         def close(self) -> None: ...
 
-    For the main thread, which alone is interrupted; in others it does nothing.
+    The command line defers SIGTERM and the time limit as well (`cli/stop_requests.py`). Of nested steps the outermost
+    one defers. For the main thread, which alone is interrupted; in others it does nothing.
     """
-    global _deferring
-    if threading.current_thread() is not threading.main_thread():
+    global _is_in_step
+    if threading.current_thread() is not threading.main_thread() or _is_in_step:
         yield
         return
     handler = signal.getsignal(signal.SIGINT)
@@ -32,23 +34,33 @@ def deferred_interrupt() -> Iterator[None]:
         if len(kept) > 1 and callable(handler):
             handler(number, frame)
 
-    outer = _deferring
     try:
-        _deferring = outer + 1
+        _is_in_step = True
         if callable(handler):
             signal.signal(signal.SIGINT, keep)
         yield
     finally:
-        _deferring = outer
-        if callable(handler):
-            signal.signal(signal.SIGINT, handler)
-            if len(kept) == 1:
-                handler(signal.SIGINT, kept[0])
+        try:
+            if callable(handler):
+                signal.signal(signal.SIGINT, handler)
+        finally:
+            late = _late.copy()
+            _late.clear()
+            _is_in_step = False
+        if callable(handler) and len(kept) == 1:
+            handler(signal.SIGINT, kept[0])
+        for call in late:
+            call()
 
 
 def is_deferred() -> bool:
-    """Whether the main thread is within such a step: what else interrupts it waits, too (`cli/stop_requests.py`)."""
-    return _deferring > 0
+    """Whether the main thread is within such a step."""
+    return _is_in_step
 
 
-__all__ = ["deferred_interrupt", "is_deferred"]
+def at_end_of_step(call: Callable[[], object]) -> None:
+    """Have it called once the step is complete; for handlers of signals."""
+    _late.append(call)
+
+
+__all__ = ["at_end_of_step", "deferred_interrupt", "is_deferred"]

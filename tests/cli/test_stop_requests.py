@@ -214,27 +214,91 @@ def test_nothing_disturbs_the_unwinding() -> None:
     assert done == ["taken down"] * 3
 
 
-@pytest.mark.parametrize("number", [signal.SIGALRM, signal.SIGTERM])
+def ended_steps(step: Callable[[], None], *, is_limited: bool = False) -> type[BaseException]:
+    """What a deferred step, and Python code without an end behind it, raises."""
+
+    def limited() -> None:
+        requests = StopRequests()
+        with requests.handled(), requests.limited(0.1, lambda: TimeLimitError("over") if is_limited else None):
+            with deferred_interrupt():
+                step()
+            endless()
+
+    with pytest.raises(BaseException) as found:
+        limited()
+    return found.type
+
+
+@pytest.mark.parametrize("number", [signal.SIGALRM, signal.SIGTERM, signal.SIGINT])
 def test_a_step_that_is_to_be_whole_is_not_interrupted(number: int) -> None:
     done: list[str] = []
 
     def step() -> None:
-        with deferred_interrupt():
-            if number == signal.SIGTERM:
+        with deferred_interrupt():  # nested ones are part of the outer one
+            if number != signal.SIGALRM:
                 signal.raise_signal(number)
-            time.sleep(0.4)
+        time.sleep(0.4)
+        done.append("whole")
+
+    raised = {signal.SIGALRM: "Expired", signal.SIGTERM: "SystemExit", signal.SIGINT: "KeyboardInterrupt"}[number]
+    assert ended_steps(step, is_limited=number == signal.SIGALRM).__name__ == raised
+    assert done == ["whole"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_the_second_signal_takes_effect_at_once(number: int) -> None:
+    done: list[str] = []
+
+    def step() -> None:
+        with deferred_interrupt(), deferred_interrupt():
+            signal.raise_signal(number)
+            signal.raise_signal(number)
+            done.append("whole")
+
+    ended_steps(step)
+    assert done == []
+
+
+def test_a_limit_amid_a_long_step_does_not_end_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor amid what Ctrl-C takes down: the main thread runs Python code."""
+    monkeypatch.setattr(time_limits, "STUCK_S", 0.1)
+    monkeypatch.setattr(os, "_exit", lambda status: done.append("ended"))
+    done: list[str] = []
+
+    def step() -> None:
+        with deferred_interrupt():
+            time.sleep(0.6)
             done.append("whole")
         endless()
 
-    def limited() -> None:
-        requests = StopRequests()
-        is_limited = number == signal.SIGALRM
-        with requests.handled(), requests.limited(0.1, lambda: TimeLimitError("over") if is_limited else None):
-            step()
+    def take_down() -> None:
+        try:
+            signal.raise_signal(signal.SIGINT)
+        finally:
+            time.sleep(0.6)
+            done.append("taken down")
 
-    with pytest.raises(BaseException) as found:
-        limited()
-    assert (done, type(found.value).__name__) == (["whole"], "SystemExit" if number == signal.SIGTERM else "Expired")
+    with pytest.raises(TimeLimitError), enforced(0.1):
+        step()
+    with pytest.raises(KeyboardInterrupt), enforced(0.1):
+        take_down()
+    assert done == ["whole", "taken down"]
+
+
+def test_a_command_in_another_thread_ends(module: str) -> None:
+    statuses: list[object] = []
+
+    def run() -> None:
+        try:
+            main(["check", module])
+        except SystemExit as found:
+            statuses.append(found.code)
+
+    for _ in range(2):
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        thread.join(60)
+    assert statuses == [0, 0]
 
 
 def test_the_limit_is_told_though_ctrl_c_follows(
@@ -261,6 +325,7 @@ def test_ctrl_c_is_told_though_the_limit_follows(
         finally:
             limit.end = time.monotonic()
             signal.raise_signal(signal.SIGALRM)
+            limit.left()  # raises, as the next phase does
 
     monkeypatch.setattr(programs, "verify_world", late)
     assert ended(capsys, "check", module, "--time-limit", "100")[0] == 130
@@ -273,10 +338,18 @@ def test_a_signal_amid_the_report_changes_nothing(
         raise MemoryError
 
     def interrupted(*_: object, **__: object) -> None:
-        signal.raise_signal(signal.SIGINT)
         told.append(signal.getsignal(signal.SIGINT))
 
+    def report(requests: StopRequests) -> None:
+        reported(requests)
+        if not begun:
+            begun.append(True)
+            signal.raise_signal(signal.SIGINT)
+
     told: list[Any] = []
+    begun: list[bool] = []
+    reported = StopRequests.report
+    monkeypatch.setattr(StopRequests, "report", report)
     monkeypatch.setattr(programs, "verify_world", fail)
     monkeypatch.setattr("distxla.cli.main.tell", interrupted)
     assert ended(capsys, "check", module)[0] == 2

@@ -148,8 +148,9 @@ def client_destroy(args: Any) -> None:
         try:
             client.close()
         except DistxlaError as failure:  # C++ ends the process where its destructor gets an error
-            print(f"distxla: a call has failed for which nobody has waited: {failure}", file=sys.stderr)
-        handles.release(args.client)
+            print(f"distxla: a call failed whose result was never awaited: {failure}", file=sys.stderr)
+        finally:
+            handles.release(args.client)
 
 
 def platform_name(args: Any) -> None:

@@ -105,7 +105,8 @@ def quiet() -> Iterator[None]:
 @contextmanager
 def same_end() -> Iterator[None]:
     """Restore the action of SIGTERM after the with-body: Ray's own handler prints stacks, and sets an alarm that
-    aborts the process 3 s later. Ray sets one in the main thread, in others at most by C code."""
+    aborts the process 3 s later. In the main thread Ray installs a Python handler, in others
+    only its C code may install one."""
     sigaction, before = ctypes.CDLL(None).sigaction, ctypes.create_string_buffer(_SIGACTION_BYTES)
     sigaction(int(signal.SIGTERM), None, before)
     handler = signal.getsignal(signal.SIGTERM)
