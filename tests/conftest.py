@@ -217,8 +217,13 @@ def nothing_is_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
         shared.warm()
     before = open_resources()
     yield
+    require_nothing_left(before, shared)
+
+
+def require_nothing_left(before: set[str], pool: ClusterPool) -> None:
+    """All that was opened since `before` goes soon, but for what the pool keeps from module to module."""
     deadline = time.monotonic() + LEAK_GRACE_S
-    while (left := left_since(before) - warm(shared)) and time.monotonic() < deadline:
+    while (left := left_since(before) - warm(pool)) and time.monotonic() < deadline:
         time.sleep(0.2)
     assert not left, f"left behind: {sorted(left)}"
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 
 import pytest
 
 from distxla.testing.session import checks_of
-from tests.conftest import LEAK_GRACE_S, left_since, open_resources, warm
+from tests.conftest import open_resources, require_nothing_left
 from tests.jax.pjrt.served import Served
 
 
@@ -19,10 +18,7 @@ def nothing_is_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     shared.close_idle()
     before = open_resources()
     yield
-    deadline = time.monotonic() + LEAK_GRACE_S
-    while (left := left_since(before) - warm(shared)) and time.monotonic() < deadline:
-        time.sleep(0.2)
-    assert not left, f"left behind: {sorted(left)}"
+    require_nothing_left(before, shared)
 
 
 @pytest.fixture(scope="package")
