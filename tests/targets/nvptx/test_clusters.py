@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -15,17 +15,18 @@ from distxla.ops.custom_calls import user
 from distxla.runtime.cluster import Cluster
 from distxla.targets.nvptx.driver.errors import DriverError
 from distxla.targets.nvptx.exported_blocks import ExportedBlocks
+from distxla.testing import ClusterPool
 from distxla.text.parser import parse_module
 from tests.collectives.executors import run_module
 from tests.targets.nvptx.test_rounds import ADD, COLLECTIVES, DEVICES, arguments_of, module_of
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 STEP = """
-HloModule step, replica_count=2
+HloModule step, num_partitions=2
 add { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT c = f32[] add(a, b) }
 ENTRY main {
   x = f32[4,300] parameter(0)
-  total = f32[4,300] all-reduce(x), to_apply=add
+  total = f32[4,300] all-reduce(x), channel_id=1, to_apply=add
   y = f32[4,300] multiply(total, x)
   zero = f32[] constant(0)
   ROOT sums = f32[4] reduce(y, zero), dimensions={1}, to_apply=add
@@ -33,28 +34,32 @@ ENTRY main {
 """
 
 
-def test_a_process_a_device() -> None:
+@pytest.fixture(scope="module")
+def pair(cluster_pool: ClusterPool) -> Iterator[Cluster]:
+    """Two devices, for the tests after which it is as before."""
+    with cluster_pool.lease(partitions=2, backend="gpu") as opened:
+        yield opened
+
+
+def test_a_process_a_device(pair: Cluster) -> None:
     """Once a program is compiled for the processor, too: what compiles takes the driver that is asked for now."""
     rng = np.random.default_rng(0)
     arguments = [[rng.standard_normal((4, 300)).astype(np.float32)] for _ in range(2)]
     total = arguments[0][0] + arguments[1][0]
-    module = parse_module(STEP)
-    with Cluster(replicas=2, backend="gpu") as cluster:
-        executable = cluster.compile(module)
-        for _ in range(2):
-            for (got,), (x,) in zip(executable(arguments), arguments, strict=True):
-                np.testing.assert_allclose(np.asarray(got), (total * x).sum(1), rtol=1e-4)
+    executable = pair.compile(parse_module(STEP))
+    for _ in range(2):
+        for (got,), (x,) in zip(executable(arguments), arguments, strict=True):
+            np.testing.assert_allclose(np.asarray(got), (total * x).sum(1), rtol=1e-4)
 
 
-def test_the_compiler_follows_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_compiler_follows_the_environment(pair: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     module = parse_module(STEP)
-    with Cluster(replicas=2, backend="gpu") as cluster:
-        cluster.compile(module)
-        monkeypatch.setenv("DISTXLA_GPU_DRIVER", "none")
-        with pytest.raises(
-            dx.DistxlaError, match="DISTXLA_GPU_DRIVER='none': expected emulated, emulated:N for N GPUs, or cuda"
-        ):
-            cluster.compile(module)
+    pair.compile(module)
+    monkeypatch.setenv("DISTXLA_GPU_DRIVER", "none")
+    with pytest.raises(
+        dx.DistxlaError, match="DISTXLA_GPU_DRIVER='none': expected emulated, emulated:N for N GPUs, or cuda"
+    ):
+        pair.compile(module)
 
 
 @pytest.mark.sampled(one_in=5)
@@ -134,18 +139,18 @@ def test_a_peer_whose_memory_is_lost() -> None:
         user._registered.clear()
 
 
-def test_two_programs_in_one_group() -> None:
+def test_two_programs_in_one_group(pair: Cluster) -> None:
     """One of them has kernels, the other hasn't: both exchange arrays through the host's memory."""
-    begin = f"HloModule m, replica_count=2\n{ADD}\nENTRY main {{ p = f32[300] parameter(0)"
-    one = f"{begin}  x = f32[300] add(p, p)  y = f32[300] all-reduce(x), to_apply=add  ROOT r = f32[300] add(y, y) }}"
-    other = f"{begin}  ROOT r = f32[300] all-reduce(p), to_apply=add }}"
+    begin = f"HloModule m, num_partitions=2\n{ADD}\nENTRY main {{ p = f32[300] parameter(0)"
+    total = "channel_id=1, to_apply=add"
+    one = f"{begin}  x = f32[300] add(p, p)  y = f32[300] all-reduce(x), {total}  ROOT r = f32[300] add(y, y) }}"
+    other = f"{begin}  ROOT r = f32[300] all-reduce(p), {total} }}"
     arguments = np.full(300, 1, np.float32), np.full(300, 3, np.float32)
-    with Cluster(replicas=2, backend="gpu") as cluster:
-        programs = {(0,): parse_module(one), (1,): parse_module(other)}
-        for _ in range(3):
-            outs = cluster.run(programs, {0: [arguments[0]], 1: [arguments[1]]})
-            assert np.asarray(outs[0][0]).tolist() == [10.0] * 300
-            assert np.asarray(outs[1][0]).tolist() == [5.0] * 300
+    programs = {(0,): parse_module(one), (1,): parse_module(other)}
+    for _ in range(3):
+        outs = pair.run(programs, {0: [arguments[0]], 1: [arguments[1]]})
+        assert np.asarray(outs[0][0]).tolist() == [10.0] * 300
+        assert np.asarray(outs[1][0]).tolist() == [5.0] * 300
 
 
 @pytest.mark.exhaustive
@@ -176,15 +181,14 @@ ENTRY main { p = f32[300] parameter(0)  x = f32[300] add(p, p)  n = u32[] partit
 """
 
 
-def test_a_deadlock_has_the_processors_words() -> None:
+def test_a_deadlock_has_the_processors_words(pair: Cluster, make_cluster: Callable[..., Cluster]) -> None:
     module = parse_module(CROSSED)
     arguments = [[np.ones(300, np.float32)]] * 2
     found = []
-    for backend in ("cpu", "gpu"):
-        with Cluster(partitions=2, backend=backend) as cluster:
-            executable = cluster.compile(module)
-            with pytest.raises(dx.DistxlaError) as caught:
-                executable(arguments)
-            assert caught.value.diagnosis is not None
-            found.append((type(caught.value), caught.value.diagnosis.summary, caught.value.diagnosis.hints))
+    for cluster in (make_cluster(partitions=2), pair):
+        executable = cluster.compile(module)
+        with pytest.raises(dx.DistxlaError) as caught:
+            executable(arguments)
+        assert caught.value.diagnosis is not None
+        found.append((type(caught.value), caught.value.diagnosis.summary, caught.value.diagnosis.hints))
     assert found[0] == found[1]
