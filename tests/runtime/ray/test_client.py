@@ -16,16 +16,20 @@ import pytest
 
 import distxla as dx
 from distxla.runtime.ray import client
+from tests.runtime.ray.shut_down import SHUT_DOWN, SHUT_DOWN_SAYS
 from tests.stopwatch import Stopwatch
 
+ROOT = Path(__file__).parents[3]
 POLL_S = 0.25  # for which a thread of Ray's client waits while a call is pending
 MODULE = "HloModule m\nENTRY e {\n  ROOT x = f32[4] parameter(0)\n}\n"
-JOINED = """
-import distxla as dx
+LOOK = """
 import ray._private.services as services
 def look(*_):
     raise AssertionError("all processes are looked at")
 services.psutil.process_iter = look
+"""
+JOINED = f"""{LOOK}
+import distxla as dx
 if __name__ == "__main__":
     with dx.Cluster(1) as cluster:
         cluster.wait_started()
@@ -52,24 +56,31 @@ def test_no_process_of_the_machine_is_looked_at() -> None:
     assert (ended.stdout, ended.returncode) == ("closed\n", 0), ended.stderr
 
 
-@pytest.mark.sampled(one_in=2, first=("-c '{joined}'",))  # it compiles nothing
 @pytest.mark.cluster
-@pytest.mark.parametrize("command", ["-m distxla run {module}", "-c '{joined}'"])
-def test_under_uv_workers_get_no_environment_of_their_own(command: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        pytest.param("-m distxla run {module}", "", marks=pytest.mark.exhaustive, id="command"),
+        pytest.param(f"-c '{JOINED}'", "closed\n", marks=pytest.mark.exhaustive, id="joined"),
+        pytest.param(f"-c '{LOOK}{SHUT_DOWN}'", SHUT_DOWN_SAYS, id="shut down"),  # it compiles nothing
+    ],
+)
+def test_under_uv_workers_get_no_environment_of_their_own(command: str, said: str, tmp_path: Path) -> None:
     """Ray would have its agent make one, and there is no agent."""
     (tmp_path / "module.hlo").write_text(MODULE)
-    whole = command.format(module=tmp_path / "module.hlo", joined=JOINED)
+    whole = command.replace("{module}", str(tmp_path / "module.hlo"))
     (tmp_path / "run").write_text(f'"$PYTHON" {whole}\nended=$?\nexit $ended\n')
     ended = subprocess.run(
         ["uv", "run"],  # a shell that is called so, which reads the file `run`
         executable="/bin/sh",
         cwd=tmp_path,
-        env=os.environ | {"PYTHON": sys.executable},
+        env=os.environ | {"PYTHON": sys.executable, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         timeout=120,
     )
     assert ended.returncode == 0, ended.stderr
+    assert said in ended.stdout
 
 
 @pytest.mark.exhaustive

@@ -22,6 +22,7 @@ from distxla.runtime.ray import access, commands, elsewhere, supervised, version
 from distxla.runtime.ray.embedded import EmbeddedRay
 from distxla.runtime.ray.spawn import spawn_supervisor
 from distxla.runtime.ray.supervisor import SIZE_BYTES, Requests
+from tests.runtime.ray.shut_down import SHUT_DOWN, SHUT_DOWN_SAYS
 from tests.stopwatch import Stopwatch
 
 
@@ -53,31 +54,11 @@ def test_the_answer_of_an_interrupted_question_is_nobody_elses() -> None:
             session.answers([], [])
 
 
-SHUT_DOWN = """
-import gc, numpy as np, ray, distxla as dx
-from distxla.errors import ClusterError
-TEXT = "HloModule m  ENTRY e { x = f32[4] parameter(0)  ROOT r = f32[4] add(x, x) }"
-cluster = dx.Cluster().start()
-step = cluster.compile(dx.parse(TEXT))
-step([[np.ones(4, np.float32)]])
-ray.shutdown()
-del step
-gc.collect()
-cluster._loader._unloader.close()
-try:
-    cluster.compile(dx.parse(TEXT.replace("add", "multiply")))([[np.ones(4, np.float32)]])
-except ClusterError as error:
-    print(error.message)
-cluster.close()
-print(ray.is_initialized())
-"""
-
-
+@pytest.mark.exhaustive  # test_client.py runs the same under uv
 def test_nothing_starts_a_ray_that_the_user_has_shut_down() -> None:
     """Not a destroyed executable's unloading, which nobody asked for, and no call, which says so."""
     done = subprocess.run([sys.executable, "-c", SHUT_DOWN], capture_output=True, text=True, timeout=120)
-    said = "Ray was shut down in this process: close the cluster, and open another one\nFalse\n"
-    assert (done.stdout, done.stderr, done.returncode) == (said, "", 0)
+    assert (done.stdout, done.stderr, done.returncode) == (SHUT_DOWN_SAYS, "", 0)
 
 
 class Store:
