@@ -16,7 +16,7 @@ import pytest
 
 import distxla as dx
 from distxla.errors import ClusterError
-from distxla.runtime.ray import commands, embedded
+from distxla.runtime.ray import commands, embedded, zygote
 from distxla.runtime.ray.zygote import Requests
 from tests.runtime import hand_made
 from tests.stopwatch import Stopwatch
@@ -98,6 +98,17 @@ def copies() -> Iterator[tuple[dx.Cluster, list[float]]]:
             yield cluster, [processor_s(pid) for _, _, pid in cluster.replicas_info]
 
 
+@pytest.fixture(scope="class")
+def imported() -> list[str]:
+    """What the fork server imports; and a name of a module that Ray asks for where it needs it."""
+    look = (
+        "import sys; from distxla.runtime.ray import zygote; zygote._imported(lambda: None); print(*sys.modules);"
+        "import ray._private.accelerators.tpu as tpu; print(tpu.requests.get.__name__)"
+    )
+    ended = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, timeout=60, check=True)
+    return ended.stdout.splitlines()
+
+
 @pytest.mark.cluster
 class TestCopies:
     """Of one cluster."""
@@ -111,20 +122,23 @@ class TestCopies:
         for _, _, pid in cluster.replicas_info:
             assert os.getpgid(pid) == pid
             assert Path(f"/proc/{pid}/oom_score_adj").read_text().strip() == "1000"
-        zygote = below_us("zygote.py")[0]
-        assert zygote.num_threads() == 1
+        assert below_us("zygote.py")[0].num_threads() == 1
 
-    def test_a_copy_imports_nothing(self, copies: tuple[dx.Cluster, list[float]]) -> None:
+    def test_what_ray_needs_for_clouds_is_not_imported(self, imported: list[str]) -> None:
+        modules, later = imported
+        assert "ray" in modules.split()
+        assert not set(zygote.UNUSED) & set(modules.split())
+        assert later == "get"
+
+    def test_a_copy_imports_nothing(self, copies: tuple[dx.Cluster, list[float]], imported: list[str]) -> None:
         """Every replica would do so by itself."""
-        look = "import sys; from distxla.runtime.ray import zygote; zygote._imported(lambda: None); print(*sys.modules)"
-        imported = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, timeout=60, check=True)
         cluster, _ = copies
         cluster.adopt(hand_made.add_one(3))([np.zeros(4, np.float32)])
         import ray
 
         replica = cluster._hosts.replicas[0]
         there = ray.get(replica.__ray_call__.remote(lambda _: list(sys.modules)))
-        assert set(there) - set(imported.stdout.split()) == set()
+        assert set(there) - set(imported[0].split()) == set()
 
     def test_a_copy_has_the_drivers_environment_and_its_own_random_numbers(
         self, copies: tuple[dx.Cluster, list[float]]
@@ -150,6 +164,13 @@ class TestCopies:
         assert one != other
         assert a != b
 
+    def test_the_zygote_ends_with_the_raylet(self, copies: tuple[dx.Cluster, list[float]]) -> None:
+        """The last test of the cluster, which ends with it, too."""
+        assert copies
+        process = below_us("zygote.py")[0]
+        kill("/raylet/raylet")
+        process.wait(10)
+
 
 @pytest.mark.cluster
 @pytest.mark.parametrize("step", ["_introduced", "_raylet_socket"])
@@ -174,15 +195,6 @@ def test_later_workers_start_without_a_zygote() -> None:
             (_, _, forked), *_ = cluster.replicas_info
             assert min(processor_s(pid) for _, _, pid in other.replicas_info) > 2 * processor_s(forked)
         assert parents(cluster) == {" ".join(below_us("supervisor.py")[0].cmdline())}  # it lives on
-
-
-@pytest.mark.cluster
-def test_the_zygote_ends_with_the_raylet() -> None:
-    with dx.Cluster(1) as cluster:
-        cluster.wait_started()
-        zygote = below_us("zygote.py")[0]
-        kill("/raylet/raylet")
-        zygote.wait(10)
 
 
 @pytest.mark.cluster
