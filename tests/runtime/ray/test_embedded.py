@@ -29,7 +29,7 @@ def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def test_nobody_else_gets_at_its_sockets(temporary: Path) -> None:
-    with dx.Cluster(2) as cluster:
+    with dx.Cluster(1) as cluster:
         cluster.wait_started()
         (directory,) = temporary.glob("distxla-*")
         assert stat.S_IMODE(directory.stat().st_mode) == 0o700
@@ -40,8 +40,8 @@ def test_nobody_else_gets_at_its_sockets(temporary: Path) -> None:
 def test_long_paths_and_a_missing_shared_memory_folder(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(temporary / ("a" * 120)))  # longer than a socket's address
     monkeypatch.setattr(commands, "SHARED_MEMORY", "/nowhere")
-    with dx.Cluster(2) as cluster:
-        outs = cluster.adopt(hand_made.add_one(2))([np.zeros(4, np.float32)])
+    with dx.Cluster(1) as cluster:
+        outs = cluster.adopt(hand_made.add_one(1))([np.zeros(4, np.float32)])
         assert all(np.array_equal(np.asarray(row[0]), np.ones(4)) for row in outs)
 
 
