@@ -9,16 +9,52 @@ import distxla
 
 PACKAGE = Path(distxla.__file__).parent
 FOLDERS = (PACKAGE, (PACKAGE / "scheduler").resolve(), (PACKAGE / "collectives").resolve())
+# a text that every match has, and the pattern, both in small letters: most files don't have the first
 WORDS = {
-    "an object format": r"\bELF\b|\.eh_frame\b|\bR_X86_64",
-    "a processor": r"\bx86(?!_64\b)|\bx86-64\b|\bx86_64\b|\bamd64\b|\baarch64\b|\barm64\b|/proc/cpuinfo",
-    "an instruction set": r"\b(avx|sse|amx|bmi|fma3|vnni|neon|sve)\w*\b",
-    "an instruction": r"\b(rdtscp?|[lsm]fence|pause|cpuid|movnt\w*|vzeroupper)\b",
-    "a counter of one processor": r"time.?stamp counter|readcyclecounter",
-    "inline assembler": r"\bInlineAsm\b|asm sideeffect|\bsyscall\b",
-    "a system call's number": r"\b_?SYS_\w+|\b__NR_\w+|\bFUTEX_(WAIT|WAKE)\b",
-    "a library's file or symbol": r"\blib(m|c|openblas)\.so|\bscipy[-_]\w*|\b(OPENBLAS|OMP)_\w+",
-    "the width of a vector": r"VectorType\([^()]*,\s*\d+\)|\b(128|256|512)-bit\b|\bvectors? of (128|256|512)\b",
+    "an object format": {"elf": r"\belf\b", ".eh_frame": r"\.eh_frame", "r_x86_64": r"\br_x86_64"},
+    "a processor": {
+        "x86": r"\bx86(?!_64\b)|\bx86-64\b|\bx86_64\b",
+        "amd64": r"\bamd64\b",
+        "aarch64": r"\baarch64\b",
+        "arm64": r"\barm64\b",
+        "/proc/cpuinfo": r"/proc/cpuinfo",
+    },
+    "an instruction set": {
+        name: rf"\b{name}\w*\b" for name in ("avx", "sse", "amx", "bmi", "fma3", "vnni", "neon", "sve")
+    },
+    "an instruction": {
+        "rdtsc": r"\brdtscp?\b",
+        "fence": r"\b[lsm]fence\b",
+        "pause": r"\bpause\b",
+        "cpuid": r"\bcpuid\b",
+        "movnt": r"\bmovnt\w*\b",
+        "vzeroupper": r"\bvzeroupper\b",
+    },
+    "a counter of one processor": {
+        "stamp counter": r"time.?stamp counter",
+        "readcyclecounter": r"readcyclecounter",
+    },
+    "inline assembler": {
+        "inlineasm": r"\binlineasm\b",
+        "asm sideeffect": r"asm sideeffect",
+        "syscall": r"\bsyscall\b",
+    },
+    "a system call's number": {
+        "sys_": r"\b_?sys_\w+",
+        "__nr_": r"\b__nr_\w+",
+        "futex_wa": r"\bfutex_(wait|wake)\b",
+    },
+    "a library's file or symbol": {
+        ".so": r"\blib(m|c|openblas)\.so",
+        "scipy": r"\bscipy[-_]\w*",
+        "openblas_": r"\bopenblas_\w+",
+        "omp_": r"\bomp_\w+",
+    },
+    "the width of a vector": {
+        "vectortype(": r"vectortype\([^()]*,\s*\d+\)",
+        "-bit": r"\b(128|256|512)-bit\b",
+        "vector": r"\bvectors? of (128|256|512)\b",
+    },
 }
 
 
@@ -31,9 +67,9 @@ def named(folder: Path | None = None) -> list[tuple[str, str, str]]:
     """(kind, what is found, file and line) for every word of WORDS in a folder, or in all files outside of targets/."""
     found = []
     for path in files() if folder is None else sorted(folder.rglob("*.py")):
-        text = path.read_text()
-        for kind, pattern in WORDS.items():
-            for match in re.finditer(pattern, text, re.IGNORECASE):
+        text = path.read_text().lower()
+        for kind, pattern in ((kind, words[part]) for kind, words in WORDS.items() for part in words if part in text):
+            for match in re.finditer(pattern, text):
                 found.append((kind, match[0], f"{path}:{text.count(chr(10), 0, match.start()) + 1}"))
     return found
 
