@@ -38,7 +38,8 @@ def endless() -> None:
     """Python code without an end of its own; it is over soon where nothing comes of a signal."""
     end = time.monotonic() + ENDLESS_S
     while time.monotonic() < end:
-        sum(range(100))
+        sum(range(10_000))
+        time.sleep(4e-4)  # a signal arrives in Python code or in a call of C; others may compute meanwhile
     raise AssertionError("nothing has interrupted")
 
 
