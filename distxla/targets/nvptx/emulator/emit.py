@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from ctypes import Array, Structure, c_uint32, c_uint64
+from functools import cache
 from typing import Any
 
 from llvmlite import ir
@@ -13,6 +14,7 @@ I1, I8, I32, I64 = ir.IntType(1), ir.IntType(8), ir.IntType(32), ir.IntType(64)
 VOID, POINTER = ir.VoidType(), ir.PointerType()
 
 
+@cache
 def type_of(declared: Any) -> ir.Type:
     """The type that has the layout of a ctypes type."""
     if issubclass(declared, Structure):
