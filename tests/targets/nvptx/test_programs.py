@@ -20,6 +20,7 @@ from distxla.targets.registry import backends, target_named
 from distxla.text.parser import parse_module
 from tests.collectives.executors import run_module
 from tests.collectives.test_worked_examples import CASES
+from tests.compiler.runner import run_devices
 from tests.programs import PROGRAMS, ShardedProgram
 from tests.samples import in_turn
 from tests.targets.nvptx.assembler import ARCHITECTURES, assemble, needs_assembler
@@ -38,7 +39,7 @@ def test_programs_agree_with_xla(program: ShardedProgram, form: str) -> None:
     lines = str(emit(module, "ptx", replicas=1, partitions=program.devices)).splitlines()
     assert compiled.launched
     assert not [line for line in lines if "on the host" in line and "because single integers, such as" not in line]
-    program.assert_results(run_module("nvptx", module, program.arguments, 1, program.devices))
+    program.assert_results(run_devices(compiled, program.arguments))
 
 
 @needs_assembler
