@@ -35,7 +35,8 @@ def prepare(text: str, *, checked: bool = False, races: bool = False) -> Prepare
     for name in sorted(rewritten.intrinsics):
         emit_intrinsic(runtime, name)
     runtime.emit_blocks()
-    runtime.emit_scheduler()
+    if any(kernel.waits for kernel in rewritten.kernels.values()):
+        runtime.emit_scheduler()
     if checked:
         emit_checks(runtime, rewritten.granule if races else None)
     for kernel in rewritten.kernels.values():

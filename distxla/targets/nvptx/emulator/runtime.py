@@ -154,7 +154,10 @@ class Runtime:
     # --- launching
 
     def emit_scheduler(self) -> None:
-        """`emulator.run(fiber function)`: all blocks of a launch whose threads wait for each other."""
+        """`emulator.run(fiber function)`: all blocks of a launch whose threads wait for each other.
+
+        Called by launchers of kernels that wait; a module without such a kernel needs none.
+        """
         self._emit_resolve()
         builder = self.function("emulator.run", VOID, POINTER)
         self.run = builder.function
