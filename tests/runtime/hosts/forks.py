@@ -14,7 +14,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -35,13 +35,13 @@ def main() -> None:
 
 
 @contextmanager
-def forking(raylets: Sequence[int], folder: str) -> Iterator[None]:
-    """Within, workers of these raylets are forks. raylets: process ids.  folder: see worker.FOLDER. Blocks until
-    the processes serve; raises RuntimeError if one doesn't."""
+def forking(fifos: Mapping[int, str]) -> Iterator[None]:
+    """Within, workers of these raylets are forks. fifos: by the raylets' process ids, the names of FIFOs that will be
+    there. Blocks until the processes serve; raises RuntimeError if one doesn't."""
     descriptors, processes = [], []
     try:
-        for raylet in raylets:
-            ready = Path(folder, str(raylet))
+        for raylet, fifo in fifos.items():
+            ready = Path(fifo)
             requests = ready.with_suffix(".new")
             os.mkfifo(requests)
             descriptors.append(os.open(requests, os.O_RDWR | os.O_CLOEXEC))  # its process ends when this is closed

@@ -12,11 +12,10 @@ from typing import Any
 
 import pytest
 
-from distxla.runtime.ray import embedded, versions
-from tests.runtime.hosts import worker
+from distxla.runtime.ray import commands, versions
 from tests.runtime.hosts.forks import forking
 
-STAND_IN = os.path.join(os.path.dirname(embedded.__file__), "agent.sh")
+SCRIPTS = os.path.dirname(commands.__file__)
 
 
 @contextmanager
@@ -35,22 +34,20 @@ def ray_nodes(cpus: Sequence[int], *, forked: bool = False) -> Iterator[Any]:
         import ray
         from ray.cluster_utils import Cluster
 
-        patch.setenv(worker.FOLDER, directory)
         is_forked = forked and versions.start_of(versions.installed()) is versions.Start.SERVERS
-        ours = {"setup_worker_path": worker.__file__} if is_forked else {}
         first, *others = cpus
-        head = {"num_cpus": first, "include_dashboard": False, "include_log_monitor": False, "no_monitor": True, **ours}
+        head = {"num_cpus": first, "include_dashboard": False, "include_log_monitor": False, "no_monitor": True}
         started = None
+        requests: dict[int, str] = {}
         try:
             with pytest.MonkeyPatch.context() as servers:
                 if is_forked:
-                    _start_no_agents(servers, directory)
+                    requests = _start_like_embedded(servers, directory)
                 started = Cluster(initialize_head=True, head_node_args=head)
                 for count in others:
-                    started.add_node(num_cpus=count, **ours)
+                    started.add_node(num_cpus=count)
             started.wait_for_nodes()
-            nodes = started.list_all_nodes() if is_forked else []
-            with forking([node.all_processes["raylet"][0].process.pid for node in nodes], directory):
+            with forking(requests):
                 yield started
         finally:
             ray.shutdown()
@@ -59,25 +56,43 @@ def ray_nodes(cpus: Sequence[int], *, forked: bool = False) -> Iterator[Any]:
             shutil.rmtree(directory, ignore_errors=True)
 
 
-def _start_no_agents(patch: pytest.MonkeyPatch, directory: str) -> None:
-    """Let a raylet start shells that only wait instead of its two agents, and no workers ahead; and the head node start
-    no server for Ray's dashboard. The tests use none of these, and each takes half a second of processor time."""
+def _start_like_embedded(patch: pytest.MonkeyPatch, directory: str) -> dict[int, str]:
+    """Let a raylet start shells that only wait instead of its two agents, no workers ahead, and for each worker a shell
+    that asks for a fork; and the head node start no server for Ray's dashboard. The tests use none of these, each of
+    which takes half a second of processor time, and a Python that asks takes ten times a shell's.
+
+    The result will have, by the raylets' process ids, the FIFOs that the shells write to.
+    """
     from ray._private import node, services
 
     start = services.start_ray_process
-    agent = subprocess.list2cmdline(["/bin/sh", STAND_IN, str(os.getpid()), os.path.join(directory, "agents")])
+    agent = subprocess.list2cmdline(["/bin/sh", f"{SCRIPTS}/agent.sh", str(os.getpid()), f"{directory}/agents"])
     others = {f"--{kind}_agent_command": agent for kind in ("dashboard", "runtime_env")}
     others |= dict.fromkeys(("--metrics-agent-port", "--metrics_export_port", "--runtime_env_agent_port"), "1")
     others |= {"--num_prestart_python_workers": "0"}
+    requests: dict[int, str] = {}
 
     def started(command: list[str], process_type: str, *arguments: Any, **options: Any) -> Any:
-        if process_type == "raylet":
-            command = [_replaced(word, others) for word in command]
-            command.append("--dashboard_agent_listen_port=1")
-        return start(command, process_type, *arguments, **options)
+        if process_type != "raylet":
+            return start(command, process_type, *arguments, **options)
+        fifo = f"{directory}/workers{len(requests)}"
+        command = [_asking(_replaced(word, others), fifo) for word in command]
+        command.append("--dashboard_agent_listen_port=1")
+        found = start(command, process_type, *arguments, **options)
+        requests[found.process.pid] = fifo
+        return found
 
     patch.setattr(services, "start_ray_process", started)
     patch.setattr(node.Node, "start_api_server", lambda *_, **__: None)
+    return requests
+
+
+def _asking(option: str, fifo: str) -> str:
+    """The raylet's option with the workers' command: worker.sh before it."""
+    name, _, command = option.partition("=")
+    if name != "--python_worker_command" or len(os.fsencode(command)) > commands.MOST_REQUEST_BYTES:
+        return option
+    return f"{name}={subprocess.list2cmdline(['/bin/sh', f'{SCRIPTS}/worker.sh', fifo])} {command}"
 
 
 def _replaced(option: str, values: dict[str, str]) -> str:
