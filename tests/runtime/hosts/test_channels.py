@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import distxla as dx
+from distxla.reference.lockstep import run_programs
 from distxla.runtime.cluster import Cluster
 
 pytestmark = pytest.mark.cluster
@@ -62,47 +63,43 @@ def text(body: str, size: int) -> str:
     return LOOP.replace("BODY", body).replace("SHAPE", f"f32[{size}]")
 
 
-@pytest.fixture(scope="module")
-def clusters(address: str) -> Iterator[list[Cluster]]:
-    """On one host, on two and on three."""
-    opened = []
-    try:
-        for counts in ([4], [2, 2], [1, 2, 1]):
-            opened.append(dx.Cluster(partitions=4, address=address, devices_per_host=counts).start())
-        for cluster in opened:
-            cluster.wait_started()
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(counts, marks=pytest.mark.exhaustive) for counts in ([4], [2, 2])] + [[1, 2, 1]],
+    ids=str,
+)
+def cluster(address: str, request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """On one host, on two or on three."""
+    with dx.Cluster(partitions=4, address=address, devices_per_host=request.param) as opened:
+        opened.wait_started()
         yield opened
-    finally:
-        for cluster in opened:
-            cluster.close()
+
+
+def expected(programs: dict[int, dx.Module], args: dict[int, list[np.ndarray]]) -> list[bytes]:
+    """Bytes of the reference's results, by device."""
+    outs = run_programs(programs, args, replicas=1, partitions=4)
+    return [np.asarray(outs[device][0]).tobytes() for device in sorted(outs)]
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("size", SIZES)
-def test_round_a_ring(clusters: list[Cluster], size: int) -> None:
+def test_round_a_ring(cluster: Cluster, size: int) -> None:
     args = [[np.random.default_rng(d).uniform(-0.5, 0.5, size).astype(np.float32)] for d in range(4)]
     module = dx.parse(text(AROUND, size))
-    found = []
-    for cluster in clusters:
-        step = cluster.compile(module)
-        for _ in range(2):
-            outs = step(args, time_limit=60)
-        found.append([np.asarray(row[0]).tobytes() for row in outs])
-    assert found[1] == found[0]
-    assert found[2] == found[0]
+    step = cluster.compile(module)
+    for _ in range(2):
+        outs = step(args, time_limit=60)
+        wanted = expected(dict.fromkeys(range(4), module), dict(enumerate(args)))
+        assert [np.asarray(row[0]).tobytes() for row in outs] == wanted
 
 
 @pytest.mark.sampled(one_in=3)
 @pytest.mark.parametrize("size", SIZES)
-def test_between_two_programs(clusters: list[Cluster], size: int) -> None:
+def test_between_two_programs(cluster: Cluster, size: int) -> None:
     programs = {0: dx.parse(text(PING, size)), 3: dx.parse(text(PONG, size))}
     args = {d: [np.random.default_rng(d).uniform(-0.5, 0.5, size).astype(np.float32)] for d in (0, 3)}
-    found = []
-    for cluster in clusters:
-        outs = cluster.run(programs, args, time_limit=60)
-        found.append([np.asarray(outs[d][0]).tobytes() for d in (0, 3)])
-    assert found[1] == found[0]
-    assert found[2] == found[0]
+    outs = cluster.run(programs, args, time_limit=60)
+    assert [np.asarray(outs[d][0]).tobytes() for d in (0, 3)] == expected(programs, args)
 
 
 NEVER_TAKEN = """HloModule never
@@ -128,14 +125,13 @@ ENTRY main {
 
 
 @pytest.mark.exhaustive
-def test_what_a_call_leaves_in_flight_ends_with_it(clusters: list[Cluster]) -> None:
+def test_what_a_call_leaves_in_flight_ends_with_it(cluster: Cluster) -> None:
     """More often than a channel has places, and between devices that are not on the driver's host."""
     module = NEVER_TAKEN.replace("PAIRS", PAIRS.replace("{0,1},{1,2},{2,3},{3,0}", "{2,3}"))
     given = [np.full(4, 10 + device, np.float32) for device in range(4)]
-    for cluster in clusters:
-        step = cluster.compile(dx.parse(module))
-        for wanted in (True, *(False,) * 10, True):
-            results = step([[x, np.bool_(wanted)] for x in given], time_limit=30)
-            assert [np.asarray(row[0]).tolist() for row in results] == (
-                [[0.0] * 4] * 3 + [[12.0] * 4] if wanted else [[7.0] * 4] * 4
-            )
+    step = cluster.compile(dx.parse(module))
+    for wanted in (True, *(False,) * 10, True):
+        results = step([[x, np.bool_(wanted)] for x in given], time_limit=30)
+        assert [np.asarray(row[0]).tolist() for row in results] == (
+            [[0.0] * 4] * 3 + [[12.0] * 4] if wanted else [[7.0] * 4] * 4
+        )

@@ -6,6 +6,7 @@ import os
 import re
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -33,17 +34,30 @@ add { a = f32[] parameter(0)
   ROOT s = f32[] add(a, b) }
 ENTRY main {
   x = f32[SIZE] parameter(0)
-  ROOT r = f32[SIZE] all-reduce(x), replica_groups={{ALL}}, to_apply=add
+  ROOT r = f32[SIZE] all-reduce(x), channel_id=1, use_global_device_ids=true, replica_groups={{ALL}}, to_apply=add
 }
 """
 
 
-@pytest.fixture(scope="module", params=[TWO, pytest.param(THREE, marks=pytest.mark.exhaustive)], ids=str)
-def partitioned(address: str, request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    """Eight partitions."""
-    with Cluster(partitions=8, address=address, devices_per_host=request.param) as opened:
+@pytest.fixture(scope="module")
+def on_two_hosts(address: str) -> Iterator[Cluster]:
+    """Eight partitions; for tests after which it can still be used."""
+    with Cluster(partitions=8, address=address, devices_per_host=TWO) as opened:
         opened.wait_started()
         yield opened
+
+
+@pytest.fixture(scope="module")
+def on_three_hosts(address: str) -> Iterator[Cluster]:
+    with Cluster(partitions=8, address=address, devices_per_host=THREE) as opened:
+        opened.wait_started()
+        yield opened
+
+
+@pytest.fixture(params=["on_two_hosts", pytest.param("on_three_hosts", marks=pytest.mark.exhaustive)])
+def partitioned(request: pytest.FixtureRequest) -> Cluster:
+    found: Cluster = request.getfixturevalue(request.param)
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -91,14 +105,6 @@ def test_groups_of_replicas_and_partitions(replicated: Cluster, data: st.DataObj
     check(data.draw(cases((4, 2))), on_cluster(replicated))
 
 
-@pytest.fixture(scope="module")
-def eight(address: str) -> Iterator[Cluster]:
-    """Eight replicas; for tests after which it can still be used."""
-    with Cluster(8, address=address, devices_per_host=TWO) as opened:
-        opened.wait_started()
-        yield opened
-
-
 def whole_sum(cluster: Cluster, size: int = 4) -> Any:
     everyone = ",".join(map(str, range(cluster.devices)))
     return cluster.compile(dx.parse(ALL_REDUCE.replace("SIZE", str(size)).replace("ALL", everyone), "sum.hlo"))
@@ -106,8 +112,8 @@ def whole_sum(cluster: Cluster, size: int = 4) -> Any:
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("size", [1, 1000, 1 << 20])
-def test_many_rounds(eight: Cluster, size: int) -> None:
-    step = whole_sum(eight, size)
+def test_many_rounds(on_two_hosts: Cluster, size: int) -> None:
+    step = whole_sum(on_two_hosts, size)
     args = [[np.full(size, d + 1, np.float32)] for d in range(8)]
     outs = step(args, repeat=50 if size > 1000 else 500)
     for d in range(8):
@@ -117,26 +123,27 @@ def test_many_rounds(eight: Cluster, size: int) -> None:
 def run_without_the_last(cluster: Cluster, time_limit: float) -> None:
     """All devices of a group wait for the last one, which does something else and never comes."""
     count = cluster.devices
-    last = cluster.adopt(hand_made.waiting(count), [count - 1])
+    waiting = replace(hand_made.waiting(count), replicas=cluster.replicas, partitions=cluster.partitions)
+    last = cluster.adopt(waiting, [count - 1])
     others = cluster.adopt(whole_sum(cluster).program, range(count - 1))
     cluster.run({range(count - 1): others, count - 1: last}, {d: [X] for d in range(count - 1)}, time_limit=time_limit)
 
 
-def test_a_round_without_all_members_can_be_ended(eight: Cluster) -> None:
+def test_a_round_without_all_members_can_be_ended(on_two_hosts: Cluster) -> None:
     with pytest.raises(dx.TimeLimitError) as caught:
-        run_without_the_last(eight, 2)
+        run_without_the_last(on_two_hosts, 2)
     text = str(caught.value)
     assert re.search(
         r"\n  network: host 0 has waited \d+\.\d s for host 1 \(last heard of \d+\.\d s ago\) to be ", text
     )
     assert "\n  devices 0-6 wait in r (sum.hlo:7:8) for device 7: all-reduce, group {0,1,2,3,4," in str(caught.value)
-    step = whole_sum(eight)
+    step = whole_sum(on_two_hosts)
     for _ in range(5):
         assert np.array_equal(np.asarray(step([X])[7][0]), 8 * X)
 
 
-def test_a_member_that_has_no_part_in_the_call_is_named(eight: Cluster) -> None:
-    part = eight.adopt(whole_sum(eight).program, range(7))
+def test_a_member_that_has_no_part_in_the_call_is_named(on_two_hosts: Cluster) -> None:
+    part = on_two_hosts.adopt(whole_sum(on_two_hosts).program, range(7))
     with pytest.raises(dx.DeadlockError, match=r"waits in r \(sum.hlo:7:8\) for device 7, which runs nothing in this"):
         part([X], time_limit=20)
 
@@ -149,30 +156,30 @@ multiply { a = f32[] parameter(0)
   b = f32[] parameter(1)
   ROOT p = f32[] multiply(a, b) }
 first { y = f32[4] parameter(0)
-  ROOT sum = f32[4] all-reduce(y), replica_groups={{0,1,2,3,4,5,6,7}}, to_apply=add }
+  ROOT sum = f32[4] all-reduce(y), ALL, to_apply=add }
 second { z = f32[4] parameter(0)
-  ROOT product = f32[4] all-reduce(z), replica_groups={{0,1,2,3,4,5,6,7}}, to_apply=multiply }
+  ROOT product = f32[4] all-reduce(z), ALL, to_apply=multiply }
 ENTRY main {
   x = f32[4] parameter(0)
-  id = u32[] replica-id()
+  id = u32[] partition-id()
   k = u32[] constant(BORDER)
   low = pred[] compare(id, k), direction=LT
   ROOT r = f32[4] conditional(low, x, x), true_computation=first, false_computation=second
 }
-"""
+""".replace("ALL", "channel_id=1, use_global_device_ids=true, replica_groups={{0,1,2,3,4,5,6,7}}")
 
 
 @pytest.mark.sampled(one_in=3)
 @pytest.mark.parametrize("border", [1, 3, 7])
-def test_members_with_different_instructions_are_both_named(eight: Cluster, border: int) -> None:
-    step = eight.compile(dx.parse(DIFFERENT.replace("BORDER", str(border)), "different.hlo"))
+def test_members_with_different_instructions_are_both_named(on_two_hosts: Cluster, border: int) -> None:
+    step = on_two_hosts.compile(dx.parse(DIFFERENT.replace("BORDER", str(border)), "different.hlo"))
     watch = Stopwatch()
     with pytest.raises(dx.CollectiveMismatchError, match=r"device \d enters with .*, device \d with ") as caught:
         step([X], time_limit=20)
     assert watch.seconds < 10
     assert "sum (different.hlo:9:8)" in str(caught.value)
     assert "product (different.hlo:11:8)" in str(caught.value)
-    assert np.array_equal(np.asarray(whole_sum(eight)([X])[7][0]), 8 * X)
+    assert np.array_equal(np.asarray(whole_sum(on_two_hosts)([X])[7][0]), 8 * X)
 
 
 @pytest.mark.sampled(one_in=4)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -19,26 +20,41 @@ from tests.runtime.test_deadlocks import SECONDS, X, run
 pytestmark = pytest.mark.cluster
 
 
-@pytest.mark.sampled(one_in=4)
-@pytest.mark.parametrize(
-    "name", ["recv_done_before_send_on_both_sides", "ring_3", "ring_of_groups_3", "loops_by_device"]
-)
-def test_what_can_never_go_on(address: str, name: str) -> None:
-    case = NAMED[name]
-    with dx.Cluster(replicas=case.replicas, address=address, devices_per_host=[1] * case.replicas) as cluster:
+@pytest.fixture(scope="module")
+def pair(address: str) -> Iterator[dx.Cluster]:
+    """A device on each of two hosts."""
+    with dx.Cluster(replicas=2, address=address, devices_per_host=[1, 1]) as opened:
+        opened.wait_started()
+        yield opened
+
+
+def check_that_it_never_goes_on(name: str, cluster: dx.Cluster) -> None:
+    for _ in range(2):
+        error, watch = run(NAMED[name], cluster)
+        assert isinstance(error, DeadlockError), error
+        assert error.diagnosis is not None
+        check_run(name, error.diagnosis)
+        assert watch.seconds < SECONDS + 1
+
+
+@pytest.mark.sampled(one_in=2)
+@pytest.mark.parametrize("name", ["recv_done_before_send_on_both_sides", "loops_by_device"])
+def test_what_two_hosts_can_never_end(pair: dx.Cluster, name: str) -> None:
+    check_that_it_never_goes_on(name, pair)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", ["ring_3", "ring_of_groups_3"])
+def test_what_three_hosts_can_never_end(address: str, name: str) -> None:
+    with dx.Cluster(replicas=3, address=address, devices_per_host=[1] * 3) as cluster:
         cluster.wait_started()
-        for _ in range(2):
-            error, watch = run(case, cluster)
-            assert isinstance(error, DeadlockError), error
-            assert error.diagnosis is not None
-            check_run(name, error.diagnosis)
-            assert watch.seconds < SECONDS + 1
+        check_that_it_never_goes_on(name, cluster)
 
 
 @pytest.mark.sampled(one_in=2)
 @pytest.mark.parametrize("slow", [0, 1], ids=["on the driver's host", "on the other host"])
 def test_a_notice_names_the_straggler(
-    address: str, slow: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    pair: dx.Cluster, slow: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(stragglers, "NOTICE_S", 0.7)
 
@@ -49,9 +65,7 @@ def test_a_notice_names_the_straggler(
     bodies = [f'v = f32[4] custom-call(p), custom_call_target="slowly"\n{reduce("ROOT c", "v")}', reduce("ROOT c", "p")]
     dx.register_custom_call("slowly", slowly)
     try:
-        with dx.Cluster(replicas=2, address=address, devices_per_host=[1, 1]) as cluster:
-            cluster.wait_started()
-            cluster.compile(dx.parse(by_device(*(bodies if slow == 0 else bodies[::-1])), "a.hlo"))([[X], [X]])
+        pair.compile(dx.parse(by_device(*(bodies if slow == 0 else bodies[::-1])), "a.hlo"))([[X], [X]])
     finally:
         user._registered.clear()
     lines = caplog.messages
