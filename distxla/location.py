@@ -41,11 +41,10 @@ def printable(text: str) -> str:
 
 def _excerpt(text: str, column: int, end: int, width: int = 160) -> tuple[str, int, int]:
     """Cut a long source line to `width` characters around the caret; control characters become spaces."""
-    text = "".join(c if c.isprintable() else " " for c in text)
     start = 0
     if len(text) > width and column > width // 2:
         start = column - width // 2
-    cut = text[start : start + width]
+    cut = "".join(c if c.isprintable() else " " for c in text[start : start + width])
     column, end = column - start, min(end - start, len(cut) + 1)
     if start:
         cut = "..." + cut[3:]
