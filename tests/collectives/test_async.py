@@ -7,7 +7,7 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from itertools import permutations
+from itertools import permutations, product
 
 import numpy as np
 import pytest
@@ -71,6 +71,10 @@ def modules(case: Case) -> list[Module]:
     ]
 
 
+# what most tests take, compiled together
+COMMON = tuple(product(("all-reduce", "all-gather", "collective-permute", "permute of some"), (SMALL, MIDDLE, LARGE)))
+
+
 @functools.cache
 def known(keys: tuple[tuple[str, int], ...]) -> tuple[Code, list[Case]]:
     """Code of the cases of these names and counts, in their order."""
@@ -94,7 +98,7 @@ class Devices:
     """A world in which each of `uses` is one round of its case."""
 
     def __init__(self, *uses: tuple[str, int], cores: int | None = None) -> None:
-        keys = tuple(sorted(set(uses)))
+        keys = COMMON if {*uses} <= {*COMMON} else tuple(sorted(set(uses)))
         code, found = known(keys)
         self.uses: list[Use] = []
         end = 64
@@ -146,6 +150,12 @@ class Devices:
             for device in range(DEVICES):
                 for offset, shape, want in zip(use.results, use.case.results, expected[device], strict=True):
                     np.testing.assert_array_equal(self.world.array(device, offset, shape), want)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def common_code() -> Code:
+    """So that one worker has all tests here: another one would compile the code again."""
+    return known(COMMON)[0]
 
 
 @pytest.mark.sampled(one_in=15)
