@@ -93,7 +93,7 @@ def test_round_a_ring(cluster: Cluster, size: int) -> None:
         assert [np.asarray(row[0]).tobytes() for row in outs] == wanted
 
 
-@pytest.mark.sampled(one_in=3)
+@pytest.mark.sampled(one_in=3, first=("[1, 2, 1]-1",))
 @pytest.mark.parametrize("size", SIZES)
 def test_between_two_programs(cluster: Cluster, size: int) -> None:
     programs = {0: dx.parse(text(PING, size)), 3: dx.parse(text(PONG, size))}
