@@ -432,9 +432,12 @@ PARTS = 50
 @cache
 def seconds_of(command: str, module: str) -> float:
     """What the command takes without a limit, on a machine as busy as it is now."""
-    begin = time.monotonic()
-    subprocess.run([DISTXLA, *COMMANDS[command], module], capture_output=True, check=True, timeout=120)
-    return time.monotonic() - begin
+    seconds = 0.0
+    for _ in range(2 if command == "run" else 1):  # the second one finds the program in the cache, as all later ones
+        begin = time.monotonic()
+        subprocess.run([DISTXLA, *COMMANDS[command], module], capture_output=True, check=True, timeout=120)
+        seconds = time.monotonic() - begin
+    return seconds
 
 
 @pytest.mark.sampled(one_in=PARTS)
