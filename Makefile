@@ -24,8 +24,10 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := PIP_CONSTRAINT=requirements/pinned.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet
 PINS := pyproject.toml requirements/pinned.txt
+# of pytest; on two processors a fourth one costs more than it brings
+WORKERS ?= $(shell [ "$$(nproc 2>/dev/null || echo 4)" -gt 2 ] && echo 4 || echo 3)
 # what pytest makes of the tests' code is kept for the next run
-PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 4 --dist loadscope --no-loadscope-reorder $(if $(FAILURES),--failures=$(FAILURES))
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder $(if $(FAILURES),--failures=$(FAILURES))
 DEMO := examples/dp_mlp
 SEEDS ?= 10000
 SECONDS ?= 600
