@@ -1,4 +1,4 @@
-"""How xdist's workers share the tests; for `pytest -n 4 --dist loadscope --no-loadscope-reorder`.
+"""How xdist's workers share the tests; for `pytest -n N --dist loadscope --no-loadscope-reorder`.
 
 Tests of clusters wait for most of their time, so three workers begin with long rows of them: those with several hosts,
 which share their Ray nodes, and the runtime's others in two halves. What computes goes on meanwhile, in small pieces.
