@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from distxla.cli.failures import json_of
 from distxla.collectives.channels import module_transfers
 from distxla.diagnosis.diagnose import refused
 from distxla.errors import DeadlockError
@@ -30,3 +31,4 @@ def test_hints_name_the_ends_that_nearly_match_and_no_other_notes() -> None:
     assert diagnosis.hints == (
         "recv r (m.hlo:6:3) on channel 2 lacks its send, too, but it has the pairs {{1,0}}, s has {{0,1}}",
     )
+    assert json_of(caught.value)["diagnosis"] == diagnosis.as_json()

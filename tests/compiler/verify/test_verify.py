@@ -302,3 +302,14 @@ def test_what_nobody_calls_need_not_be_executable() -> None:
 
 def test_errors_are_the_projects_own() -> None:
     assert issubclass(VerificationError, DistxlaError)
+
+
+@pytest.mark.parametrize(
+    ("entry", "rule"),
+    [("{maximal device=7}", "sharding.C"), ("{devices=[2,2]<=[4]}", "sharding.C"), ("{other}", "domain.C1")],
+)
+def test_both_shardings_of_a_domain_are_checked(entry: str, rule: str) -> None:
+    domain = f'domain={{kind="sharding", entry={entry}, exit={{replicated}}}}'
+    error = _error(_module(f"  x = f32[4] parameter(0)\n  ROOT d = f32[4] domain(x), {domain}"), partitions=4)
+    assert error.message.startswith(rule)
+    assert error.location is not None

@@ -37,6 +37,14 @@ def filled(context: BoundContext, stream: int) -> int:
     return address
 
 
+def test_a_devices_context_is_one_for_all_who_retain_it() -> None:
+    driver = emulated()
+    with driver.context(0) as first:
+        with driver.context(0) as second:
+            assert second.handle == first.handle
+        assert first.free_bytes() > 0
+
+
 def test_a_missing_synchronisation_leaves_old_bytes(context: BoundContext) -> None:
     stream, found = context.create_stream(), np.full(COUNT, 7, np.float32)
     address = filled(context, stream)
