@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import subprocess
@@ -173,3 +174,14 @@ def test_devices_are_written_to_and_not_replaced(command: str, capsys: pytest.Ca
     assert os.listdir("private") == []
     assert os.path.islink("null")
     assert (os.stat("/dev/null").st_ino, os.stat("/dev/null").st_rdev) == (before.st_ino, before.st_rdev)
+
+
+def test_a_failed_write_leaves_no_view_of_its_content(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a cycle with the frames of the error it outlived the content, and CPython 3.12 died of that."""
+    unraisable: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", unraisable.append)
+    call(capsys, "run", "m.hlo", "--backend", "reference", "--out", "/dev/full")
+    gc.collect()
+    assert unraisable == []
