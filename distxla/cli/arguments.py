@@ -61,7 +61,9 @@ def read_arguments(world: RunPrograms, path: str | None, seed: int, generate_mis
                 generated[k] = (*generated.get(k, ()), device)
                 if program.whole is not None:
                     array = generate(program.whole.parameters[k].shape, seed, k, 0)
-                    by_device[device].append(np.ascontiguousarray(world.shard("arg", k, device, array)))
+                    by_device[device].append(
+                        np.asarray(world.shard("arg", k, device, array), order="C")
+                    )  # also of rank 0
                     continue
                 by_device[device].append(generate(shape, seed, k, 0 if k in same else device))
             else:

@@ -121,6 +121,16 @@ def test_without_a_file_all_arguments_are_generated(tmp_path: Path) -> None:
     assert found.generated_names() == ["arg0", "arg1", "arg2", "arg3", "arg4"]
 
 
+def test_a_scalar_of_a_global_module_is_generated_as_a_scalar(tmp_path: Path) -> None:
+    pytest.importorskip("jaxlib")
+    (tmp_path / "m.hlo").write_text(
+        "HloModule m, num_partitions=2\nENTRY main {\n  x = f32[4] parameter(0), sharding={devices=[2]<=[2]}\n"
+        "  s = f32[] parameter(1)\n  b = f32[4] broadcast(s), dimensions={}\n  ROOT r = f32[4] add(x, b)\n}\n"
+    )
+    found = read_arguments(read_world([str(tmp_path / "m.hlo")], None, None), None, 0)
+    assert [[array.shape for array in row] for row in found.by_device.values()] == [[(2,), ()]] * 2
+
+
 # --- arrays that are whole where a part is wanted
 
 
