@@ -28,7 +28,7 @@ ATTRIBUTES: Final = (
     "replica_count",
 )
 _BOOLEANS = re.compile(rf"{BLANK}(\{{\s*(?:(?:true|false)(?:\s*,\s*(?:true|false))*)?\s*\}}|(?:true|false)\b)")
-_TABLE = re.compile(rf"{BLANK}(FileNames|FunctionNames|FileLocations|StackFrames)(?!{BLANK}[(\{{=\w%])(?![\w.\-])")
+_TABLE = re.compile(rf"{BLANK}(FileNames|FunctionNames|FileLocations|StackFrames)(?!{BLANK}[(\{{=])(?![\w.\-])")
 _TABLE_WITH_ROWS = re.compile(rf"{BLANK}(FileNames|FunctionNames|FileLocations|StackFrames)(?=\s*\n?\s*[0-9])")
 _ROW_ID = re.compile(rf"{BLANK}([0-9]+)(?=\s)")
 _ROW = re.compile(r"\s*\{[ \t]*((?:[a-z_]+=[0-9]{1,9}(?:[ \t,]+|(?=\})))*)\}")

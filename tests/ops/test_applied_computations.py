@@ -67,3 +67,14 @@ def test_what_is_no_scalar_code_is_refused_at_its_place(opcode: str, root: str) 
     with pytest.raises(UnsupportedOpError, match=f"execute {opcode} in a computation applied to elements") as error:
         require_executable(module)
     assert error.value.location is not None
+
+
+@pytest.mark.parametrize("target", ["Sharding", "xla.sdy.PropagationBarrier"])
+def test_an_annotation_is_its_operand(target: str) -> None:
+    """JAX 0.12 states how results of a reduction's computation are cut, too."""
+    annotation = f'c = f32[] custom-call(s), custom_call_target="{target}", sharding={{replicated}}'
+    module = parse_module(REDUCTION.format(root=f"s = f32[] add(a, b)\n  ROOT {annotation}"))
+    verify_module(module)
+    x = np.array([1, 2, 4, 8, 16], np.float32)
+    assert run_reference(module, [[x]], replicas=1, partitions=1)[0][0] == 31
+    assert run_single(compile_module(module, replicas=1, partitions=1), [x])[0] == 31

@@ -88,6 +88,15 @@ CASES: dict[str, tuple[str, list[Any], list[Any] | None]] = {
         [X],
         [-X],
     ),
+    "sharding group": (
+        _entry(
+            "x = f32[2,3] parameter(0)",
+            'g = () custom-call(x), custom_call_target="xla.sdy.ShardingGroup", custom_call_has_side_effect=true',
+            "ROOT n = f32[2,3] negate(x)",
+        ),
+        [X],
+        [-X],
+    ),
     "fusion for another compiler": (
         one_instruction(
             'f32[2,3] fusion(@), kind=kCustom, calls=negative, backend_config={"kind":"__triton"}',

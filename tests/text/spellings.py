@@ -205,6 +205,13 @@ HEADERS = {
         body(*_NEGATED, header="HloModule m:, is_scheduled=true"),
         body(*_NEGATED, header="HloModule m, is_scheduled=true"),
     ),
+    "tables without rows": Spelling(
+        body(*_NEGATED, header="HloModule m\n\nFileNames\n\nFunctionNames\n\nFileLocations\n\nStackFrames\n"),
+        _USUAL,
+        (X,),
+        (-X,),
+        since=(0, 12),
+    ),
     "no partitions, no replicas": Spelling(
         body(*_NEGATED, header="HloModule m, replica_count=0, num_partitions=0"), _USUAL, (X,), (-X,)
     ),

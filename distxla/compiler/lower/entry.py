@@ -348,7 +348,7 @@ class _EntryEmitter:
                 self.llvm_module, self.module, computation, instruction, f"kernel_{len(self.kernels)}_{name}"
             )
             kernel.function.linkage = "internal"
-            if max(shape.size for shape in instruction.shape.leaves()) > 1:
+            if max((shape.size for shape in instruction.shape.leaves()), default=0) > 1:
                 # A call costs nothing beside a loop; a copy of the loop in the entry costs time to compile.
                 kernel.function.attributes.add("noinline")
             self.kernels[key] = kernel

@@ -10,7 +10,10 @@ from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.op import Lowering
+from distxla.ops.custom_call import CustomCall
+from distxla.ops.custom_calls.annotation import Annotation
 from distxla.ops.custom_calls.host_execute import with_host_calls
+from distxla.ops.custom_calls.registry import find_target
 from distxla.ops.support.executable import executable
 from distxla.ops.support.run_time_sizes import has_dynamic_dimensions
 
@@ -38,10 +41,17 @@ def visible_obstacles(module: Module) -> list[Obstacle]:
                 found.append((instruction, why))
     for computation in _applied(module):
         for instruction in computation:
-            if not instruction.op.is_parameter and instruction.op.lowering not in SCALAR_LOWERINGS:
+            if not instruction.op.is_parameter and not _is_scalar_code(instruction):
                 why = f"this version cannot execute {instruction.opcode} in a computation applied to elements"
                 found.append((instruction, why))
     return found or _dynamic_expansions(module)
+
+
+def _is_scalar_code(instruction: Instruction) -> bool:
+    """Whether a computation that is applied to elements may hold it. JAX 0.12 writes annotations there, too."""
+    if isinstance(instruction.op, CustomCall):
+        return isinstance(find_target(instruction.op.custom_call_target), Annotation)
+    return instruction.op.lowering in SCALAR_LOWERINGS
 
 
 def refuse(module: Module, found: Sequence[Obstacle]) -> None:
