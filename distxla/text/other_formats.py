@@ -11,9 +11,14 @@ from distxla.errors import ArgumentError
 from distxla.text.lexer import BLANK
 
 _MLIR_TEXT = re.compile(
-    rf"{BLANK}(?:module(?:\s+@|\s+attributes\b|\s*\{{(?={BLANK}[\w.]+ ?[@(\"]))"
-    r"|\"builtin\.module\"|func\.func\b|[#!]\w+\s*=|\{-#)"
+    rf"{BLANK}(?:(?:builtin\.)?module(?:\s+@|\s+attributes\b|\s*\{{(?={BLANK}(?:[\w.]+ (?:p\w+ )?@|[\w.]+ ?[(\"])))"
+    r"|\"builtin\.module\"|func\.func\b|sdy\.mesh\s+@|[#!]\w+\s*=|\{-#)"
 )
+# An operation of MLIR begins a line, perhaps behind its results.
+_OPERATION = re.compile(r'^\s*(?:%[\w:#]+(?:\s*,\s*%[\w:#]+)*\s*=\s*)?"?([a-z_]\w*)\.\w', re.MULTILINE)
+_BESIDE_STABLEHLO: Final = frozenset(
+    {"builtin", "chlo", "func", "sdy"}
+)  # what a module of StableHLO may have beside it
 _MLIR_BYTECODE: Final = b"ML\xefR"
 _FIRST_FIELD: Final = b"\n"  # the tag of a protocol buffer's field 1 that has a length
 _SECOND_FIELD: Final = b"\x12"
@@ -59,6 +64,8 @@ def format_of_text(text: str, name: str) -> OtherFormat | None:
     if _MLIR_TEXT.match(text) is None:
         return None
     dialect = "StableHLO" if "stablehlo." in text else "MHLO" if "mhlo." in text.replace("mhlo.num_", "") else None
+    if dialect is None and _BESIDE_STABLEHLO.issuperset(_OPERATION.findall(text)):
+        dialect = "StableHLO"  # a function of JAX that returns its arguments has no other operation
     if dialect is None:
         return OtherFormat("MLIR text without StableHLO", ("convert it to StableHLO first",), is_convertible=False)
     counts = [f"--{what} {count}" for what, count in _COUNTS.findall(text) if int(count) > 1]

@@ -10,6 +10,7 @@ import pytest
 import distxla as dx
 from distxla.errors import ArgumentError, DistxlaError, HloSyntaxError
 from distxla.text.files import load_module
+from distxla.text.other_formats import format_of_text
 from distxla.text.parser import parse_module
 
 HLO = "HloModule scaled\n\nENTRY main {\n  x = f32[3]{0} parameter(0)\n  ROOT r = f32[3]{0} add(x, x)\n}\n"
@@ -18,12 +19,23 @@ STABLEHLO = (
     "  func.func public @main(%arg0: tensor<3xf32>) -> tensor<3xf32> {\n"
     "    %0 = stablehlo.add %arg0, %arg0 : tensor<3xf32>\n    return %0 : tensor<3xf32>\n  }\n}\n"
 )
-OTHER_MLIR = "module {\n  func.func @main(%a: i32) -> i32 {\n    return %a : i32\n  }\n}\n"
+OTHER_MLIR = (
+    "module {\n  func.func @main(%a: i32) -> i32 {\n    %0 = arith.addi %a, %a : i32\n    return %0 : i32\n  }\n}\n"
+)
+BESIDE_STABLEHLO = {
+    "its argument": "return %x : tensor<3xf32>",
+    "chlo alone": "%0 = chlo.erf_inv %x : tensor<3xf32> -> tensor<3xf32>\n    return %0 : tensor<3xf32>",
+    "sdy alone": "%0 = sdy.sharding_constraint %x <@m, [{}]> : tensor<3xf32>\n    return %0 : tensor<3xf32>",
+}
 BEGINNINGS = {
     "named module": "module @m {\n}",
     "module with attributes": 'module attributes {a = "b"} {\n}',
     "module with a function": "module {\n  func.func @f() { return }\n}",
     "module with a mesh": 'module {\n  sdy.mesh @mesh = <["x"=2]>\n}',
+    "module with a public function": "module {\n  func.func public @f() { return }\n}",
+    "module by its full name": "builtin.module @m {\n}",
+    "mesh alone": 'sdy.mesh @mesh = <["x"=2]>\nfunc.func @main() { return }',
+    "private function alone": "func.func private @f() { return }",
     "generic form": '"builtin.module"() ({\n}) : () -> ()',
     "function alone": "func.func @main() { return }",
     "location alias": '#loc = loc("f.py")\nmodule @m {\n}',
@@ -125,6 +137,17 @@ def test_mlir_of_other_dialects_has_no_hlo() -> None:
     error = _refusal(parse_module, OTHER_MLIR)
     assert error.message == "expected HLO text, found MLIR text without StableHLO"
     assert error.__notes__ == ["convert it to StableHLO first"]
+
+
+@pytest.mark.parametrize("body", BESIDE_STABLEHLO.values(), ids=BESIDE_STABLEHLO)
+def test_a_module_of_stablehlo_may_have_no_operation_of_it(body: str) -> None:
+    text = (
+        'module @jit_f attributes {mhlo.num_partitions = 1 : i32} {\n  sdy.mesh @m = <["a"=1]>\n'
+        f"  func.func public @main(%x: tensor<3xf32>) -> tensor<3xf32> {{\n    {body}\n  }}\n}}\n"
+    )
+    found = format_of_text(text, "m.mlir")
+    assert found is not None
+    assert (found.what, found.is_convertible) == ("StableHLO (MLIR text)", True)
 
 
 @pytest.mark.parametrize("text", [HLO, "\n" + HLO, "module { x = f32[] parameter(0) }"], ids=["", "blank line", "name"])
