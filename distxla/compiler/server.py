@@ -81,6 +81,7 @@ class CompileServer:
         """
         names = _registered(module)
         options = target, traced, points, in_place, through_host
+        module = module.replace(stablehlo=None)
         program: CompiledProgram = self._call("compile", module, replicas, partitions, names, *options)
         return program
 

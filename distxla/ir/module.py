@@ -65,7 +65,9 @@ class Module:
 
     entry_layout: entry_computation_layout of the header, None where absent.  header: the remaining header attributes
     in order, as (name, raw text): input_output_alias, buffer_donor, frontend_attributes, alias_passthrough_params,
-    allow_spmd_sharding_propagation_to_*.  source: None for modules that were not parsed.
+    allow_spmd_sharding_propagation_to_*.  source: None for modules that were not parsed.  stablehlo: what a front end
+    wrote, where the module was converted from it: a partitioner is given that, since HLO text loses a part of Shardy's
+    annotations. `replace` drops it.
     """
 
     name: str
@@ -78,6 +80,7 @@ class Module:
     header: tuple[tuple[str, str], ...] = ()
     frames: FrameTables = FrameTables()
     source: Source | None = field(default=None, compare=False)
+    stablehlo: bytes | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
         """The HLO text."""
@@ -118,7 +121,7 @@ class Module:
         return tuple(c for c in self.computations if c.name in found)
 
     def replace(self, **changes: Any) -> Module:
-        return replace(self, **changes)
+        return replace(self, **{"stablehlo": None, **changes})
 
     def frame(self, instruction: Instruction) -> str | None:
         """`file.py:36:28 in loss`: the innermost user frame that the instruction's metadata names, or None."""

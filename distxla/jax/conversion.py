@@ -11,7 +11,7 @@ from distxla.jax.partition_messages import Converted
 from distxla.jax.partition_server import SERVER
 from distxla.jax.private_names import require_jaxlib
 
-_FORMAT: Final = "converted 2"
+_FORMAT: Final = "converted 3"
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from distxla.compiler.passes.manual_partitions import PerDevice
 from distxla.compiler.verify.aliases import donated_leaves
 from distxla.errors import ArgumentError, JaxError, PartitioningError, UnsupportedOpError
 from distxla.ir.module import Module
+from distxla.jax.loading import AS_HLO, with_file_name
 from distxla.location import printable
 from distxla.text.parser import parse_module
-from distxla.text.printer import print_module
 from distxla.time_limit import at
 
 if TYPE_CHECKING:
@@ -62,10 +62,12 @@ def described(made: Partitioned) -> str:
 
 def partition_hlo(module: Module, partitions: int, replicas: int = 1) -> Partitioned:
     """Partition a module that has been parsed or built. Blocks; raises the errors of partition_module."""
-    from distxla.jax.partitioning import partition_module  # jaxlib's part of a start that often needs none of it
+    from distxla.jax.partitioner_input import partitioner_input  # jaxlib's part of a start that often needs none of it
+    from distxla.jax.partitioning import partition_module
 
     at(_name(module))
-    return partition_module(print_module(module), partitions=partitions, replicas=replicas)
+    given = partitioner_input(module)
+    return partition_module(given.module, partitions=partitions, replicas=replicas, use_shardy=given.use_shardy)
 
 
 def partition(module: Any, partitions: int | None = None, replicas: int = 1) -> Module:
@@ -104,7 +106,10 @@ def _agreed(stated: int | None, given: int | None, count: int) -> int:
 
 def per_device(made: Partitioned, module: Module) -> PerDevice:
     """The program of every partition and its global arrays.  module: the global one, for its name and its donation."""
-    program = parse_module(made.text, f"{_name(module)} (partitioned)")
+    text = made.text
+    if module.stablehlo is not None and module.source is not None:
+        text = with_file_name(text, module.source.file.removesuffix(AS_HLO))
+    program = parse_module(text, f"{_name(module)} (partitioned)")
     return PerDevice(_with_donors(program, module), made.parameters, made.results)
 
 

@@ -15,6 +15,7 @@ from distxla.text.other_formats import decoded, format_of_bytes, format_of_text
 from distxla.text.parser import parse_module
 
 EXPORTED = "a function of jax.export"
+AS_HLO = " (as HLO)"  # behind the name of a file that was converted
 
 
 def load_module(path: str | os.PathLike[str]) -> Module:
@@ -64,11 +65,20 @@ def _converted(data: bytes, name: str, what: str, devices: int | None) -> Module
         found = converted_module(data)
     except PartitioningError as error:
         raise ArgumentError(f"{name} looks like {what}, but XLA cannot read it: {_first(error.message)}") from error
-    text = found.text.replace('source_file="-"', f'source_file="{_quoted(name)}"')
-    module = parse_module(text.replace('\n1 "-"\n', f'\n1 "{_quoted(name)}"\n', 1), f"{name} (as HLO)")
+    module = parse_module(with_file_name(found.text, name), name + AS_HLO)
     counts = {"num_partitions": found.partitions or devices, "replica_count": found.replicas}
     stated = {key: count for key, count in counts.items() if count is not None and (key, count) != ("replica_count", 1)}
-    return module.replace(**{key: count for key, count in stated.items() if getattr(module, key) is None})
+    is_front_ends = format_of_bytes(data, name) is None or data.startswith(BYTECODE)  # not an HloModuleProto
+    return module.replace(
+        **{key: count for key, count in stated.items() if getattr(module, key) is None},
+        stablehlo=data if is_front_ends else None,
+    )
+
+
+def with_file_name(text: str, name: str) -> str:
+    """HLO text with the name of the file of StableHLO whose lines it names, which XLA calls "-"."""
+    text = text.replace('source_file="-"', f'source_file="{_quoted(name)}"')
+    return text.replace('\n1 "-"\n', f'\n1 "{_quoted(name)}"\n', 1)
 
 
 def _quoted(text: str) -> str:
@@ -81,4 +91,4 @@ def _first(message: str) -> str:
     return line.removeprefix("XLA refuses the module: ")
 
 
-__all__ = ["load_module"]
+__all__ = ["AS_HLO", "load_module", "with_file_name"]

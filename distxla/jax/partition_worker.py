@@ -31,6 +31,10 @@ PR_SET_PDEATHSIG: Final = 1
 IN_CLOSE_WRITE: Final = 8
 _EVENT: Final = struct.Struct("iIII")  # of inotify: watch, mask, cookie, bytes of the name
 _AFTER: Final = re.compile(r"\.after_(?P<after>[\w-]+)\.before_(?P<before>[\w-]+)\.hlo\.pb$")
+_GLOBAL: Final = ".before_optimizations.hlo.pb"
+_LATE_CALL: Final = 'custom_call_target="_xla_multi_module_call"'
+_NAME: Final = re.compile(r"\AHloModule ([^\s,]+)")
+_SIZE: Final = re.compile(r"(?<=[\[,])[<=\d]+")  # of a dimension
 _LITERAL: Final = re.compile(r"(?<= constant\()[^\"\n]*")
 _NEGATIVE_ZERO: Final = re.compile(r"(?<=[({ ])-0(?=[,)} ])|^-0(?=\))")
 
@@ -161,12 +165,9 @@ def partitioned(request: Request, options: private_names.PartitionerOptions) -> 
         os.close(end)
 
     threading.Thread(target=work, daemon=True).start()
-    name = _awaited(events, ended, options)
-    if name is None:  # it may have been written just before the end
-        name = _last_dump(request.folder, options)
-    if name is None:
+    if not _is_written(events, ended, options) and last_dump(request.folder, options) is None:
         raise _failure(failures)
-    return _read(request.folder, name)
+    return _read(request.folder, options)
 
 
 def partitioned_here(module: bytes, options: private_names.PartitionerOptions) -> Answer:
@@ -180,13 +181,17 @@ def partitioned_here(module: bytes, options: private_names.PartitionerOptions) -
             private_names.compile_with_dumps(_stablehlo(module), options, folder, "|".join(PASSES))
         except Exception as error:  # perhaps of a pass behind the partitioner, which distxla does not need
             failures.append(error)
-        name = _last_dump(folder, options)
-        if name is None:
+        if last_dump(folder, options) is None:
             raise _failure(failures)
-        return _read(folder, name)
+        return _read(folder, options)
 
 
 def _stablehlo(module: bytes) -> bytes:
+    """What XLA compiles of a module in any form."""
+    return private_names.without_late_calls(_any_stablehlo(module))
+
+
+def _any_stablehlo(module: bytes) -> bytes:
     if module.startswith(b"ML\xefR"):
         return module
     proto = module_proto_of(module)
@@ -196,8 +201,9 @@ def _stablehlo(module: bytes) -> bytes:
     return module if format_of_text(text, "<module>") is not None else private_names.stablehlo_of_text(text)
 
 
-def _awaited(events: int, ended: int, options: private_names.PartitionerOptions) -> str | None:
-    """The name of the file with the partitioned module as soon as it is complete; None if XLA ends before."""
+def _is_written(events: int, ended: int, options: private_names.PartitionerOptions) -> bool:
+    """Whether the partitioned module is complete, as soon as it is; False if XLA ends before."""
+    given: str | None = None
     poll = select.poll()
     poll.register(events, select.POLLIN)
     poll.register(ended, select.POLLHUP)
@@ -205,10 +211,12 @@ def _awaited(events: int, ended: int, options: private_names.PartitionerOptions)
         ready = [descriptor for descriptor, _ in poll.poll()]
         if events in ready:
             for name in _closed_files(events):
-                if is_last(name, options):
-                    return name
+                if given is None and name.endswith(_GLOBAL):
+                    given = _module_of(name)
+                if _module_of(name) == given and is_last(name, options):
+                    return True
         elif ended in ready:
-            return None
+            return False
 
 
 def _closed_files(events: int) -> list[str]:
@@ -233,8 +241,23 @@ def is_last(name: str, options: private_names.PartitionerOptions) -> bool:
     return options.partitions == 1 or found["after"] != "shardy-xla"
 
 
-def _last_dump(folder: str, options: private_names.PartitionerOptions) -> str | None:
-    return next((name for name in sorted(os.listdir(folder)) if is_last(name, options)), None)
+def _module_of(name: str) -> str:
+    """`module_0002` of a dump's name: XLA counts the modules that a process compiles."""
+    return name.partition(".")[0]
+
+
+def _dumps(folder: str) -> list[str]:
+    """The names of the dumps of the module that was given, the global one first: XLA may compile parts of it as modules
+    of their own, and begins with the whole."""
+    names = sorted(os.listdir(folder))
+    whole = next((name for name in names if name.endswith(_GLOBAL)), None)
+    if whole is None:
+        return []
+    return [whole, *(name for name in names if _module_of(name) == _module_of(whole) and name != whole)]
+
+
+def last_dump(folder: str, options: private_names.PartitionerOptions) -> str | None:
+    return next((name for name in _dumps(folder) if is_last(name, options)), None)
 
 
 def _failure(failures: list[Exception]) -> DistxlaError:
@@ -244,11 +267,32 @@ def _failure(failures: list[Exception]) -> DistxlaError:
     return error if isinstance(error, DistxlaError) else PartitioningError(f"XLA refuses the module: {error}")
 
 
-def _read(folder: str, name: str) -> Answer:
-    proto = _proto(folder, name)
-    before = next(entry for entry in os.listdir(folder) if entry.endswith(".before_optimizations.hlo.pb"))
-    whole = _described(_proto(folder, before))
-    return Answer(proto, _described(proto), whole.parameter_shapes, whole.output_shapes)
+def _read(folder: str, options: private_names.PartitionerOptions) -> Answer:
+    whole, name = _dumps(folder)[0], last_dump(folder, options)
+    assert name is not None
+    proto, given = _proto(folder, name), _described(_proto(folder, whole))
+    made = _described(proto)
+    if found := difference(made, given):
+        raise PartitioningError(f"XLA's partitioner made another module than the one that was given: {found}")
+    return Answer(proto, made, given.parameter_shapes, given.output_shapes)
+
+
+def difference(made: private_names.HloDescription, given: private_names.HloDescription) -> str:
+    """What of the partitioned module is not the given one's, or is not in it; "" where all is."""
+    if _NAME.findall(made.text)[:1] != _NAME.findall(given.text)[:1]:
+        return f"it begins with {made.text[:60]!r}"
+    for what, found, wanted in (
+        ("parameters", made.parameter_shapes, given.parameter_shapes),
+        ("results", made.output_shapes, given.output_shapes),
+    ):
+        if list(map(_kind, found)) != list(map(_kind, wanted)):
+            return f"its {what} are {', '.join(found)}, the given one's {', '.join(wanted)}"
+    return "a call is compiled apart from its caller" if _LATE_CALL in made.text else ""
+
+
+def _kind(shape: str) -> str:
+    """`f32[2,3]{1,0}` -> `f32[_,_]`: type and rank, which partitioning leaves."""
+    return _SIZE.sub("_", shape.partition("{")[0])
 
 
 def _described(proto: bytes) -> private_names.HloDescription:

@@ -27,7 +27,7 @@ from distxla.text.sdy import UnreadableSharding
 from distxla.text.shapes import parse_shape
 from distxla.text.shardings import read_sharding
 
-_FORMAT: Final = "partitioned 2"
+_FORMAT: Final = "partitioned 3"
 # custom-calls whose operands' shardings functions of Python see, or give
 _CALLS_OF_PYTHON: Final = {
     b"InspectSharding": "jax.debug.inspect_array_sharding",

@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from math import prod
 from typing import Any, Final
 
 from distxla.errors import ArgumentError, JaxError
@@ -30,7 +31,10 @@ _PLACES: Final = {
     "hlo_module_from_text": ("jaxlib._hlo", *_XLA),
     "trace_context": ("jax._src.config",),
 }
-_DIALECTS: Final = ("ir", "dialects.stablehlo", "dialects.sdy")  # of jaxlib.mlir
+_DIALECTS: Final = ("ir", "dialects.stablehlo", "dialects.chlo", "dialects.sdy")  # of jaxlib.mlir
+_MESH: Final = re.compile(r"\bsdy\.mesh @[^=]*= <(\[[^\]]*\])")
+_AXIS_SIZE: Final = re.compile(r'"=(\d+)')
+_FRONTEND_ATTRIBUTES: Final = "mhlo.frontend_attributes"  # of an operation of StableHLO
 
 
 def jaxlib_version() -> str | None:
@@ -203,6 +207,32 @@ def stablehlo_of_text(text: str) -> bytes:
         return stablehlo_of_proto(parse(text).as_serialized_hlo_module_proto())
 
 
+def without_late_calls(module: bytes) -> bytes:
+    """StableHLO without the marks by which XLA 0.12 compiles calls as modules of their own, apart from their callers;
+    as it was where MLIR can't read it."""
+    if b"xla_late" not in module:
+        return module
+    with _mlir_context() as context, _attributes():
+        ir = _mlir_module("ir")
+        parsed = _parsed_mlir(context, module)
+        if parsed is None:
+            return module
+
+        def unmark(operation: Any) -> Any:
+            attributes = operation.attributes
+            if _FRONTEND_ATTRIBUTES in attributes:
+                found = {pair.name: pair.attr for pair in ir.DictAttr(attributes[_FRONTEND_ATTRIBUTES])}
+                if str(found.get("inlineable")) == '"xla_late"':
+                    del found["inlineable"]
+                    attributes[_FRONTEND_ATTRIBUTES] = ir.DictAttr.get(found)
+            return ir.WalkResult.ADVANCE
+
+        parsed.operation.walk(unmark)
+        data = io.BytesIO()
+        parsed.operation.write_bytecode(data)
+        return data.getvalue()
+
+
 def stablehlo_of_proto(proto: bytes) -> bytes:
     """StableHLO (MLIR, text or bytecode) of an HloModuleProto; raises what XLA raises."""
     mlir, computation = private("mlir"), private("XlaComputation")
@@ -279,27 +309,52 @@ def proto_of_stablehlo(module: bytes) -> bytes:
 
 def counts_of_stablehlo(module: bytes) -> tuple[int | None, int | None]:
     """Partitions and replicas that StableHLO text or MLIR bytecode states, each None where it doesn't, and where its
-    bytecode can't be read."""
+    bytecode can't be read. JAX states one partition for a `shard_map` over an abstract mesh: the mesh's devices count.
+    """
     if not module.startswith(b"ML\xefR"):
         found = [re.search(rb"\bmhlo\.num_%s\s*=\s*(\d+)" % what, module) for what in (b"partitions", b"replicas")]
         partitions, replicas = (int(one[1]) if one else None for one in found)
-        return partitions, replicas
-    ir, stablehlo, sdy = map(_mlir_module, _DIALECTS)
+        return _at_least(partitions, _MESH.findall(module.decode(errors="replace"))), replicas
+    with _mlir_context() as context, _attributes():
+        parsed = _parsed_mlir(context, module)
+        return (None, None) if parsed is None else _counts(parsed)
+
+
+def _counts(module: Any) -> tuple[int | None, int | None]:
+    """Of an MLIR module."""
+    attributes = module.operation.attributes
+    names = ("mhlo.num_partitions", "mhlo.num_replicas")
+    partitions, replicas = (int(attributes[name].value) if name in attributes else None for name in names)
+    operations = [operation.operation for operation in module.body.operations]
+    meshes = [str(one.attributes["mesh"]) for one in operations if one.name == "sdy.mesh"]
+    return _at_least(partitions, meshes), replicas
+
+
+def _at_least(partitions: int | None, meshes: Sequence[str]) -> int | None:
+    """The stated number of partitions, or the devices of the largest mesh."""
+    sizes = [prod(int(size) for size in _AXIS_SIZE.findall(mesh)) for mesh in meshes]
+    return max([*([] if partitions is None else [partitions]), *sizes], default=None)
+
+
+@contextmanager
+def _mlir_context() -> Iterator[Any]:
+    """A context of MLIR for StableHLO, within which modules can be read."""
+    ir, *dialects = map(_mlir_module, _DIALECTS)
     with _attributes(), ir.Context() as context, ir.Location.unknown():
         context.allow_unregistered_dialects = True
-        stablehlo.register_dialect(context)
-        sdy.register_dialect(context)
-        parsed = None
-        with suppress(Exception):  # it fails for Shardy's dialect, but has loaded that of portable artifacts by then
-            parsed = stablehlo.deserialize_portable_artifact(context, module)
-        with suppress(Exception):
-            parsed = parsed or ir.Module.parse(module)
-        if parsed is None:
-            return None, None
-        attributes = parsed.operation.attributes
-        names = ("mhlo.num_partitions", "mhlo.num_replicas")
-        partitions, replicas = (int(attributes[name].value) if name in attributes else None for name in names)
-        return partitions, replicas
+        for dialect in dialects:
+            dialect.register_dialect(context)
+        yield context
+
+
+def _parsed_mlir(context: Any, module: bytes) -> Any:
+    """The module of StableHLO text or MLIR bytecode; None where it can't be read."""
+    parsed = None
+    with suppress(Exception):  # it fails for Shardy's dialect, but has loaded that of portable artifacts by then
+        parsed = _mlir_module("dialects.stablehlo").deserialize_portable_artifact(context, module)
+    with suppress(Exception):
+        parsed = parsed or _mlir_module("ir").Module.parse(module)
+    return parsed
 
 
 def _mlir_module(name: str) -> Any:
@@ -319,15 +374,10 @@ def stablehlo_of_lowered(lowered: Any) -> bytes:
 
 
 def counts_of_lowered(lowered: Any) -> tuple[int, int]:
-    """Partitions and replicas of a jax.stages.Lowered. ArgumentError for anything else."""
-    module = _mlir_of_lowered(lowered)
+    """Partitions and replicas of a jax.stages.Lowered, as `counts_of_stablehlo`. ArgumentError for anything else."""
     with _attributes():
-        attributes = module.operation.attributes
-        found = [
-            int(attributes[name].value) if name in attributes else 1
-            for name in ("mhlo.num_partitions", "mhlo.num_replicas")
-        ]
-    return found[0], found[1]
+        partitions, replicas = _counts(_mlir_of_lowered(lowered))
+    return partitions or 1, replicas or 1
 
 
 def _mlir_of_lowered(lowered: Any) -> Any:
@@ -497,4 +547,5 @@ __all__ = [
     "stablehlo_of_text",
     "trace_context",
     "wanted_platforms",
+    "without_late_calls",
 ]

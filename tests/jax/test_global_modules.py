@@ -20,7 +20,8 @@ import distxla.jax as dxj
 from distxla.cli.main import main
 from distxla.compiler.verify.aliases import donated_leaves
 from distxla.compiler.verify.verifier import verify_module
-from distxla.jax.global_modules import device_program
+from distxla.jax.global_modules import device_program, partition_hlo
+from distxla.jax.loading import load_module
 from tests.jax.programs import numbers
 
 DOT = """HloModule layer, num_partitions=4, buffer_donor={ (0, {1}), (1, {}) }
@@ -126,6 +127,20 @@ def test_partition_of_a_lowered_function() -> None:
     assert made.num_partitions == 4
     with pytest.raises(dx.ArgumentError, match="the module is for 4 partitions, 8 are asked for"):
         dxj.partition(product, partitions=8)
+
+
+def test_the_mesh_of_a_manual_region_says_how_many_partitions(tmp_path: Path) -> None:
+    """JAX states one for a `shard_map` over an abstract mesh whose arguments have no shardings."""
+    jax = pytest.importorskip("jax")
+    from tests.jax.programs import P, mesh, run, stablehlo
+
+    on = mesh(4)
+    f = jax.jit(jax.shard_map(lambda x: jax.lax.psum(x, "x"), mesh=on, in_specs=P("x"), out_specs=P()))
+    lowered = f.trace(jax.ShapeDtypeStruct((8,), np.float32)).lower(lowering_platforms=("cpu",))
+    (tmp_path / "f.mlir").write_text(stablehlo(lowered))
+    module = load_module(tmp_path / "f.mlir")
+    assert (module.num_partitions, dxj.partition(lowered).num_partitions) == (4, 4)
+    np.testing.assert_allclose(run(partition_hlo(module, 4), [numbers(8)])[0], numbers(4, 2).sum(0), rtol=1e-6)
 
 
 def test_what_partition_does_not_take() -> None:

@@ -25,6 +25,7 @@ import distxla.jax as dxj
 from distxla.errors import ArgumentError, PartitioningError, TimeLimitError, UnsupportedOpError
 from distxla.jax import private_names
 from distxla.jax.partition_server import SERVER
+from distxla.jax.partition_worker import difference, last_dump
 from distxla.text.parser import parse_module
 from distxla.time_limit import time_limit
 from tests.jax import each_version
@@ -137,6 +138,35 @@ def test_annotations_of_gspmd() -> None:
     assert_as_jax(lambda x: x.sum(0), made, (numbers(8, 4),))
 
 
+LATE = """HloModule caller, num_partitions=2
+inner { i = f32[8] parameter(0)
+  ROOT n = f32[8] negate(i) }
+outer { o = f32[8] parameter(0)
+  c = f32[8] call(o), to_apply=inner, frontend_attributes={inlineable="xla_late",kept="1"}
+  ROOT s = f32[8] add(c, o) }
+ENTRY main {
+  x = f32[8] parameter(0), sharding={devices=[2]<=[2]}
+  d = f32[8] add(x, x)
+  c = f32[8] call(d), to_apply=outer, frontend_attributes={inlineable="xla_late"}
+  ROOT r = f32[8] multiply(c, x)
+}
+"""
+
+
+@pytest.mark.parametrize("form", ["HLO", "StableHLO", "proto"])
+def test_calls_that_xla_compiles_apart_are_parts_of_the_module(form: str) -> None:
+    given: str | bytes = LATE
+    if form != "HLO":
+        given = private_names.stablehlo_of_text(LATE)
+    if form == "proto":
+        given = private_names.proto_of_stablehlo(given)
+    assert b"xla_late" in (given.encode() if isinstance(given, str) else given)
+    made = dxj.partition_module(given, partitions=2)
+    assert made.text.startswith("HloModule caller")
+    assert "xla_late" not in made.text
+    assert_as_jax(lambda x: (-2 * x + 2 * x) * x, made, (numbers(8),))
+
+
 @pytest.mark.parametrize("f", [psum, einsum])
 def test_one_partition(f: Callable[..., Any]) -> None:
     """Manual regions and annotations are identities."""
@@ -245,6 +275,45 @@ def test_time_limit() -> None:
     with time_limit(0.001), pytest.raises(TimeLimitError):
         dxj.partition_module(GSPMD.replace("@rows", "@late"), partitions=4)
     assert dxj.partition_module(GSPMD.replace("@rows", "@late"), partitions=4).partitions == 4
+
+
+def test_only_dumps_of_the_given_module_are_read(tmp_path: Path) -> None:
+    """XLA may compile parts of it as modules of their own, at the same time; the whole is the first one."""
+    options = private_names.PartitionerOptions(4, 1, False, (True,), (True,))
+    after = "spmd-partitioner.after_spmd-partitioning.before_call-inliner.hlo.pb"
+    for name in (f"module_0004.part.0001.{after}", "module_0003.whole.before_optimizations.hlo.pb"):
+        (tmp_path / name).touch()
+    assert last_dump(str(tmp_path), options) is None
+    (tmp_path / f"module_0003.whole.0001.{after}").touch()
+    assert last_dump(str(tmp_path), options) == f"module_0003.whole.0001.{after}"
+
+
+@pytest.mark.parametrize(
+    ("made", "what"),
+    [
+        ("HloModule part\n\nENTRY main { x = f32[2] parameter(0)\n ROOT y = f32[2] negate(x) }", "it begins with"),
+        (
+            "HloModule m\n\nENTRY main { x = s32[2] parameter(0)\n ROOT y = f32[2] convert(x) }",
+            "its parameters",
+        ),
+        ("HloModule m\n\nENTRY main { x = f32[2] parameter(0)\n ROOT y = f32[2,1] reshape(x) }", "its results are"),
+        (
+            "HloModule m\n\nENTRY main { x = f32[2] parameter(0)\n"
+            ' ROOT y = f32[2] custom-call(x), custom_call_target="_xla_multi_module_call" }',
+            "a call is compiled apart",
+        ),
+        ("HloModule m\n\nENTRY main { x = f32[2] parameter(0)\n ROOT y = f32[2] negate(x) }", ""),
+    ],
+)
+def test_another_module_than_the_given_one_is_told(made: str, what: str) -> None:
+    def description(text: str) -> private_names.HloDescription:
+        module = private_names.private("hlo_module_from_text")(text)
+        return private_names.describe_hlo(module.as_serialized_hlo_module_proto())
+
+    given = description("HloModule m\n\nENTRY main { x = f32[4] parameter(0)\n ROOT y = f32[4] negate(x) }")
+    found = difference(description(made), given)
+    assert found.startswith(what)
+    assert bool(found) == bool(what)
 
 
 def test_uneven_parts_are_refused() -> None:

@@ -40,7 +40,15 @@ from distxla.ops.dynamic_slice import DynamicSlice
 from distxla.ops.reshape import Reshape
 from distxla.ops.support.rewriter import Rewriter
 from distxla.ops.tuple import Tuple
-from distxla.text.sdy import SHARDING_ATTRIBUTE, UnreadableSharding, read_manual_axes, read_meshes, read_shardings
+from distxla.text.sdy import (
+    IN_SHARDINGS,
+    OUT_SHARDINGS,
+    SHARDING_ATTRIBUTE,
+    UnreadableSharding,
+    read_manual_axes,
+    read_meshes,
+    read_shardings,
+)
 
 State = Shards | None  # of a leaf: how the global array is cut; None for a value that each partition has for itself
 
@@ -201,7 +209,7 @@ class _Partitioner:
                     continue
                 name = i.op.called_target
                 if name == GLOBAL_TO_LOCAL:
-                    shardings = self.listed(i, "xla.sdy.in_shardings", len(i.operands))
+                    shardings = self.listed(i, IN_SHARDINGS, len(i.operands))
                     return [shardings[i.operands.index(next(o for o in i.operands if o in pending))]]
                 if name in ANNOTATIONS:
                     if (wanted := self.stated(i, i.sharding)) != [None]:
@@ -213,7 +221,7 @@ class _Partitioner:
         """Global arrays become each partition's own shards."""
         if old.op.called_target == GLOBAL_TO_LOCAL:
             self.require_manual(old)
-            shardings = self.listed(old, "xla.sdy.in_shardings", len(operands))
+            shardings = self.listed(old, IN_SHARDINGS, len(operands))
             names = []
             for name, have, want in zip(new.operands, operands, shardings, strict=True):
                 if len(have) != 1 or have[0] is None:
@@ -231,7 +239,7 @@ class _Partitioner:
         states: list[State]
         if old.op.called_target == LOCAL_TO_GLOBAL:
             self.require_manual(old)
-            states = list(self.listed(old, "xla.sdy.out_shardings", len(operands)))
+            states = list(self.listed(old, OUT_SHARDINGS, len(operands)))
         else:
             states = self.stated(old, old.sharding)
             if any(s is None for s in states):
