@@ -217,8 +217,8 @@ class Replica:
         return str(ray.get_runtime_context().get_node_id())
 
     def imported(self) -> list[str]:
-        """Names of the packages that this process has imported."""
-        return sorted({name.partition(".")[0] for name in sys.modules})
+        """Names of the modules that this process has imported."""
+        return sorted(sys.modules)
 
 
 def _end_with(owner: int) -> None:

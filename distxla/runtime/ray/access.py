@@ -41,11 +41,11 @@ SETTINGS_AT = 3  # where a frame has its type
 
 
 class _Ahead:
-    """An embedded Ray that a thread starts before a cluster needs it. Another process is its driver (elsewhere.py)."""
+    """An embedded Ray that a thread starts before a cluster needs it."""
 
     def __init__(self, supervisor: subprocess.Popen[bytes]) -> None:
         machine.require_startable(DEVICES_AHEAD)
-        self._ray = EmbeddedRay(elsewhere=True, supervisor=supervisor)
+        self._ray = EmbeddedRay(supervisor=supervisor)
         self._failure: BaseException | None = None
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._start, name="distxla-ray", daemon=True)

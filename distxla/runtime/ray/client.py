@@ -1,4 +1,4 @@
-"""Ray's client in this process. It caches settings and replaces signal handlers; both are undone here."""
+"""Ray's client in a process. It caches settings and replaces signal handlers; both are undone here."""
 
 from __future__ import annotations
 
@@ -7,33 +7,34 @@ import importlib
 import logging
 import os
 import signal
-import sys
 import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 from distxla.runtime.ray import commands
 
 _LOOK_S = 0.002
-_SERVER_THREAD = "server.poll0"  # of the calls that others make to Ray's worker in this process
 _SIGACTION_BYTES = 256  # more than the C library's struct has on any machine
 
 
 def introduce(port: str, answer: str) -> None:
     """Store in a new gcs_server the values that other processes read, and write "ADDRESS CLUSTER" into `answer`.
 
-    port: the file into which the server writes it; blocks until that is there.
+    port: the file into which the server writes it; blocks until that is there, and gives up where the parent has ended.
     """
+    parent = os.getppid()
     from ray._common.usage import usage_lib
     from ray._private import ray_constants
     from ray._raylet import GcsClient  # type: ignore[attr-defined]  # compiled
 
     while not os.path.exists(port) or not (text := Path(port).read_text()).isdigit():
+        if os.getppid() != parent:
+            return
         time.sleep(_LOOK_S)
     address = f"{commands.LOOPBACK}:{text}"
     gcs = GcsClient(address=address)
@@ -44,7 +45,7 @@ def introduce(port: str, answer: str) -> None:
 
 
 def join(address: str, node: str = "", *, local: str = "") -> Callable[..., None]:
-    """Join the embedded Ray at this address, and return Ray's function that prints workers' output, which is replaced.
+    """Join the Ray at this address, and return Ray's function that prints workers' output, which is replaced.
 
     Otherwise Ray would print messages on dead workers into the user's output; ReplicaLostError reports them.
 
@@ -135,53 +136,3 @@ def reread_environment() -> Any:
     loader = kind.instance()
     loader.reset_cache()
     return loader
-
-
-def leave(then: Callable[[], None]) -> None:
-    """`ray.shutdown`, without importing compiled graphs (0.15 s): there are none unless they were imported before.
-
-    then: called, in another thread, when Ray's worker has shut down in this process and only its connections are left.
-    It ends their server: a call to it that is pending would keep `ray.shutdown` waiting for 0.25 s.
-    """
-    import ray
-
-    graphs, name = ModuleType("no graphs"), "ray.dag.compiled_dag_node"
-    graphs.__dict__["_shutdown_all_compiled_dags"] = lambda: None
-    is_stand_in = sys.modules.setdefault(name, graphs) is graphs
-    try:
-        with _when_threads_have_ended(_SERVER_THREAD, then):
-            ray.shutdown()
-    finally:
-        if is_stand_in:
-            del sys.modules[name]
-
-
-@contextmanager
-def _when_threads_have_ended(name: str, then: Callable[[], None]) -> Iterator[None]:
-    """Call `then`, in another thread, if within the with-body this process's threads of a name end. Not if there are
-    none, which is no error: then the body takes longer."""
-    threads = [path for path in Path("/proc/self/task").iterdir() if _thread_name(path) == name]
-    over = threading.Event()
-
-    def watch() -> None:
-        while not over.wait(_LOOK_S):
-            if not any(thread.exists() for thread in threads):
-                then()
-                return
-
-    watcher = threading.Thread(target=watch, name="distxla-leave", daemon=True)
-    if threads:
-        with suppress(RuntimeError):  # no more threads
-            watcher.start()
-    try:
-        yield
-    finally:
-        over.set()
-        if watcher.ident is not None:
-            watcher.join()
-
-
-def _thread_name(path: Path) -> str:
-    with suppress(OSError):  # it has ended
-        return (path / "comm").read_text().rstrip("\n")
-    return ""

@@ -121,10 +121,10 @@ def worker_command(place: RayFiles, address: str, cluster: str) -> list[str]:
     return ["/bin/sh", str(Path(__file__).with_name("worker.sh")), place.fifo, *command]
 
 
-def zygote_command(place: RayFiles, raylet: int, *, drives: bool) -> list[str]:
-    """The command of the zygote (zygote.py). raylet: a process id.  drives: a fork is the driver."""
+def zygote_command(place: RayFiles, raylet: int) -> list[str]:
+    """The command of the zygote (zygote.py). raylet: a process id."""
     script = str(Path(__file__).with_name("zygote.py"))
-    files = [place.fifo, place.forked, place.port, place.introduced, place.driver if drives else ""]
+    files = [place.fifo, place.forked, place.port, place.introduced, place.driver]
     return [sys.executable, "-P", script, str(raylet), *files]
 
 

@@ -1,7 +1,8 @@
 """A Ray that another process has joined for this one.
 
-The command line uses only actors of Ray. A fork of the zygote, which has imported Ray, is their driver, so
-`distxla run` does not import Ray (0.35 s), and Ray does not end it when the raylet is killed.
+Clusters use only actors of Ray. A fork of the zygote, which has imported Ray, is their driver. So the user's process
+imports no Ray (0.35 s), which would change random numbers, hooks, warning filters, paths and the environment there, and
+Ray does not end it when the raylet is killed.
 
 The two processes exchange length-prefixed pickles over a socket in the embedded Ray's private directory. Only requests
 in ASKED are answered, by (error, value); errors of other requests come with the next answer.
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import pickle
 import select
 import socket
@@ -193,6 +195,7 @@ def serve(path: str) -> None:
     """Be the driver of the process that listens at `path`, until it ends."""
     connection = socket.socket(socket.AF_UNIX)
     connection.connect(path)
+    threading.Thread(target=_end_with, args=(connection,), name="distxla-end", daemon=True).start()
     served, failure = _Served(), None
     for kind, *arguments in _requests(connection):
         value = None
@@ -205,6 +208,14 @@ def serve(path: str) -> None:
         if kind in ASKED:
             send(connection, (failure, value))
             failure = None
+
+
+def _end_with(connection: socket.socket) -> None:
+    """End this process when the other side has hung up: Ray may wait for its servers for minutes, or forever."""
+    poll = select.poll()
+    poll.register(connection, select.POLLRDHUP)
+    poll.poll()
+    os._exit(0)
 
 
 def _requests(connection: socket.socket) -> Iterator[tuple[Any, ...]]:

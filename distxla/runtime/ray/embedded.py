@@ -2,9 +2,10 @@
 
 Ray's `ray.init()` starts a dashboard, agents, a log monitor and an autoscaler as well, and picks the host's outward
 address; here the two servers that actors need (gcs_server, raylet) are started directly, with the address 127.0.0.1
-(both then listen there only, and so do workers), with token authentication and a private directory. `ray.init(address)`
-joins them. Workers are copies of a third process (zygote.py). A supervisor process (supervisor.py) is the parent of all
-three, and takes everything down when the driver ends, however it ends.
+(both then listen there only, and so do workers), with token authentication and a private directory. Workers are copies
+of a third process (zygote.py), as is the one that joins the servers by `ray.init(address)` (elsewhere.py): in the
+user's own process that would change random numbers, hooks, warning filters, paths and the environment. A supervisor
+process (supervisor.py) is the parent of all, and takes everything down when the user's process ends, however it ends.
 """
 
 from __future__ import annotations
@@ -15,19 +16,17 @@ import re
 import secrets
 import socket
 import subprocess
-import sys
 import threading
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from distxla.errors import ClusterError
 from distxla.machine.memory_limits import ARENAS, address_space
-from distxla.runtime.ray import client, commands
+from distxla.runtime.ray import commands
 from distxla.runtime.ray.commands import RayFiles
 from distxla.runtime.ray.elsewhere import RayElsewhere
-from distxla.runtime.ray.session import RayHere, Session
+from distxla.runtime.ray.session import Session
 from distxla.runtime.ray.supervised import Supervised, is_readable
 from distxla.runtime.ray.token import Token
 
@@ -39,16 +38,14 @@ _STACK = re.compile(r"\(\+0x|    @ |StackTrace|\*\*\*")  # lines of a server's m
 class EmbeddedRay:
     """gcs_server and raylet of this process, under a supervisor. Blocking: `start` takes about 0.6 s, `close` 0.1 s."""
 
-    def __init__(self, *, elsewhere: bool = False, supervisor: subprocess.Popen[bytes] | None = None) -> None:
-        """elsewhere: another process is its driver (elsewhere.py).  supervisor: of `spawn_supervisor`, to be used."""
-        self.session: Session
-        self._listener: socket.socket | None = None
-        self._elsewhere: RayElsewhere | None = None
+    def __init__(self, *, supervisor: subprocess.Popen[bytes] | None = None) -> None:
+        """supervisor: of `spawn_supervisor`, to be used."""
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._session: RayElsewhere | None = None
         self._requests = self._forked = -1  # descriptors of the FIFOs
         self._there: list[str] = []  # names of processes that must live
         self._progress = (0, 0), 0.0  # workers that were forked and actors that answer, and since when
-        self._token = Token()
-        self._printer: Any = None
+        self._environment = Token().environment()
         self._closing = threading.Event()
         package = _package()
         self._supervisor = Supervised(supervisor)
@@ -58,10 +55,8 @@ class EmbeddedRay:
                 os.mkdir(path, 0o700)
             # open for reading and writing, so that opening never blocks and no byte is lost
             self._requests, self._forked = _open_fifo(self._place.fifo), _open_fifo(self._place.forked)
-            if elsewhere:
-                self._listener = socket.socket(socket.AF_UNIX)
-                self._listener.bind(self._place.driver)
-                self._listener.listen(1)
+            self._listener.bind(self._place.driver)
+            self._listener.listen(1)
         except OSError as error:
             self.close()
             raise ClusterError(f"the embedded Ray cannot be started: {error.strerror}") from error
@@ -76,54 +71,43 @@ class EmbeddedRay:
         self._there.append("supervisor")
         raylet = self._hold("raylet")
         errors = f"{self._place.logs}/zygote.err"
-        zygote = commands.zygote_command(self._place, raylet, drives=self._listener is not None)
+        zygote = commands.zygote_command(self._place, raylet)
         self._run(self._hold("zygote"), zygote, mark=self._place.fifo, errors=errors)
         self._run(self._hold("gcs_server"), commands.gcs_command(self._place))
-        if self._listener is None:
-            self._token.hold()
-            import ray  # noqa: F401  # while the servers start
         address, cluster = self._introduced()
         self._run(raylet, commands.raylet_command(self._place, address, cluster, workers))
         self._raylet_socket()
-        self.session = self._join_here(address) if self._listener is None else self._join_elsewhere(address)
+        self._join(address)
         self._require(True, "")
         self._closing = threading.Event()  # other clusters of this process may outlive the one that started it
 
-    def _join_here(self, address: str) -> Session:
-        client.reread_environment()
-        self._printer = client.join(address, self._place.node)
-        return RayHere()
-
-    def _join_elsewhere(self, address: str) -> Session:
-        assert self._listener is not None
+    def _join(self, address: str) -> None:
         end = time.monotonic() + START_LIMIT_S
         while not is_readable(self._listener.fileno(), 0.05):
             self._require(time.monotonic() < end, "no driver")
         connection, _ = self._listener.accept()
-        self._elsewhere = RayElsewhere(connection, lambda: self._require(True, ""))
-        self._elsewhere.join(address, self._place.node, self._place.private)
-        return self._elsewhere
+        self._session = RayElsewhere(connection, lambda: self._require(True, ""))
+        self._session.join(address, self._place.node, self._place.private)
+
+    @property
+    def session(self) -> Session:
+        """Of a Ray that has started."""
+        assert self._session is not None
+        return self._session
 
     def abandon(self) -> None:
         """Let the supervisor end everything; does not wait."""
         self._supervisor.release()
 
     def close(self) -> None:
-        """Leave Ray, end the servers, remove the directory. Never raises."""
-        ray: Any = sys.modules.get("ray")
-        if self._listener is not None:
-            self._listener.close()
-        elif ray is not None and ray.is_initialized():
-            client.leave(lambda: self._supervisor.kill("gcs_server"))
-        if self._elsewhere is not None:
-            self._elsewhere.close()
-        if self._printer is not None:
-            ray._private.worker.print_to_stdstream = self._printer
+        """End the driver and the servers, remove the directory. Never raises."""
+        self._listener.close()
+        if self._session is not None:
+            self._session.close()
         self._supervisor.close()
         for descriptor in (self._requests, self._forked):
             if descriptor >= 0:
                 os.close(descriptor)
-        self._token.forget()
 
     def _hold(self, name: str) -> int:
         """The id of a new process, which waits for its command."""
@@ -133,7 +117,7 @@ class EmbeddedRay:
 
     def _run(self, process: int, command: list[str], **more: str) -> None:
         """Give a process its command. more: see supervisor.py."""
-        environment = self._token.environment()
+        environment = dict(self._environment)
         environment["RAY_enable_pipe_based_agent_to_parent_health_check"] = "1"  # agent.sh waits for the pipe's end
         if address_space() is not None:
             environment.setdefault("MALLOC_ARENA_MAX", str(ARENAS))

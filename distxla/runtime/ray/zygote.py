@@ -3,7 +3,7 @@
     python -P zygote.py RAYLET REQUESTS FORKED PORT INTRODUCED DRIVER
 
 RAYLET: a process id.  REQUESTS: a FIFO with requests for workers.  FORKED: a FIFO into which it writes a byte for
-each worker.  PORT, INTRODUCED: see client.introduce.  DRIVER: see elsewhere.serve; "" for none.
+each worker.  PORT, INTRODUCED: see client.introduce.  DRIVER: see elsewhere.serve.
 
 The raylet starts a shell for each worker (worker.sh), which writes the worker's command into the FIFO and ends: the
 raylet knows a worker by an id among the command's arguments, and its process by the worker's own report. A copy of this
@@ -42,6 +42,7 @@ MODULES = (
     "concurrent.futures.thread",
     "encodings.ascii",
     "numpy",
+    "distxla.runtime.ray.elsewhere",
     "distxla.runtime.replica",
     "distxla.collectives.transports.abort",
 )
@@ -83,10 +84,9 @@ def main() -> None:
         _fork(client.introduce, port, introduced)
 
     def drive() -> None:
-        if driver:
-            from distxla.runtime.ray import elsewhere
+        from distxla.runtime.ray import elsewhere
 
-            _fork(elsewhere.serve, driver)
+        _fork(elsewhere.serve, driver)
 
     serve(int(parent), path, forked, introduce, drive)
 

@@ -1,4 +1,4 @@
-"""A program's own remote calls beside a cluster use the cluster's Ray."""
+"""The Ray that clusters of a process share, or join; a program's own is another one."""
 
 from __future__ import annotations
 
@@ -16,31 +16,37 @@ import distxla as dx
 from distxla.errors import ClusterError
 from distxla.runtime.cluster_hosts import Hosts
 from distxla.runtime.ray import access
-from distxla.runtime.ray.session import RayHere
+from distxla.runtime.ray.elsewhere import RayElsewhere
+from distxla.runtime.ray.session import _remote_class
 from tests.runtime import hand_made
 
 pytestmark = pytest.mark.cluster
 BESIDE = """
+import sys
 import distxla as dx
-with dx.Cluster(1):
+with dx.Cluster(1) as cluster:
+    cluster.wait_started()
+    assert "ray" not in sys.modules
     import ray
-    assert ray.is_initialized()
-    @ray.remote(num_cpus=0)
-    def address():
-        return ray.get_runtime_context().gcs_address
-    print(ray.get(address.remote()), ray.get_runtime_context().gcs_address)
-assert not ray.is_initialized()
+    assert not ray.is_initialized()
+    ray.shutdown()
+    print(len(cluster.replicas_info))
 """
 
 
 @pytest.mark.exhaustive
-def test_remote_calls_beside_a_cluster_go_to_its_ray() -> None:
-    """Without a Ray in the process they would start one, or join any Ray of the machine."""
+def test_a_programs_own_ray_is_not_the_clusters() -> None:
     ended = subprocess.run([sys.executable, "-c", BESIDE], capture_output=True, text=True, timeout=120)
-    assert ended.returncode == 0, ended.stderr
-    there, here = ended.stdout.split()
-    assert there == here
-    assert here.startswith("127.0.0.1:")
+    assert (ended.stdout, ended.stderr) == ("1\n", "")
+
+
+def test_ray_gets_one_class_for_an_actors() -> None:
+    """For each new one Ray disassembles all methods, pickles it and sends it."""
+
+    def remote(**_: Any) -> Any:
+        return lambda actor: object()
+
+    assert _remote_class(Hosts, remote) is _remote_class(Hosts, remote)
 
 
 @pytest.mark.parametrize(
@@ -91,9 +97,9 @@ def test_an_error_that_outlives_its_ray_takes_nothing_from_the_next_one(
 ) -> None:
     """The error's frames die after the next cluster has put the value of the same id into Ray's store."""
     kept: list[BaseException] = []
-    put, ask = RayHere.put, Hosts.ask
+    put, ask = RayElsewhere.put, Hosts.ask
 
-    def put_and_forget(session: RayHere, value: Any) -> Any:
+    def put_and_forget(session: RayElsewhere, value: Any) -> Any:
         found = put(session, value)
         kept.clear()
         gc.collect()
@@ -113,7 +119,7 @@ def test_an_error_that_outlives_its_ray_takes_nothing_from_the_next_one(
         kept.append(error)
     assert ["planned" in str(error) for error in kept] == [True]
     monkeypatch.setattr(Hosts, "ask", ask)
-    monkeypatch.setattr(RayHere, "put", put_and_forget)
+    monkeypatch.setattr(RayElsewhere, "put", put_and_forget)
     with dx.Cluster(1) as cluster:
         ((result,),) = cluster.adopt(hand_made.add_one(1))([np.zeros(4, np.float32)])
         assert np.asarray(result).tolist() == [1, 1, 1, 1]

@@ -28,7 +28,9 @@ import json, os, subprocess, sys
 import numpy as np
 import psutil
 import distxla as dx
-from distxla.runtime.ray import versions
+from pathlib import Path
+from distxla.runtime.ray import access, versions
+from distxla.runtime.ray.embedded import EmbeddedRay
 if FAKED:
     versions.installed = lambda: FAKED
 TEXT = '''HloModule m, replica_count=2
@@ -40,8 +42,12 @@ ENTRY e { x = f32[4] parameter(0)
 STRANGER = "import sys; from distxla.runtime.ray import access; access._require_token(sys.argv[1])"
 with dx.Cluster(replicas=2) as cluster:
     (first,), (second,) = cluster.compile(dx.parse(TEXT))([[np.ones(4, np.float32)], [np.full(4, 2, np.float32)]])
-    import ray
-    address = ray.get_runtime_context().gcs_address
+    running = access._running
+    if isinstance(running, EmbeddedRay):
+        address = Path(running._place.introduced).read_text().split()[0]
+    else:
+        import ray
+        address = ray.get_runtime_context().gcs_address
     listening = set()
     processes = psutil.Process().children(recursive=True)
     for process in processes:

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
@@ -134,33 +135,29 @@ class TestCopies:
         """Every replica would do so by itself."""
         cluster, _ = copies
         cluster.adopt(hand_made.add_one(3))([np.zeros(4, np.float32)])
-        import ray
-
-        replica = cluster._hosts.replicas[0]
-        there = ray.get(replica.__ray_call__.remote(lambda _: list(sys.modules)))
+        (there,) = cluster._hosts.ask([cluster._hosts.replicas[0].imported.remote()], 60)
         assert set(there) - set(imported[0].split()) == set()
 
     def test_a_copy_has_the_drivers_environment_and_its_own_random_numbers(
         self, copies: tuple[dx.Cluster, list[float]]
     ) -> None:
-        def look() -> tuple[str | None, str | None, bytes, float]:
+        threads = os.environ.get("OPENBLAS_NUM_THREADS")
+
+        def look() -> Any:
             import random
 
-            import numpy as np
-
-            return (
-                os.environ.get("DISTXLA_TEST"),
-                os.environ.get("OPENBLAS_NUM_THREADS"),
-                np.random.bytes(8),
-                random.random(),
+            is_the_drivers = (os.environ.get("DISTXLA_TEST"), os.environ.get("OPENBLAS_NUM_THREADS")) == (
+                "seen",
+                threads,
             )
+            return np.array([is_the_drivers, np.random.randint(1 << 30), random.getrandbits(30)], np.int32)
 
-        import ray
-
+        dx.register_custom_call("look", look)
         cluster, _ = copies
-        looks = [replica.__ray_call__.remote(lambda _: look()) for replica in cluster._hosts.replicas]
-        (first, threads, one, a), (second, _, other, b), _ = ray.get(looks)
-        assert (first, second, threads) == ("seen", "seen", os.environ.get("OPENBLAS_NUM_THREADS"))
+        look_there = 'ENTRY e { ROOT r = s32[3] custom-call(), custom_call_target="look" }'
+        rows = cluster.compile(dx.parse(f"HloModule m, replica_count=3\n{look_there}"))([])
+        (first, one, a), (second, other, b), _ = (np.asarray(row[0]).tolist() for row in rows)
+        assert (first, second) == (1, 1)
         assert one != other
         assert a != b
 
