@@ -10,27 +10,10 @@ from distxla.ops.custom_calls.config import ConfigError
 from distxla.ops.custom_calls.expanded import CallBuild, ExpandedTarget
 from distxla.ops.custom_calls.gpu import steps
 from distxla.ops.custom_calls.gpu.fields import ffi_fields
+from distxla.ops.custom_calls.lapack_calls import lapack_call
 from distxla.ops.custom_calls.target import Call, target
 from distxla.ops.support.expansion import Build
 from distxla.ops.triangular_solve import TriangularSolve
-
-_LETTERS = {"f32": "s", "f64": "d", "c64": "c", "c128": "z"}
-_NO_SYMMETRIC = {  # where complex numbers have routines of other names
-    "orgqr": {"c": "ungqr", "z": "ungqr"},
-    "ormqr": {"c": "unmqr", "z": "unmqr"},
-    "syevd": {"c": "heevd", "z": "heevd"},
-    "sytrd": {"c": "hetrd", "z": "hetrd"},
-}
-
-
-def lapack_call(call: Call, build: CallBuild, routine: str, config: str, shape: Shape, *operands: str) -> str:
-    """The call of a LAPACK routine on operands of one of its four types."""
-    element_type = build.shape(operands[0]).dtype.name
-    if element_type not in _LETTERS:
-        raise ConfigError(f"solves in f32, f64, c64 and c128, not in {element_type}")
-    letter = _LETTERS[element_type]
-    routine = _NO_SYMMETRIC.get(routine, {}).get(letter, routine)
-    return build.custom_call(f"lapack_{letter}{routine}_ffi", config, shape.without_layout(), *operands)
 
 
 class _AsLapack(ExpandedTarget):
@@ -46,7 +29,7 @@ class _AsLapack(ExpandedTarget):
     def expand(self, call: Call, build: CallBuild, *operands: str) -> str:
         ffi_fields(call).only(self.fields)
         steps.operands_required(call, range(1, 9), "arrays")
-        return lapack_call(call, build, self.routine, self.config(call), call.shape, *operands)
+        return lapack_call(build, self.routine, self.config(call), call.shape, *operands)
 
     @staticmethod
     def triangle(call: Call) -> str:
@@ -137,7 +120,7 @@ class Gesvd(ExpandedTarget):
         mode = "A" if (u.dims[-1:], v.dims[-1:]) == ((m,), (n,)) else "S"
         adjoint = v.with_dims((*batch, *v.dims[-1:], n))
         given = Shape.tuple((*shapes[:3], adjoint, shapes[4]))
-        found = lapack_call(call, build, "gesdd", f'{{mode = "{mode}"}}', given, *operands)
+        found = lapack_call(build, "gesdd", f'{{mode = "{mode}"}}', given, *operands)
         parts = [build.element(found, k) for k in range(5)]
         rank = matrix.rank
         parts[3] = _conjugate(build, build.transpose(parts[3], (*range(rank - 2), rank - 1, rank - 2)))
@@ -153,7 +136,7 @@ class Gtsv2(ExpandedTarget):
         steps.operands_required(call, [4], "three diagonals and a right side")
         shapes = [build.shape(operand) for operand in operands]
         given = Shape.tuple((*shapes, Shape(S32, shapes[0].dims[:-1])))
-        return build.element(lapack_call(call, build, "gtsv", "", given, *operands), 3)
+        return build.element(lapack_call(build, "gtsv", "", given, *operands), 3)
 
 
 def _conjugate(build: Build, x: str) -> str:
@@ -178,7 +161,7 @@ class Cholesky(ExpandedTarget):
         if len(shapes) != 3 or not shapes[1].is_array:
             raise ConfigError(f"gives a factor, a workspace and info, the text says {call.shape}")
         config = f"{{uplo = {_AsLapack.triangle(call)}}}"
-        found = lapack_call(call, build, "potrf", config, Shape.tuple((shapes[0], shapes[2])), *operands)
+        found = lapack_call(build, "potrf", config, Shape.tuple((shapes[0], shapes[2])), *operands)
         workspace = build.constant(0, shapes[1].dtype, shapes[1].dims)
         return build.join(build.element(found, 0), workspace, build.element(found, 1))
 
