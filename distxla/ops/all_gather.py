@@ -27,10 +27,11 @@ class AllGather(GlobalIdsCollective):
     """Concatenate the members' operands in group order along a dimension; every member gets all of it.
 
     Shapes:  operands T_i[.., d, ..] -> T_i[.., n * d, ..] at dimension `dimensions[0]`, n the group size; a tuple for
-             several operands.
+             several operands. A scalar among them, as torch_xla writes it to order its collectives, stays a scalar:
+             that of the group's first member.
     Errors:  C1 to C5, C7 of the groups and operands.
              C6  no operand.
-             C8  `dimensions` is not one dimension of every operand.
+             C8  `dimensions` is not one dimension of every operand that is no scalar, or all are scalars.
     Source:  XLA Operation Semantics, AllGather; StableHLO spec, "all_gather".
     """
 
@@ -51,14 +52,15 @@ class AllGather(GlobalIdsCollective):
         return self.dimensions[0]
 
     def check_dimension(self, operands: Sequence[Shape]) -> None:
-        require_one_dimension(self, "C8", self.dimensions, operands)
+        require_one_dimension(self, "C8", self.dimensions, [o for o in operands if o.rank] or operands)
 
     def gathered(self, operands: Sequence[Shape], size: int) -> Shape:
         self.check_dimension(operands)
         shapes = []
         for operand in operands:
             dims = list(operand.dims)
-            dims[self.dimension] *= size
+            if dims:
+                dims[self.dimension] *= size
             shapes.append(operand.with_dims(tuple(dims)))
         return one_or_tuple(shapes)
 
@@ -67,11 +69,16 @@ class AllGather(GlobalIdsCollective):
 
     def size_from_result(self, shape: Shape, operands: Sequence[Shape]) -> int | None:
         self.check_dimension(operands)
-        return _ratio(shape, operands[0], self.dimension)
+        results = list(shape.leaves())
+        pairs = [(result, operand) for result, operand in zip(results, operands) if operand.rank]
+        return _ratio(*pairs[0], self.dimension) if pairs else None
 
     def movements(self, operands: Sequence[Shape], size: int) -> tuple[Movement, ...]:
         found = []
         for i, operand in enumerate(operands):
+            if not operand.rank:
+                found.append(Movement(operand=i, result=i, row=1))
+                continue
             row = prod(operand.dims[self.dimension :])
             found.append(
                 Movement(
@@ -90,7 +97,10 @@ class AllGather(GlobalIdsCollective):
     def evaluate_group(
         self, members: tuple[int, ...], operands: Sequence[tuple[Any, ...]], run: Evaluation
     ) -> Sequence[Any]:
-        results = tuple(np.concatenate(arrays, axis=self.dimension) for arrays in zip(*operands, strict=True))
+        results = tuple(
+            np.concatenate(arrays, axis=self.dimension) if arrays[0].ndim else arrays[0]
+            for arrays in zip(*operands, strict=True)
+        )
         return [results[0] if len(results) == 1 else results] * len(members)
 
 
@@ -163,8 +173,7 @@ class AllGatherDone(ExecutableOp):
 
 
 def _ratio(larger: Shape, smaller: Shape, dimension: int) -> int | None:
-    """How many times `smaller` goes into `larger` along the dimension (leaf 0); None if it does not."""
-    larger = next(larger.leaves(), larger)
+    """How many times `smaller` goes into `larger` along the dimension; None if it does not."""
     if not larger.is_array or larger.rank != smaller.rank:
         return None
     whole, part = larger.dims[dimension], smaller.dims[dimension]

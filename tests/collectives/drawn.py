@@ -279,18 +279,26 @@ def gathering(draw: st.DrawFn, counts: Counts, kind: ElementType) -> Collective:
     shape = draw(shapes(kind, 1))
     dimension, count = draw(st.integers(0, shape.rank - 1)), draw(st.integers(1, 3))
     whole = Shape(kind, tuple(n * len(groups[0]) if d == dimension else n for d, n in enumerate(shape.dims)))
+    operands, results = [shape] * count, [whole] * count
+    token = draw(st.sampled_from([None, None, 0, count]))  # where a scalar stands
+    if token is not None:
+        operands.insert(token, Shape(kind))
+        results.insert(token, Shape(kind))
+
+    def gathered(arrays: Arrays) -> Array:
+        return np.concatenate(arrays, dimension) if arrays[0].ndim else arrays[0]
 
     def formula(given: list[Arrays]) -> list[Arrays]:
-        return [[np.concatenate(arrays, dimension) for arrays in zip(*given, strict=True)]] * len(given)
+        return [[gathered(list(arrays)) for arrays in zip(*given, strict=True)]] * len(given)
 
     return Collective(
         "all-gather",
-        (shape,) * count,
-        (whole,) * count,
+        tuple(operands),
+        tuple(results),
         f"{attributes}, dimensions={{{dimension}}}",
         groups,
         formula,
-        lambda rng: [values(rng, shape) for _ in range(count)],
+        lambda rng: [values(rng, s) for s in operands],
     )
 
 
