@@ -26,6 +26,7 @@ _WORDS = {
     "C3": (
         "api_version",
         (
+            "API_VERSION_UNSPECIFIED",
             "API_VERSION_ORIGINAL",
             "API_VERSION_STATUS_RETURNING",
             "API_VERSION_STATUS_RETURNING_UNIFIED",

@@ -339,6 +339,7 @@ def test_a_callable_that_cannot_be_sent_is_told_before_anything_runs(cluster: Cl
         ("called_computations={add}, api_version=API_VERSION_STATUS_RETURNING", "calls computations, which"),
         ("called_computations={add}", "calls computations, which a registered routine cannot be given"),
         ("operand_layout_constraints={f32[4]{0:T(8)}, f32[4]{0}}", "with an array in tiles"),
+        ("api_version=API_VERSION_UNSPECIFIED", "API_VERSION_UNSPECIFIED, which does not say how to call it"),
     ],
 )
 def test_calls_that_a_c_function_cannot_have(library: Path, attributes: str, message: str) -> None:

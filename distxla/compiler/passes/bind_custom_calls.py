@@ -53,6 +53,7 @@ class BindCustomCalls(Pass):
                 elif isinstance(target, NativeTarget):
                     _in_stated_layouts(rewriter, instruction, [o.shape for o in computation.operands(old)])
                 elif isinstance(target, Annotation):
+                    require_target(TargetCall(old, tuple(o.shape for o in computation.operands(old))))
                     if computation[old.operands[0]].shape == old.shape:
                         rewriter.forward(old.name, instruction.operands[0])
                     else:  # bitcasts of the result depend on its layout

@@ -36,6 +36,7 @@ from distxla.ops.support.emit import Buffer, KernelEmitter
 from distxla.ops.support.evaluation import Evaluation
 
 ORIGINAL, TYPED_FFI = "API_VERSION_ORIGINAL", "API_VERSION_TYPED_FFI"
+UNSPECIFIED = "API_VERSION_UNSPECIFIED"
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,8 @@ class NativeTarget(UserTarget):
     def obstacle(self, call: Call) -> str | None:
         if (why := super().obstacle(call)) is not None:
             return why
+        if call.op.api_version == UNSPECIFIED:
+            return f'custom-call of "{self.name}" with api_version={UNSPECIFIED}, which does not say how to call it'
         if call.op.api_version != ORIGINAL:
             return self._called_obstacle(call)
         for shape in (*operand_layouts(call), call.shape):
