@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from distxla.cli.array_files import read_leaves
+from distxla.cli.generated_values import generate
 from distxla.cli.programs import DeviceProgram, RunPrograms, ranges
 from distxla.compiler.passes.given_whole import given_whole, leaf_names
 from distxla.diagnosis.sentences import named
@@ -132,19 +133,3 @@ def replicated_leaves(module: Module) -> set[int]:
             same |= set(range(leaf, leaf + count))
         leaf += count
     return same
-
-
-def generate(shape: Shape, seed: int, leaf: int, device: int) -> Array:
-    """Repeatable values: floats in [-1, 1), integers from 0 to 7 as far as the type goes, random predicates."""
-    random = np.random.default_rng([seed, leaf, device])
-    element, dims = shape.dtype, shape.dims
-    if element.kind == "pred":
-        return random.integers(0, 2, dims).astype(np.bool_)
-    if element.is_integer:
-        value_bits = element.bits - element.is_signed
-        return random.integers(0, 1 << min(3, value_bits), dims).astype(element.dtype)
-    if element.is_complex:
-        return (random.uniform(-1, 1, dims) + 1j * random.uniform(-1, 1, dims)).astype(element.dtype)
-    if element.name == "f8e8m0fnu":  # it has neither sign nor zero
-        return np.asarray(2.0 ** random.integers(-2, 3, dims)).astype(element.dtype)
-    return np.asarray(random.uniform(-1, 1, dims)).astype(element.dtype)

@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from distxla.cli.generated_values import with_generated_constants
 from distxla.cli.terminal import counted
 from distxla.collectives.channels import ProgramTransfers, joined_keys, module_transfers, read_ends
 from distxla.collectives.implied_counts import implied_counts
@@ -42,12 +43,14 @@ class DeviceProgram:
     """A module and the flattened ids of the devices that run it, ascending but for an assignment.
 
     module: the program of each device.  whole: the global arrays where the file holds a global module, else None.
+    generated: the constants whose values the file leaves out and the run generates.
     """
 
     path: str
     module: Module
     devices: tuple[int, ...]
     whole: PerDevice | None = None
+    generated: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -231,8 +234,13 @@ class RunPrograms:
         return dict(sorted((device, program) for program in self.programs for device in program.devices))
 
 
-def read_world(names: Sequence[str], replicas: int | None, partitions: int | None) -> RunPrograms:
-    """Parse every `MODULE[@DEVICES]` and settle the counts; ArgumentError where they contradict each other."""
+def read_world(
+    names: Sequence[str], replicas: int | None, partitions: int | None, constants_seed: int | None = None
+) -> RunPrograms:
+    """Parse every `MODULE[@DEVICES]` and settle the counts; ArgumentError where they contradict each other.
+
+    constants_seed: where it is given, constants that a text leaves out get values from this seed.
+    """
     if not names:
         raise ArgumentError("no module was named")
     split = [split_devices(name) for name in names]
@@ -244,6 +252,10 @@ def read_world(names: Sequence[str], replicas: int | None, partitions: int | Non
     with phase("reading the modules"):
         modules = [load_module(path) for path, _ in split]
     parse_s = time.perf_counter() - begin
+    generated: list[tuple[str, ...]] = [()] * len(modules)
+    if constants_seed is not None:
+        filled = [with_generated_constants(module, constants_seed) for module in modules]
+        modules, generated = [module for module, _ in filled], [names for _, names in filled]
     with phase("partitioning"):
         wholes = [device_program(module, partitions, replicas) for module in modules]
     modules = [module if whole is None else whole.module for module, whole in zip(modules, wholes, strict=True)]
@@ -261,8 +273,8 @@ def read_world(names: Sequence[str], replicas: int | None, partitions: int | Non
     if named and max(named) >= r * p:
         raise ArgumentError(f"device {max(named)} is named, but {_product(r, p)} end at {r * p - 1}")
     programs = tuple(
-        DeviceProgram(path, module, tuple(range(r * p)) if devices is None else devices, whole)
-        for (path, devices), module, whole in zip(split, modules, wholes, strict=True)
+        DeviceProgram(path, module, tuple(range(r * p)) if devices is None else devices, whole, constants)
+        for (path, devices), module, whole, constants in zip(split, modules, wholes, generated, strict=True)
     )
     return RunPrograms(programs, r, p, parse_s, stated)
 

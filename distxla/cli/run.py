@@ -55,6 +55,7 @@ class RunOptions:
     repeat: int
     time_limit: float | None
     generate: bool
+    generate_constants: bool
     seed: int
     as_json: bool
     report: str | None
@@ -131,7 +132,15 @@ class RunOptions:
 @time_limit_option
 @click.option("--generate", is_flag=True, help="Make random values, by --seed, for arguments that --args lacks.")
 @click.option(
-    "--seed", type=click.IntRange(0), metavar="N", default=0, show_default=True, help="For generated arguments."
+    "--generate-constants", is_flag=True, help="Make random values, by --seed, for constants that a text has as {...}."
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(0),
+    metavar="N",
+    default=0,
+    show_default=True,
+    help="For generated arguments and constants.",
 )
 @click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON object instead of the summary, also of a failure."
@@ -218,7 +227,8 @@ def _run(options: RunOptions) -> bool:
         require_writable(path)
     require_distinct(outputs)
     register_all(options.custom_calls)
-    world = read_world(options.modules, options.replicas, options.partitions)
+    constants_seed = options.seed if options.generate_constants else None
+    world = read_world(options.modules, options.replicas, options.partitions, constants_seed)
     world = world.assigned(options.device_assignment, options.devices_per_host)
     world = world.in_order(options.reduction_order).settled()
     injection = _injection(options, world)

@@ -26,6 +26,7 @@ MOST_VALUES = 4
 MOST_STEPS = 8
 MOST_DIFFERENT = 3  # values of one leaf that are shown, each with the devices that have it
 MOST_PIDS = 8
+MOST_NAMES = 8  # of generated constants
 
 
 def result_leaves(program: DeviceProgram) -> list[Shape]:
@@ -46,6 +47,10 @@ def text(
     if arguments.generated:
         names = ", ".join(arguments.generated_names())
         yield f"  arguments  {names} generated from seed {seed}"
+    for program in world.programs:
+        if program.generated:
+            names = ", ".join(program.generated[:MOST_NAMES]) + (", …" if len(program.generated) > MOST_NAMES else "")
+            yield f"  constants  {names} generated from seed {seed}"
     for program in world.programs:
         if (note := ignored_tiles(program.module)) is not None:
             yield f"  layouts    {note}"
@@ -89,6 +94,7 @@ def as_json(
         "steps_s": execution.steps_s,
         "cached": execution.cached,
         "generated": arguments.generated_names(),
+        "generated_constants": [list(program.generated) for program in world.programs],
         "arguments": sum(len(leaves) for leaves in arguments.by_device.values()),
         "results": [
             {"leaf": k, "shape": str(shape), "devices": list(program.devices)}

@@ -57,7 +57,10 @@ class Constant(ExecutableOp):
 
     def obstacle(self, shape: Shape, operands: Sequence[Shape]) -> str | None:
         if self.literal.is_elided:
-            return "the text elides the constant's value as {...}; dump the module with large constants"
+            return (
+                "the text elides the constant's value as {...}; dump the module with large constants "
+                "(--xla_dump_large_constants), or let `distxla run --generate-constants` make values"
+            )
         return super().obstacle(shape, operands)
 
     def evaluation_obstacle(self, instruction: Instruction, operands: Sequence[Shape]) -> str | None:

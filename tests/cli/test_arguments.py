@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from distxla.cli.arguments import generate, read_arguments
+from distxla.cli.arguments import read_arguments
+from distxla.cli.generated_values import generate
 from distxla.cli.programs import read_world
 from distxla.errors import ArgumentError
 from distxla.ir.element_type import DATA_TYPES, ElementType
 from distxla.ir.shape import Shape
+from distxla.reference.lockstep import run_reference
 
 
 @pytest.mark.parametrize("element", DATA_TYPES, ids=str)
@@ -53,6 +55,50 @@ ENTRY main {
     assert found.by_device[0][1].tolist() == found.by_device[1][1].tolist()
     assert found.by_device[1][2].tolist() == [3, 4]
     assert found.by_device[0][2].tolist() != [3, 4]
+
+
+# --- constants that a text leaves out
+
+ELIDED = """HloModule elided
+half (x: f32[4]) -> f32[4] {
+  x = f32[4] parameter(0)
+  few = f32[4] constant({...})
+  ROOT y = f32[4] add(x, few)
+}
+ENTRY main {
+  given = f32[4] constant({1, 2, 3, 4})
+  pair = (s32[], bf16[2,2], f32[3]) constant((7, {{1, ...}, {...}}, {...}))
+  sum = f32[4] call(given), to_apply=half
+  ROOT r = (f32[4], (s32[], bf16[2,2], f32[3]), f32[4]) tuple(sum, pair, given)
+}
+"""
+
+
+def results(module: Path, seed: int) -> list[Any]:
+    (program,) = read_world([str(module)], None, None, seed).programs
+    assert program.generated == ("few", "pair")
+    return run_reference(program.module, [[]], replicas=1, partitions=1)[0]
+
+
+def test_constants_are_generated_from_the_seed(tmp_path: Path) -> None:
+    module = tmp_path / "elided.hlo"
+    module.write_text(ELIDED)
+    added, kept, drawn, more, given = results(module, 1)
+    assert (kept, given.tolist()) == (7, [1, 2, 3, 4])
+    for array in (added - given, drawn, more):
+        assert len(np.unique(array)) == array.size
+        assert np.all(np.abs(array.astype(np.float32)) <= 1)
+    assert (added - given)[:3].tolist() != more.tolist()
+    assert [a.tobytes() for a in results(module, 1)] == [a.tobytes() for a in (added, kept, drawn, more, given)]
+    assert results(module, 2)[2].tobytes() != drawn.tobytes()
+
+
+def test_a_text_with_all_values_stays_as_it_is(tmp_path: Path) -> None:
+    module = tmp_path / "whole.hlo"
+    module.write_text("ENTRY main { ROOT c = f32[2] constant({1, 2}) }")
+    assert read_world([str(module)], None, None, 0).programs[0].generated == ()
+    module.write_text(ELIDED)
+    assert read_world([str(module)], None, None).programs[0].generated == ()
 
 
 # --- what a file lacks

@@ -62,6 +62,20 @@ def test_generated_arguments_are_named(module: str, capsys) -> None:  # type: ig
     assert "arg0 generated from seed 3" in printed
 
 
+def test_generated_constants_are_asked_for_and_named(tmp_path: Path, capsys) -> None:  # type: ignore[no-untyped-def]
+    path = tmp_path / "elided.hlo"
+    path.write_text("ENTRY main { few = f32[9] constant({...}) ROOT r = f32[9] negate(few) }")
+    status, _, errors = call(capsys, "run", str(path), "--backend", "reference")
+    assert status != 0
+    assert errors.count("elides the constant's value") == 1
+    assert "`distxla run --generate-constants`" in errors
+    asked = ("run", str(path), "--backend", "reference", "--generate-constants", "--seed", "3")
+    status, printed, _ = call(capsys, *asked)
+    assert status == 0
+    assert "  constants  few generated from seed 3" in printed
+    assert json.loads(call(capsys, *asked, "--json")[1])["generated_constants"] == [["few"]]
+
+
 def test_json_is_one_object_with_the_timings(module: str, capsys) -> None:  # type: ignore[no-untyped-def]
     status, printed, _ = call(
         capsys, "run", module, "--backend", "reference", "--json", "--repeat", "3", "--compare", "reference"
