@@ -11,7 +11,7 @@ from distxla.errors import ArgumentError, JaxError, PartitioningError
 from distxla.ir.module import Module
 from distxla.jax.exported import BYTECODE, read_exported
 from distxla.text.files import read_file
-from distxla.text.other_formats import decoded, format_of_bytes, format_of_text
+from distxla.text.other_formats import BYTE_ORDER_MARK, decoded, format_of_bytes, format_of_text
 from distxla.text.parser import parse_module
 
 EXPORTED = "a function of jax.export"
@@ -36,6 +36,7 @@ def load_module(path: str | os.PathLike[str]) -> Module:
         raise ArgumentError(f"{name} holds MLIR bytecode, but not as jax.export writes it: it may have been cut off")
     if other is None:
         text = decoded(data, name)
+        data = data.removeprefix(BYTE_ORDER_MARK.encode())
         other = format_of_text(text, name)
         if other is None or not other.is_convertible:
             return parse_module(text, name)

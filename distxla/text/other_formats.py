@@ -19,6 +19,7 @@ _OPERATION = re.compile(r'^\s*(?:%[\w:#]+(?:\s*,\s*%[\w:#]+)*\s*=\s*)?"?([a-z_]\
 _BESIDE_STABLEHLO: Final = frozenset(
     {"builtin", "chlo", "func", "sdy"}
 )  # what a module of StableHLO may have beside it
+BYTE_ORDER_MARK: Final = "\ufeff"  # editors may write it before a text in UTF-8; it is no part of it
 _MLIR_BYTECODE: Final = b"ML\xefR"
 _FIRST_FIELD: Final = b"\n"  # the tag of a protocol buffer's field 1 that has a length
 _SECOND_FIELD: Final = b"\x12"
@@ -46,12 +47,12 @@ def with_notes(error: _Error, other: OtherFormat) -> _Error:
 
 
 def decoded(data: bytes, name: str) -> str:
-    """Text in UTF-8; ArgumentError for anything else. name: of its file, in <> where there is none."""
+    """Text in UTF-8, without a byte order mark; ArgumentError for anything else. name: of its file, or in <>."""
     other = format_of_bytes(data, name)
     if other is not None:
         raise with_notes(ArgumentError(f"{name} is {other.what}, not HLO text"), other)
     try:
-        return data.decode("utf-8")
+        return data.decode("utf-8").removeprefix(BYTE_ORDER_MARK)
     except UnicodeDecodeError as error:
         if _begins_module_proto(data):
             text = f"{name} begins as a serialized HloModuleProto, but is none: it may have been cut off"

@@ -15,7 +15,7 @@ from distxla.text.annotations import read_metadata
 from distxla.text.header import Header, read_header, read_tables
 from distxla.text.instructions import InstructionReader
 from distxla.text.lexer import BLANK, NAME, WORD, Lexer
-from distxla.text.other_formats import decoded, format_of_text, with_notes
+from distxla.text.other_formats import BYTE_ORDER_MARK, decoded, format_of_text, with_notes
 from distxla.text.shapes import read_program_shape
 
 _BODY = re.compile(
@@ -34,7 +34,8 @@ def parse_module(text: str | bytes, file: str = "<string>") -> Module:
     ArgumentError for bytes that are no text. MLIR and protocol buffers are recognised: notes of the error say how to
     get HLO text of them.
     """
-    return _Parser(decoded(text, file) if isinstance(text, bytes) else text, file).module()
+    text = decoded(text, file) if isinstance(text, bytes) else text.removeprefix(BYTE_ORDER_MARK)
+    return _Parser(text, file).module()
 
 
 class _Parser:

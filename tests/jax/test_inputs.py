@@ -89,6 +89,14 @@ def test_lines_of_mlir_without_locations_are_those_of_the_file(tmp_path: Path) -
     assert (module.frame(dot) or "").startswith(f"{path}:7")
 
 
+def test_a_byte_order_mark_is_no_part_of_stablehlo(tmp_path: Path) -> None:
+    path = tmp_path / "module.mlir"
+    path.write_bytes(b"\xef\xbb\xbf" + STABLEHLO.encode())
+    module = dx.load(path)
+    assert module.num_partitions == 4
+    assert module.stablehlo == STABLEHLO.encode()
+
+
 def test_what_jax_export_says() -> None:
     assert (exported().name, exported().devices) == ("layer", 4)
     assert exported().module.startswith(b"ML\xefR")

@@ -10,8 +10,9 @@ import pytest
 import distxla as dx
 from distxla.errors import ArgumentError, DistxlaError, HloSyntaxError
 from distxla.text.files import load_module
-from distxla.text.other_formats import format_of_text
+from distxla.text.other_formats import decoded, format_of_text
 from distxla.text.parser import parse_module
+from distxla.text.printer import print_module
 
 HLO = "HloModule scaled\n\nENTRY main {\n  x = f32[3]{0} parameter(0)\n  ROOT r = f32[3]{0} add(x, x)\n}\n"
 STABLEHLO = (
@@ -158,3 +159,18 @@ def test_bytes_of_hlo_text_are_hlo_text(text: str) -> None:
 @pytest.mark.parametrize("data", [b"\n\xff", b"\n\x7f\x01", b"\n\x00\xff", b"ML\xff", b"\n" + b"\xff" * 20])
 def test_other_bytes_are_no_text(data: bytes) -> None:
     assert "is not UTF-8" in _refusal(parse_module, data + b"\xff", "m.pb").message
+
+
+def test_a_byte_order_mark_is_no_part_of_the_text() -> None:
+    text = "\ufeffENTRY main { ROOT c = f32[2] constant({1, 2}) }"
+    for form in (text, text.encode()):
+        assert print_module(parse_module(form)) == print_module(parse_module(text[1:]))
+    for form in ("\ufeffENTRY main { ROOT c = f32[2] what(1) }", b"\xef\xbb\xbfENTRY main { ROOT c = f32[2] what(1) }"):
+        with pytest.raises(HloSyntaxError) as caught:
+            parse_module(form)
+        location = caught.value.location
+        assert location is not None
+        assert (location.line, location.column) == (1, 30)
+    with pytest.raises(ArgumentError, match="byte 4 is not UTF-8"):
+        parse_module(b"\xef\xbb\xbfa\xff")
+    assert format_of_text(decoded(b"\xef\xbb\xbfmodule @m { stablehlo.x }", "m"), "m") is not None
