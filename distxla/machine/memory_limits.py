@@ -174,10 +174,17 @@ def most_memory(groups: Iterable[Group] | None = None) -> Limit:
 
 
 def free_memory(groups: Iterable[Group] | None = None, proc: Path = Path("/proc")) -> Limit:
-    """Bytes that can still be allocated now. Takes 0.1 ms."""
-    counts = {name: 1024 * number for name, number in _table((proc / "meminfo").read_text(encoding="ascii")).items()}
+    """Bytes that can still be allocated now; without /proc not those that the page cache would give. Takes 0.1 ms."""
+    try:
+        lines = (proc / "meminfo").read_text(encoding="ascii")
+    except OSError:
+        lines = ""
+    counts = {name: 1024 * number for name, number in _table(lines).items()}
     swap = counts.get("SwapFree", 0)
-    found = [Limit(counts.get("MemAvailable", counts.get("MemFree", 0)) + swap, "this machine")]
+    free = counts.get("MemAvailable", counts.get("MemFree"))
+    if free is None:
+        free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
+    found = [Limit(free + swap, "this machine")]
     if is_strict(proc):
         left = max(0, counts.get("CommitLimit", 0) - counts.get("Committed_AS", 0))
         found.append(Limit(left, "this machine (vm.overcommit_memory is 2)"))
@@ -206,9 +213,12 @@ def keep_arenas_few() -> None:
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, ARENAS)
 
 
-def mapped_bytes() -> int:
-    """Size of this process's address space."""
-    pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[0]
+def mapped_bytes(proc: Path = Path("/proc")) -> int:
+    """Size of what this process has mapped into its address space; 0 without /proc, which alone tells it."""
+    try:
+        pages = (proc / "self/statm").read_text(encoding="ascii").split()[0]
+    except OSError:
+        return 0
     return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 

@@ -87,6 +87,23 @@ def test_a_full_disk() -> None:
     )
 
 
+def test_no_proc() -> None:
+    """An empty file system in its place, in a mount namespace of its own."""
+    unshare = ["unshare", "-m"] if os.geteuid() == 0 else ["unshare", "-r", "-m"]
+    mount = "mount -t tmpfs tmpfs /proc"
+    if subprocess.run([*unshare, "sh", "-c", mount], capture_output=True, check=False).returncode:
+        pytest.skip("this machine allows no mount namespace")
+    inside = f"{' '.join(unshare)} sh -c '{mount} && exec {DISTXLA} run m.hlo"
+    status, printed, errors = in_shell(f"{inside}'")
+    assert (status, printed) == (1, "")
+    assert (
+        errors
+        == "error: cluster: a cluster needs the file system /proc, which is not there (mount -t proc proc /proc)\n"
+    )
+    status, _, errors = in_shell(f"{inside} --backend reference'")
+    assert (status, errors) == (0, "")
+
+
 def test_more_devices_need_more_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine.resource, "getrlimit", lambda _: (1024, 1024))
     monkeypatch.setattr(machine.resource, "setrlimit", lambda *_: pytest.fail("the limit would do"))

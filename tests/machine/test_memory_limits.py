@@ -149,3 +149,9 @@ def test_of_this_machine() -> None:
     assert 0 < mapped_bytes() < 1 << 47
     if resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY:
         assert address_space() is None
+
+
+def test_without_proc_the_kernel_is_asked(tmp_path: Path) -> None:
+    pages, size = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
+    assert 0 < free_memory([], tmp_path / "none").bytes <= pages * size
+    assert mapped_bytes(tmp_path / "none") == 0

@@ -21,9 +21,16 @@ def require_startable(devices: int) -> None:
 
     Raises the soft limit of this process's open files, which its servers inherit, if it is too low and the hard
     limit allows it."""
+    _require_proc()
     _require_descriptors(devices)
     _require_loopback()
     _require_room(tempfile.gettempdir())
+
+
+def _require_proc() -> None:
+    """Processes find each other's memory and ends there, Ray's and ours."""
+    if not os.path.isdir("/proc/self/fd"):
+        raise ClusterError("a cluster needs the file system /proc, which is not there (mount -t proc proc /proc)")
 
 
 def _require_descriptors(devices: int) -> None:
