@@ -41,6 +41,7 @@ from distxla.runtime.hosts.nodes import checked_counts, checked_size
 from distxla.runtime.interrupts import deferred_interrupt
 from distxla.runtime.memory_need import Need
 from distxla.runtime.program_loading import ProgramLoader
+from distxla.runtime.ray.shortages import PROCESSES
 from distxla.runtime.together import together
 from distxla.targets.registry import target_of_backend
 from distxla.time_limit import phase
@@ -183,8 +184,12 @@ class Cluster(Handle):
         self._hosts.prepare()
         _open.add(self)
         self._compiler = ServerShare()
-        self._thread = threading.Thread(target=self._start, name="distxla-start", daemon=True)
-        self._thread.start()
+        thread = self._thread = threading.Thread(target=self._start, name="distxla-start", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            self._thread = None
+            raise ClusterError(f"the cluster could not be started: {PROCESSES}") from error
         return self
 
     def wait_started(self) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from distxla.errors import ClusterError
 from distxla.runtime.ray import machine
+from distxla.runtime.ray.shortages import PROCESSES
 from tests.conftest import require_ended, started_processes
 
 DISTXLA = str(Path(sys.executable).with_name("distxla"))
@@ -85,6 +86,20 @@ def test_a_full_disk() -> None:
     assert errors == (
         f"error: cluster: the embedded Ray writes to {folder}, where only 64 KiB are free; make room, or set TMPDIR\n"
     )
+
+
+@pytest.mark.parametrize("limit", [1, 4, 9])
+def test_too_few_processes(limit: int) -> None:
+    """The limit binds users other than root: here one that may read what root may. Which process is the first that
+    can't start depends on their speed."""
+    user, may = 64320 + limit, "+dac_override,+dac_read_search"
+    other = f"setpriv --reuid {user} --regid {user} --clear-groups --inh-caps {may} --ambient-caps {may}"
+    if subprocess.run([*other.split(), "true"], capture_output=True, check=False).returncode:
+        pytest.skip("this machine allows no process of another user")
+    status, printed, errors = in_shell(f"ulimit -u {limit}; HOME=$PWD/private {other} {DISTXLA} run m.hlo")
+    assert (status, printed) == (1, "")
+    compiler = "error: compile: the compile server ended with exit status 1: RuntimeError: can't start new thread"
+    assert re.fullmatch(rf"error: cluster: .*: {re.escape(PROCESSES)}\n|{re.escape(compiler)}\n", errors), errors
 
 
 def test_no_proc() -> None:

@@ -23,6 +23,7 @@ from distxla.runtime.ray.embedded import EmbeddedRay
 from distxla.runtime.ray.forks import watch_forks
 from distxla.runtime.ray.plain import PlainRay
 from distxla.runtime.ray.session import RayHere, Session
+from distxla.runtime.ray.shortages import PROCESSES
 
 WORKERS_AHEAD = 64  # may start at the same time, while the number of devices is not known
 DEVICES_AHEAD = 128  # for which the servers then have enough open files
@@ -53,7 +54,7 @@ class _Ahead:
             self._thread.start()
         except RuntimeError as error:  # no more threads
             self._ray.close()
-            raise ClusterError(f"the embedded Ray cannot be started: {error}") from error
+            raise ClusterError(f"the embedded Ray cannot be started: {PROCESSES}") from error
 
     def _start(self) -> None:
         try:

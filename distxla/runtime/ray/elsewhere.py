@@ -65,10 +65,19 @@ class _Actor:
 
 
 class RayElsewhere:
-    """A session.Session by requests to the other process. check: raises an error if it cannot answer any more."""
+    """A session.Session by requests to the other process.
 
-    def __init__(self, connection: socket.socket, check: Callable[[], None]) -> None:
-        self._connection, self._check = connection, check
+    check: raises an error if it cannot answer any more.  explained: an error of a text, with the reason if one is
+    known.
+    """
+
+    def __init__(
+        self,
+        connection: socket.socket,
+        check: Callable[[], None],
+        explained: Callable[[str], ClusterError] = ClusterError,
+    ) -> None:
+        self._connection, self._check, self._explained = connection, check, explained
         self._lock = threading.Lock()
         self._numbers = itertools.count()  # of actors and references
         self._dropped: deque[int] = deque()  # references that are gone; sent with the next request
@@ -151,7 +160,7 @@ class RayElsewhere:
     def _gone(self) -> ClusterError:
         with contextlib.suppress(OSError):
             self._check()
-        return ClusterError("the process that speaks with Ray has ended")
+        return self._explained("the process that speaks with Ray has ended")
 
 
 class _Served:

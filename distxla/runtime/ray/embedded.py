@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import re
 import secrets
 import socket
 import subprocess
@@ -27,12 +26,12 @@ from distxla.runtime.ray import commands
 from distxla.runtime.ray.commands import RayFiles
 from distxla.runtime.ray.elsewhere import RayElsewhere
 from distxla.runtime.ray.session import Session
+from distxla.runtime.ray.shortages import explained
 from distxla.runtime.ray.supervised import Supervised, is_readable
 from distxla.runtime.ray.token import Token
 
 START_LIMIT_S = 60.0
 STALL_LIMIT_S = 30.0  # for a step of the start that is quick, such as a shell
-_STACK = re.compile(r"\(\+0x|    @ |StackTrace|\*\*\*")  # lines of a server's messages that do not help a user
 
 
 class EmbeddedRay:
@@ -65,7 +64,7 @@ class EmbeddedRay:
         """Start the servers and join them. workers: how many may be starting at the same time.  closing: to be set to
         make it give up.
 
-        Raises ClusterError with the end of the servers' messages if they do not come up.
+        Raises ClusterError with what they lack, or else with their messages, if they do not come up.
         """
         self._closing = closing
         self._there.append("supervisor")
@@ -86,7 +85,7 @@ class EmbeddedRay:
         while not is_readable(self._listener.fileno(), 0.05):
             self._require(time.monotonic() < end, "no driver")
         connection, _ = self._listener.accept()
-        self._session = RayElsewhere(connection, lambda: self._require(True, ""))
+        self._session = RayElsewhere(connection, lambda: self._require(True, ""), self._explained)
         self._session.join(address, self._place.node, self._place.private)
 
     @property
@@ -167,15 +166,12 @@ class EmbeddedRay:
             raise ClusterError("the cluster is closed")
         ended = [name for name in self._there if self._supervisor.has_ended(name)]
         if ended:
-            raise ClusterError(f"the {ended[0]} of the embedded Ray has ended\n{self._messages()}".strip())
+            raise self._explained(f"the {ended[0]} of the embedded Ray has ended")
         if not fine:
-            raise ClusterError(f"the embedded Ray did not start: {what}\n{self._messages()}".strip())
+            raise self._explained(f"the embedded Ray did not start: {what}")
 
-    def _messages(self) -> str:
-        lines: list[str] = []
-        for path in sorted(Path(self._place.logs).glob("*.err")):
-            lines += [line for line in path.read_text(errors="replace").splitlines() if not _STACK.search(line)][:8]
-        return "\n".join("".join(c for c in line[:300] if c.isprintable()) for line in lines)
+    def _explained(self, what: str) -> ClusterError:
+        return ClusterError(explained(what, self._place.logs))
 
 
 def _package() -> Path:

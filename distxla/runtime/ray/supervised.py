@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from distxla.errors import ClusterError
+from distxla.runtime.ray.shortages import of_error
 from distxla.runtime.ray.spawn import spawn_supervisor
 from distxla.runtime.ray.supervisor import SIZE_BYTES
 
@@ -67,17 +68,27 @@ class Supervised:
         return list(self._ends)
 
     def hold(self, name: str) -> int:
-        """Start a process that waits for its command; returns its id. Blocks until it exists."""
+        """Start a process that waits for its command; returns its id. Blocks until it exists.
+
+        Raises ClusterError, with the reason, where there can be none.
+        """
         self._send({"hold": True})
         assert self.process.stdout is not None
         if not is_readable(self.process.stdout.fileno(), ANSWER_S):
             raise ClusterError(f"the supervisor of the embedded Ray did not start the {name} within {ANSWER_S:g} s")
         answer = self.process.stdout.readline()
+        what = f"could not start the {name} of the embedded Ray"
         try:
-            self._ends[name] = os.pidfd_open(int(answer))
-        except (ValueError, OSError):
-            raise ClusterError(f"could not start the {name} of the embedded Ray") from None
-        return int(answer)
+            number = int(answer)
+        except ValueError:
+            raise ClusterError(f"{what}: its supervisor has ended") from None
+        if number < 0:
+            raise ClusterError(f"{what}: {of_error(-number) or os.strerror(-number)}")
+        try:
+            self._ends[name] = os.pidfd_open(number)
+        except OSError as error:
+            raise ClusterError(f"{what}: {of_error(error.errno or 0) or error.strerror}") from None
+        return number
 
     def run(self, process: int, command: list[str], environment: Mapping[str, str], **more: str) -> None:
         """Give a process of `hold` its command. more: see supervisor.py."""

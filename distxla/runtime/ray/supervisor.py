@@ -4,7 +4,8 @@ Run as `python -I -S supervisor.py`, with nothing but the standard library, and 
 Requests on standard input, each a dictionary in the format of the module `marshal` behind its size in 4 bytes:
 
     {"directory": PATH}                         remove this directory at the end
-    {"hold": True}                              make a process that waits for its command; answered by one line: its pid
+    {"hold": True}                              make a process that waits for its command; answered by one line: its
+                                                pid, or where there can be none a negative errno, and then it ends
     {"pid": PID, "command": [...], "environment": {...}}    give it its command
     {..., "errors": PATH}                       append its standard error to this file
     {..., "mark": PATH}                         remove this file as soon as that process has ended
@@ -171,7 +172,11 @@ def main() -> None:
             for request in requests.feed(received):
                 directory = request.get("directory", directory)
                 if "hold" in request:
-                    process = WaitingProcess()
+                    try:
+                        process = WaitingProcess()
+                    except OSError as error:
+                        print(-(error.errno or 1), flush=True)
+                        return
                     waiting[process.pid] = process
                     print(process.pid, flush=True)
                 if "command" in request:

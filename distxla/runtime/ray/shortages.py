@@ -1,0 +1,43 @@
+"""What Ray's servers lack when they end or don't start, out of their messages: a line instead of their stacks."""
+
+from __future__ import annotations
+
+import errno
+import re
+from pathlib import Path
+from typing import Final
+
+PROCESSES: Final = (
+    "this machine allows no more processes or threads (see `ulimit -u`, and pids.max of the control group)"
+)
+_MEMORY: Final = "there is no more memory for its processes"
+_FILES: Final = "a process may open no more files (see `ulimit -n`)"
+_ROOM: Final = "no space is left on the disk of its files (see TMPDIR)"
+_BY_ERRNO: Final = {errno.EAGAIN: PROCESSES, errno.ENOMEM: _MEMORY, errno.EMFILE: _FILES, errno.ENOSPC: _ROOM}
+_BY_MESSAGE: Final = (
+    (r"what\(\): +(?:thread: )?Resource temporarily unavailable", PROCESSES),
+    (r"pthread_create failed|Cannot fork|can't start new thread|fork\w*: .*Resource temporarily", PROCESSES),
+    (r"std::bad_alloc|Cannot allocate memory|\bMemoryError\b", _MEMORY),
+    (r"Too many open files", _FILES),
+    (r"No space left on device", _ROOM),
+)
+_STACK = re.compile(r"\(\+0x|    @ |[Ss]tack ?[Tt]race|\*\*\*|\[0x[0-9a-f]+\]|PC: @")  # lines that do not help a user
+_MOST = 8  # lines of a server
+
+
+def of_error(number: int) -> str | None:
+    """What an errno says that is missing."""
+    return _BY_ERRNO.get(number)
+
+
+def explained(what: str, logs: str) -> str:
+    """`what`, and what the messages in a folder say that is missing, in one line; else their first lines."""
+    texts = [path.read_text(errors="replace") for path in sorted(Path(logs).glob("*.err"))]
+    for pattern, missing in _BY_MESSAGE:
+        if any(re.search(pattern, text) for text in texts):
+            return f"{what}: {missing}"
+    lines = [line for text in texts for line in [x for x in text.splitlines() if not _STACK.search(x)][:_MOST]]
+    return "\n".join([what, *("".join(c for c in line[:300] if c.isprintable()) for line in lines)]).strip()
+
+
+__all__ = ["PROCESSES", "explained", "of_error"]
