@@ -6,7 +6,8 @@ each of which counts a part of one dimension: for f32[16,256]{1,0:T(8,128)}, slo
 
     dimension 0 by 8, dimension 1 by 128, dimension 0 by 1, dimension 1 by 1
 
-A bitcast lets the digits of its operand be those of its result. Source: XLA, "Tiled layout"; xla/layout.h.
+A bitcast lets the digits of its operand be those of its result; what is padding on one side may be an element on the
+other. Source: XLA, "Tiled layout"; xla/layout.h.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from distxla.ir.shape import Shape
 
 @dataclass(frozen=True, slots=True)
 class Digit:
-    """A digit of a place in memory: floor(index / weight) mod size of a dimension, None for one that was added."""
+    """A digit of a place in memory: floor(index / weight) mod size of a dimension; those that tiles add are below 0."""
 
-    dimension: int | None
+    dimension: int
     weight: int
     size: int
 
@@ -39,7 +40,7 @@ class Move:
 
 
 class UnknownPlaces(ValueError):
-    """Elements whose places tiles don't determine, or that would be padding on the other side."""
+    """Elements whose places tiles don't determine, or that have none on the other side."""
 
 
 def moved_by_tiles(source: Shape, target: Shape) -> tuple[Move, ...] | None:
@@ -57,6 +58,81 @@ def moved_by_tiles(source: Shape, target: Shape) -> tuple[Move, ...] | None:
     if plain is not None and _keys(moves) == _keys(_merged(plain)):
         return None
     return moves
+
+
+@dataclass(frozen=True, slots=True)
+class InMemory:
+    """An array as it lies in memory.
+
+    added: dimensions of size 1 that tiles put in front.  padded: sizes of all dimensions, in whole tiles.  parts: sizes
+    of all digits, by dimension, slowest first.  order: the digits' numbers among those, in the order of memory.
+    """
+
+    added: int
+    padded: tuple[int, ...]
+    parts: tuple[int, ...]
+    order: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """Elements, padding included."""
+        return prod(self.padded)
+
+    @property
+    def stored(self) -> tuple[int, ...]:
+        """Sizes of all digits in the order of memory."""
+        return tuple(self.parts[k] for k in self.order)
+
+    @property
+    def back(self) -> tuple[int, ...]:
+        """The permutation from the order of memory."""
+        return tuple(self.order.index(k) for k in range(len(self.order)))
+
+
+def in_memory(shape: Shape, *, tiled: bool) -> InMemory | None:
+    """The array's place in memory, by its tiles or by minor_to_major alone; None where that isn't known."""
+    digits = _tiled(shape) if tiled else _plain(shape)
+    if digits is None:
+        return None
+    dimensions = sorted({*range(shape.rank), *(digit.dimension for digit in digits)})
+    grouped = sorted(range(len(digits)), key=lambda k: (digits[k].dimension, -digits[k].weight))
+    padded = []
+    for dimension in dimensions:
+        size = 1
+        for digit in sorted((d for d in digits if d.dimension == dimension), key=lambda d: (d.weight, d.size)):
+            if digit.weight != size:
+                return None  # padding within a tile
+            size *= digit.size
+        padded.append(size)
+    return InMemory(
+        sum(dimension < 0 for dimension in dimensions),
+        tuple(padded),
+        tuple(digits[k].size for k in grouped),
+        tuple(grouped.index(k) for k in range(len(digits))),
+    )
+
+
+def rebuilt(source: Shape, target: Shape) -> tuple[InMemory, InMemory] | None:
+    """Both sides of a bitcast in memory, where an element of one side is padding or a part of an element on the other.
+
+    None where each element is one element of the other side.
+
+    Raises UnknownPlaces, also where they have not as many bytes.
+    """
+    if source.dtype.bits == target.dtype.bits and source.size == target.size:
+        try:
+            moved_by_tiles(source, target)
+        except UnknownPlaces:
+            pass
+        else:
+            return None
+    tiled = _is_tiled(source) and _is_tiled(target)
+    sides = in_memory(source, tiled=tiled), in_memory(target, tiled=tiled)
+    if sides[0] is None or sides[1] is None or source.is_dynamic or target.is_dynamic:
+        raise UnknownPlaces
+    if sides[0].size * source.dtype.byte_size != sides[1].size * target.dtype.byte_size:
+        raise UnknownPlaces
+    return sides[0], sides[1]
 
 
 def target_order(moves: Sequence[Move]) -> tuple[int, ...]:
@@ -78,7 +154,7 @@ def _tiled(shape: Shape) -> list[Digit] | None:
     for tile in shape.layout.tiles if shape.layout else ():
         if any(dimension_size < 1 for dimension_size in tile):
             return None  # `*` joins dimensions
-        digits = [Digit(None, 1, 1)] * (len(tile) - len(digits)) + digits
+        digits = [*(Digit(k, 1, 1) for k in range(len(digits) - len(tile), 0)), *digits]
         cut = digits[len(digits) - len(tile) :]
         blocks = [Digit(d.dimension, d.weight * t, -(-d.size // t)) for d, t in zip(cut, tile, strict=True)]
         inside = [Digit(d.dimension, d.weight, t) for d, t in zip(cut, tile, strict=True)]
@@ -112,7 +188,7 @@ def _moves(
     pairs = []
     for a, b in matched:
         # a digit that is zero in every element only counts padding
-        counts = [d.dimension is not None and s.dims[d.dimension] > d.weight for d, s in ((a, source), (b, target))]
+        counts = [d.dimension >= 0 and s.dims[d.dimension] > d.weight for d, s in ((a, source), (b, target))]
         if counts[0] != counts[1]:
             return None
         if counts[0]:
@@ -146,10 +222,8 @@ def _padded(shape: Shape, digits: Sequence[Digit]) -> set[int]:
 def _merged(pairs: Sequence[tuple[Digit, Digit]]) -> tuple[Move, ...]:
     """By source dimension, slowest first, with parts joined that stay adjacent."""
     moves: list[Move] = []
-    for a, b in sorted(pairs, key=lambda pair: (pair[0].dimension or 0, pair[0].weight)):
+    for a, b in sorted(pairs, key=lambda pair: (pair[0].dimension, pair[0].weight)):
         last = moves[-1] if moves else None
-        assert a.dimension is not None
-        assert b.dimension is not None
         if (
             last is not None
             and (last.source, last.target) == (a.dimension, b.dimension)
@@ -166,4 +240,4 @@ def _keys(moves: Sequence[Move]) -> set[tuple[int, int, int, int]]:
     return {(m.source, m.source_weight, m.target, m.target_weight) for m in moves}
 
 
-__all__ = ["Move", "UnknownPlaces", "moved_by_tiles", "target_order"]
+__all__ = ["InMemory", "Move", "UnknownPlaces", "in_memory", "moved_by_tiles", "rebuilt", "target_order"]

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
+from distxla.errors import InternalError
 from distxla.ir.op import Lowering, Op
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ir.tiles import UnknownPlaces, moved_by_tiles, target_order
+from distxla.ir.tiles import InMemory, UnknownPlaces, in_memory, moved_by_tiles, rebuilt, target_order
+from distxla.ir.window import PaddingDimension, SliceDimension
 from distxla.ops.convert import BitcastConvert
+from distxla.ops.pad import Pad
 from distxla.ops.registry import register
 from distxla.ops.reshape import Reshape
+from distxla.ops.slice import Slice
 from distxla.ops.support.conversion import Array
 from distxla.ops.support.emit import ArrayRef, Emitter, Index, IndexLike, Value
 from distxla.ops.support.evaluation import Evaluation
@@ -32,17 +36,60 @@ def _permuted(shape: Shape, order: Sequence[int]) -> Shape:
     return Shape(shape.element_type, tuple(shape.dims[d] for d in order), dynamic)
 
 
+def _same_bytes(operand: Shape, shape: Shape) -> bool:
+    if operand.byte_size == shape.byte_size:
+        return True
+    sides = [in_memory(side, tiled=True) for side in (operand, shape) if side.layout is not None and side.layout.tiles]
+    sizes = {m.size * side.dtype.byte_size for m, side in zip(sides, (operand, shape)) if m is not None}
+    return len(sides) == 2 and None not in sides and len(sizes) == 1
+
+
+def _reread(operand: Array, shape: Shape, there: InMemory, here: InMemory) -> Array:
+    """The bytes of memory as elements of the result, by NumPy."""
+    whole = np.zeros(there.padded, operand.dtype)
+    whole[tuple(slice(size) for size in (1,) * there.added + operand.shape)] = operand
+    memory = np.ascontiguousarray(whole.reshape(there.parts).transpose(there.order)).reshape(-1)
+    digits = memory.view(shape.dtype.dtype).reshape(here.stored)
+    padded = digits.transpose(here.back).reshape(here.padded)
+    return np.array(padded[tuple(slice(size) for size in (1,) * here.added + shape.dims)]).reshape(shape.dims)
+
+
+def _rebuilding(operand: Shape, shape: Shape, there: InMemory, here: InMemory) -> Iterator[tuple[Op, Shape]]:
+    """The operand with its padding, in the order of memory, as elements of the other type, and back again."""
+    first = Shape(operand.element_type, (1,) * there.added + operand.dims)
+    yield Reshape(), first
+    more = tuple(PaddingDimension(0, whole - size) for whole, size in zip(there.padded, first.dims, strict=True))
+    yield Pad(padding=more), first.with_dims(there.padded)
+    yield Reshape(), first.with_dims(there.parts)
+    yield Transpose(dimensions=there.order), first.with_dims(there.stored)
+    old, new = operand.dtype, shape.dtype
+    if old.bits < new.bits:
+        ratio = new.bits // old.bits
+        yield Reshape(), first.with_dims((there.size // ratio, ratio))
+    else:
+        yield Reshape(), first.with_dims((there.size,))
+    split = (there.size, old.bits // new.bits) if old.bits > new.bits else (here.size,)
+    yield BitcastConvert(), Shape(shape.element_type, split)
+    last = Shape(shape.element_type, here.stored)
+    yield Reshape(), last
+    yield Transpose(dimensions=here.back), last.with_dims(here.parts)
+    yield Reshape(), last.with_dims(here.padded)
+    kept = (1,) * here.added + shape.dims
+    yield Slice(slice=tuple(SliceDimension(0, size) for size in kept)), last.with_dims(kept)
+    yield Reshape(), last.with_dims(shape.dims)
+
+
 @register
 class Bitcast(ExecutableOp):
     """The same memory seen with another shape and layout; the only op whose values depend on layouts.
 
-    The result's element at physical position p is the operand's at p. Where both layouts have tiles, positions are
-    those of the tiled bytes; otherwise they follow minor_to_major alone. Element types of equal storage reinterpret
-    their bits.
+    The result's byte at physical position p is the operand's at p. Where both layouts have tiles, positions are those
+    of the tiled bytes; otherwise they follow minor_to_major alone. What padding holds, XLA leaves open: bytes of the
+    result that are padding of the operand are zero here, and elements that become padding are gone.
 
-    Shapes:  T[dims]{layout} -> U[other dims]{other layout}, as many elements of as many bytes.
-    Errors:  C1 not arrays, or the bytes differ.  C2 the bytes of an element differ.
-    Limits:  tiles that would make an element of padding, or that join dimensions (`*`), are not executed.
+    Shapes:  T[dims]{layout} -> U[other dims]{other layout}, as many bytes, or as many bytes of whole tiles.
+    Errors:  C1 not arrays, or the bytes differ.  C2 elements of different widths that are complex or less than a byte.
+    Limits:  tiles that join dimensions (`*`), and as many elements in tiles of fewer or more bytes, are not executed.
     """
 
     opcode = "bitcast"
@@ -55,11 +102,10 @@ class Bitcast(ExecutableOp):
     def verify(self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> None:
         (operand,) = operands
         both = operand.is_array and shape.is_array
+        self.require(both and _same_bytes(operand, shape), "C1", f"{operand} has not the bytes of {shape}", at="shape")
+        kinds = operand.dtype, shape.dtype
         self.require(
-            both and operand.byte_size == shape.byte_size, "C1", f"{operand} has not the bytes of {shape}", at="shape"
-        )
-        self.require(
-            operand.dtype.bits == shape.dtype.bits,
+            kinds[0].bits == kinds[1].bits or not any(kind.bits % 8 or kind.is_complex for kind in kinds),
             "C2",
             f"elements of {operand} have not the bits of {shape}",
             at="shape",
@@ -67,7 +113,7 @@ class Bitcast(ExecutableOp):
 
     def obstacle(self, shape: Shape, operands: Sequence[Shape]) -> str | None:
         try:
-            moved_by_tiles(operands[0], shape)
+            rebuilt(operands[0], shape)
         except UnknownPlaces:
             return (
                 f"this version cannot execute bitcast from {operands[0]} to {shape}: their tiles do not give each "
@@ -77,20 +123,25 @@ class Bitcast(ExecutableOp):
 
     def logical_steps(self, shape: Shape, operand: Shape) -> tuple[tuple[Op, Shape], ...]:
         """The ops, with their result shapes, that do the same with row-major arrays: at most transpose, reshape,
-        transpose and bitcast-convert. Empty where nothing changes.
+        transpose and bitcast-convert; with padding also pad, whose value is zero, and slice. Empty where nothing
+        changes.
 
         A pass that removes or changes layouts must replace bitcasts by these steps before it does.
         """
         steps: list[tuple[Op, Shape]] = []
         current = operand.without_layout()
-        moves = moved_by_tiles(operand, shape)
 
         def step(op: Op, result: Shape) -> None:
             nonlocal current
-            if result != current:
+            if result != current or isinstance(op, Transpose):
                 steps.append((op, result))
                 current = result
 
+        if (sides := rebuilt(operand, shape)) is not None:
+            for op, result in _rebuilding(operand, shape, *sides):
+                step(op, result)
+            return tuple(steps)
+        moves = moved_by_tiles(operand, shape)
         if moves is not None:
             parts = [move.size for move in moves]
             order = target_order(moves)
@@ -138,6 +189,8 @@ class Bitcast(ExecutableOp):
     def evaluate(self, run: Evaluation, *operands: Any) -> Array:
         (operand,) = operands
         stated, shape = run.operand_shapes[0], run.instruction.shape
+        if (sides := rebuilt(stated, shape)) is not None:
+            return _reread(operand, shape, *sides)
         moves = moved_by_tiles(stated, shape)
         if moves is not None:
             parts = operand.reshape([move.size for move in moves]).transpose(target_order(moves))
@@ -151,6 +204,8 @@ class Bitcast(ExecutableOp):
 
     def emit_element(self, emit: Emitter, shape: Shape, index: Index, *operands: ArrayRef) -> Value:
         (operand,) = operands
+        if rebuilt(operand.shape, shape) is not None:
+            raise InternalError(f"bitcast to {shape}: the pass resolve-layouts has not replaced it")
         moves = moved_by_tiles(operand.shape, shape)
         if moves is not None:
             moved: list[IndexLike] = [0] * operand.shape.rank

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from distxla.compiler.verify.verifier import verify_module
 from distxla.errors import UnsupportedOpError
 from distxla.ir.shape import Shape
-from distxla.ir.tiles import UnknownPlaces, moved_by_tiles
+from distxla.ir.tiles import UnknownPlaces, in_memory, moved_by_tiles
 from distxla.text.parser import parse_module
 from distxla.text.shapes import parse_shape
 from tests.collectives.executors import EXECUTORS, run_module
@@ -44,6 +45,11 @@ def bitcast(source: Shape, target: Shape) -> Array:
     found = np.empty(target.size, int)
     found[here[here != PADDING]] = there[here != PADDING]
     return found.reshape(target.dims)
+
+
+def untiled(shape: Shape) -> Shape:
+    assert shape.layout is not None
+    return dataclasses.replace(shape, layout=dataclasses.replace(shape.layout, tiles=()))
 
 
 # (operand, result, whether tiles make a difference)
@@ -101,6 +107,40 @@ ENTRY e {
         np.testing.assert_array_equal(got, wanted)
 
 
+# of equal bytes in whole tiles, or of elements of other widths
+REREAD = [
+    ("f16[8,24]{1,0:T(8,128)(2,1)}", "u32[4,128]{1,0:T(4,128)}"),
+    ("u32[4,128]{1,0:T(4,128)}", "f16[8,24]{1,0:T(8,128)(2,1)}"),
+    ("f32[3,6]{1,0:T(4,128)}", "f32[3,4]{1,0:T(4,128)}"),
+    ("f32[3,4]{1,0:T(4,128)}", "f32[3,6]{1,0:T(4,128)}"),
+    ("f32[10,100]{0,1:T(8,128)}", "f32[9,104]{0,1:T(8,128)}"),
+    ("s8[5,40]{1,0:T(8,128)(4,1)}", "u32[2,30]{1,0:T(2,128)}"),
+    ("f32[5]{0:T(8,128)}", "f32[3,7]{1,0:T(8,128)}"),
+    ("f32[]{:T(128)}", "f32[3]{0:T(128)}"),
+    ("f64[2,3]{1,0:T(2,128)}", "f32[4,8]{1,0:T(4,128)}"),
+    ("f32[2,3]{1,0}", "u8[24]{0}"),
+    ("u8[4,2]{0,1}", "u16[2,2]{0,1}"),
+    ("u8[24]{0:T(1024)}", "f32[2,3]{1,0}"),
+]
+
+
+@pytest.mark.parametrize(("operand", "result"), REREAD)
+def test_padding_is_zero_where_it_becomes_elements(operand: str, result: str) -> None:
+    source, target = parse_shape(operand), parse_shape(result)
+    tiled = source.layout is not None and target.layout is not None and source.layout.tiles and target.layout.tiles
+    there, here = (places(s if tiled else untiled(s)) for s in (source, target))
+    given = np.arange(1, source.size + 1).reshape(source.dims).astype(source.dtype.dtype)
+    memory = np.zeros(there.size, source.dtype.dtype)
+    memory[there != PADDING] = given.reshape(-1)[there[there != PADDING]]
+    expected = np.empty(target.size, target.dtype.dtype)
+    expected[here[here != PADDING]] = memory.view(target.dtype.dtype)[here != PADDING]
+    text = f"HloModule m\nENTRY e {{\n  x = {operand} parameter(0)\n  ROOT r = {result} bitcast(x)\n}}\n"
+    for executor in EXECUTORS:
+        ((got,),) = run_module(executor, text, [(given,)], 1)
+        assert got.shape == target.dims
+        assert got.tobytes() == expected.tobytes(), executor
+
+
 UNKNOWN = [
     ("f32[4]{0:T(128)}", "f32[2,2]{1,0:T(2,128)}"),  # the second row is padding
     ("f32[10,100]{1,0:T(8,128)}", "f32[1000]{0:T(1024)}"),
@@ -119,3 +159,7 @@ def test_elements_that_would_be_padding_are_refused_at_the_run(operand: str, res
     with pytest.raises(UnsupportedOpError, match="their tiles do not give each element a place") as caught:
         require_executable(module)
     assert str(caught.value.location) == f"m.hlo:4:{13 + len(result)}"
+
+
+def test_padding_within_a_tile_has_no_known_place() -> None:
+    assert in_memory(parse_shape("f32[16]{0:T(8)(3)}"), tiled=True) is None

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import numpy as np
+
 from distxla.compiler.step import Pass
-from distxla.errors import UnsupportedOpError
 from distxla.ir.instruction import Instruction
+from distxla.ir.literal import Literal
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
 from distxla.ops.bitcast import Bitcast
+from distxla.ops.constant import Constant
+from distxla.ops.pad import Pad
 from distxla.ops.support.rewriter import Rewriter, replaced
 
 
@@ -30,7 +34,7 @@ class ResolveLayouts(Pass):
                 instruction = rewriter.current(old)
                 if isinstance(instruction.op, Bitcast):
                     source = computation[old.operands[0]].shape
-                    rewriter.forward(old.name, _bitcast(rewriter, instruction, source, module))
+                    rewriter.forward(old.name, _bitcast(rewriter, instruction, source))
                     continue
                 shape = instruction.shape.without_layout()
                 if shape != instruction.shape:
@@ -41,21 +45,20 @@ class ResolveLayouts(Pass):
         return module if computations is None else module.replace(computations=computations)
 
 
-def _bitcast(rewriter: Rewriter, bitcast: Instruction, source: Shape, module: Module) -> str:
+def _bitcast(rewriter: Rewriter, bitcast: Instruction, source: Shape) -> str:
     """Add the instructions of the bitcast of an operand of shape `source` (with its layout); the result's name."""
     target = bitcast.shape
     name = bitcast.operands[0]
     if target.is_tuple or source.is_tuple:
         return name
-    if target.dtype.byte_size != source.dtype.byte_size:
-        raise UnsupportedOpError(
-            f"bitcast from {source} to {target}: element sizes differ; bitcast-convert says what is meant",
-            module.locate(bitcast),
-        )
     predecessors = bitcast.control_predecessors
     assert isinstance(bitcast.op, Bitcast)
     for op, shape in bitcast.op.logical_steps(target, source):
-        made = rewriter.add(bitcast, op, shape, (name,))
+        operands: tuple[str, ...] = (name,)
+        if isinstance(op, Pad):
+            zero = Literal(Shape(shape.element_type), np.zeros((), shape.dtype.dtype))
+            operands = name, rewriter.add(bitcast, Constant(literal=zero), zero.shape, ()).name
+        made = rewriter.add(bitcast, op, shape, operands)
         if predecessors:
             rewriter.instructions[made.name] = made.replace(control_predecessors=predecessors)
             predecessors = ()
