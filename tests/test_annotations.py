@@ -323,7 +323,7 @@ def test_the_error_says_what_the_module_needs_and_how_to_get_it() -> None:
     assert str(error).startswith(
         "m.hlo:2:41: unsupported: x (parameter) is cut into tiles, {devices=[4]<=[4]}, but the module has not been "
         "partitioned: each of 4 partitions would compute all of it on arrays of its own. It needs an SPMD partitioner, "
-        "which distxla itself is not; install distxla[jax], whose partitioner it then takes, or give it what XLA's "
+        "which distxla itself is not; give it what XLA's "
         "partitioner makes of the module: in JAX jax.jit(f).lower(*args).compile().as_text()"
     )
     assert str(error).split("\n")[1:] == [

@@ -147,6 +147,14 @@ def _obstacles(module: Module) -> Obstacles:
     return obstacles(module)
 
 
+def _by_reason(found: Obstacles) -> dict[str, list[Instruction]]:
+    """A dump may call an unknown target hundreds of times: one line says it."""
+    refused: dict[str, list[Instruction]] = {}
+    for instruction, why in found:
+        refused.setdefault(why, []).append(instruction)
+    return refused
+
+
 def _examined(world: RunPrograms) -> Verdict | None:
     """The verdict on deadlocks; None where the devices have nothing to do with each other."""
     from distxla.ir.effects import Effects
@@ -232,9 +240,11 @@ def _describe(world: RunPrograms, missing: Iterable[Obstacles], *, is_fine: bool
             terminal.write(f"  note: {note}")
         for text in notes(module):
             terminal.write(f"  note: {text}")
-        for instruction, why in found:
-            where = module.locate(instruction, "opcode")
-            terminal.write(f"  {instruction.name}: {why}" + (f" ({where})" if where else ""))
+        for why, refused in _by_reason(found).items():
+            where = module.locate(refused[0], "opcode")
+            place = f" ({where})" if where else ""
+            more = f" and {counted(len(refused) - 1, 'other')}" if len(refused) > 1 else ""
+            terminal.write(f"  {refused[0].name}{more}: {why}{place}")
         if is_fine:
             terminal.write("  ok")
     for channel, edges in world.channels().items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -68,6 +69,22 @@ def test_check_says_what_is_missing_and_takes_the_option(capsys: pytest.CaptureF
     assert status == 2
     assert 'r: nothing executes the custom-call target "f"; register it with' in printed
     assert call(capsys, "check", "call.hlo", "--custom-call", "f=routines_of_test:double")[1].endswith("  ok\n")
+
+
+def test_check_has_one_line_for_each_target(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    more = [("b", "a, y", "g"), ("ROOT r", "b, a", "f")]
+    lines = [f'  {name} = f32[4] custom-call({operands}), custom_call_target="{f}"\n' for name, operands, f in more]
+    (folder / "again.hlo").write_text(MODULE.replace("ROOT r", "a").removesuffix("}\n") + "".join(lines) + "}\n")
+    status, printed, _ = call(capsys, "check", "again.hlo")
+    assert status == 2
+    lines = [line for line in printed.splitlines() if "nothing executes" in line]
+    assert [line.partition("; ")[0] for line in lines] == [
+        '  a and 1 other: nothing executes the custom-call target "f"',
+        '  b: nothing executes the custom-call target "g"',
+    ]
+    assert lines[0].endswith("(again.hlo:5:14)")
+    found = json.loads(call(capsys, "check", "again.hlo", "--json")[1])
+    assert [refused["instruction"] for refused in found["refused"]] == ["a", "b", "r"]
 
 
 @pytest.mark.sampled(one_in=3)

@@ -358,6 +358,23 @@ def test_missing_and_broken_jaxlib(tmp_path: Path, content: str | None, message:
     assert second == "1"
 
 
+def test_the_reason_is_told_where_jaxlib_is_broken(tmp_path: Path) -> None:
+    (tmp_path / "jaxlib").mkdir()
+    (tmp_path / "jaxlib" / "__init__.py").write_text("raise ImportError('libcudart.so: cannot open')")
+    path = tmp_path / "m.hlo"
+    path.write_text(
+        "HloModule m, num_partitions=2\nENTRY e { ROOT x = f32[8] parameter(0), sharding={devices=[2]<=[2]} }"
+    )
+    paths = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
+    done = subprocess.run(
+        [sys.executable, "-m", "distxla", "check", str(path)],
+        capture_output=True, text=True, env={**os.environ, "PYTHONPATH": paths}, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "cannot be imported: ImportError: libcudart.so: cannot open" in done.stderr
+    assert "distxla[jax]" not in done.stderr
+
+
 def test_the_process_ends_with_this_one() -> None:
     """However it ends."""
     script = (

@@ -29,8 +29,7 @@ from distxla.text.sdy import SHARDING_ATTRIBUTE, UnreadableSharding, read_meshes
 from distxla.text.shardings import parse_domain
 
 HOW_TO: Final = (
-    "install distxla[jax], whose partitioner it then takes, or give it what XLA's partitioner makes of the module: in "
-    "JAX jax.jit(f).lower(*args).compile().as_text(), elsewhere "
+    "give it what XLA's partitioner makes of the module: in JAX jax.jit(f).lower(*args).compile().as_text(), elsewhere "
     "the file *after_spmd-partitioning* that XLA_FLAGS='--xla_dump_to=DIR --xla_dump_large_constants "
     "--xla_dump_hlo_pass_re=spmd-partitioning' writes; or compute in one manual region (JAX's shard_map); see "
     "docs/guide/annotations.md and docs/guide/dumps.md"

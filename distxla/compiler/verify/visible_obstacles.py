@@ -55,13 +55,20 @@ def _is_scalar_code(instruction: Instruction) -> bool:
 
 
 def refuse(module: Module, found: Sequence[Obstacle]) -> None:
-    """Raise UnsupportedOpError, located at the first of these instructions, naming all opcodes; none raise nothing."""
+    """Raise UnsupportedOpError, located at the first of these instructions, naming all opcodes and all custom-call
+    targets; none raise nothing."""
     if not found:
         return
-    (first, message), others = found[0], sorted({i.opcode for i, _ in found} - {found[0][0].opcode})
-    if others:
+    (first, message), names = found[0], [_named(i) for i, _ in found]
+    if others := sorted(set(names) - {names[0]}):
         message += f" (nor {', '.join(others)}, further on)"
     raise UnsupportedOpError(message, module.locate(first, "opcode"))
+
+
+def _named(instruction: Instruction) -> str:
+    """The opcode; of a custom-call what it calls."""
+    op = instruction.op
+    return f'"{op.custom_call_target}"' if isinstance(op, CustomCall) else instruction.opcode
 
 
 def _dynamic_expansions(module: Module) -> list[Obstacle]:

@@ -265,6 +265,16 @@ def test_the_first_instruction_without_an_executor_is_named(monkeypatch: pytest.
     assert caught.value.location.line == 4
 
 
+def test_every_unknown_target_is_named_once() -> None:
+    calls = [("a", "p", "one"), ("b", "a", "two"), ("c", "b", "one"), ("d", "c", "two")]
+    lines = [f'  {name} = f32[4] custom-call({x}), custom_call_target="{target}"' for name, x, target in calls]
+    module = parse_module(_module("\n".join(["  p = f32[4] parameter(0)", *lines, "  ROOT r = f32[4] negate(d)"])))
+    with pytest.raises(UnsupportedOpError) as caught:
+        require_executable(module)
+    assert caught.value.message.startswith('nothing executes the custom-call target "one"; ')
+    assert caught.value.message.endswith(' (nor "two", further on)')
+
+
 @pytest.mark.parametrize(
     ("body", "why"),
     [
