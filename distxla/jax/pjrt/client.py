@@ -9,11 +9,12 @@ import threading
 from dataclasses import dataclass
 from typing import Any, Final
 
-from distxla.errors import ArgumentError, ClusterError, DistxlaError
+from distxla.errors import ArgumentError, ClusterError, DistxlaError, UnsupportedOpError
 from distxla.jax.pjrt import handles
 from distxla.jax.pjrt.devices import NAME, PLATFORM, Description, Device, Topology
-from distxla.jax.pjrt.handles import CArray, CBytes
+from distxla.jax.pjrt.handles import CArray, CBytes, text
 from distxla.jax.pjrt.plans import DirectIssuer
+from distxla.jax.pjrt.table import STRUCTURES
 from distxla.machine.packages import installed_version
 from distxla.runtime.cluster import Cluster
 
@@ -137,7 +138,22 @@ def use(settings: Settings) -> None:
     _Chosen.settings = settings
 
 
+def _processes(args: Any) -> int:
+    """How many processes of JAX there are, by the options that `jax.distributed` adds."""
+    for number in range(args.num_options):
+        place = args.create_options + number * ctypes.sizeof(STRUCTURES["NamedValue"])
+        found = STRUCTURES["NamedValue"].from_address(place)
+        if text(found.name, found.name_size) == "num_nodes":
+            return int(found.value)
+    return 1
+
+
 def client_create(args: Any) -> None:
+    if (count := _processes(args)) > 1:
+        raise UnsupportedOpError(
+            f"jax.distributed with {count} processes: distxla's devices belong to one process of JAX, which reaches "
+            "those of all hosts by DISTXLA_ADDRESS"
+        )
     client = Client(_Chosen.settings or settings_of_environment())
     args.client = client.handle
 

@@ -52,6 +52,14 @@ class Interrupted(BaseException):
     the KeyboardInterrupt, which is raised as soon as Python goes on; nothing sees the results before that."""
 
 
+class StatusError(Exception):
+    """A failure that C++ has told. code: PJRT's."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(code, message)
+        self.code, self.message = code, message
+
+
 class PjrtError:
     """An error that C++ holds. code: PJRT's.  Its functions are native: C++ asks for the message of an interrupt while
     Python would raise that."""
@@ -70,6 +78,8 @@ _held: Final[dict[int, PjrtError]] = {}  # by handle, until C++ has destroyed th
 
 def error_of(failure: BaseException) -> PjrtError:
     """The error for a failure; one that is not ours has the traceback in its message."""
+    if isinstance(failure, StatusError):
+        return PjrtError(failure.code, failure.message)
     for kind, code in _CODES:
         if isinstance(failure, kind):
             notes = "".join(f"\n{note}" for note in getattr(failure, "__notes__", ()))
@@ -88,4 +98,4 @@ def new_error(failure: BaseException) -> int:
     return found.handle
 
 
-__all__ = ["INTERNAL", "Interrupted", "PjrtError", "error_of", "new_error"]
+__all__ = ["INTERNAL", "Interrupted", "PjrtError", "StatusError", "error_of", "new_error"]

@@ -7,8 +7,9 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
+from distxla.errors import ArgumentError
 from distxla.jax.pjrt import handles
-from distxla.jax.pjrt.errors import Interrupted, new_error
+from distxla.jax.pjrt.errors import Interrupted, StatusError, new_error
 from distxla.jax.pjrt.switch import SWITCH
 from distxla.jax.pjrt.table import RECORDS, STATES
 from distxla.runtime.host_calls import require_outside
@@ -83,6 +84,11 @@ class Event:
     def __del__(self, free: Any = handles.free) -> None:
         if self._is_taken:
             free(self.handle)
+
+    @property
+    def pending(self) -> Pending | None:
+        """The call; None once it is over."""
+        return self._pending
 
     def destroy(self) -> None:
         """C++ has given it up, once."""
@@ -186,6 +192,66 @@ def pending_event(pending: Pending | None, *, count: int = 1, waits: bool = Fals
     return Event(pending, count=count, waits=waits).handle
 
 
+class Promise:
+    """What an event of C++'s own waits for: C++ says when it is over."""
+
+    def __init__(self) -> None:
+        self._is_over = threading.Event()
+        self._lock = threading.Lock()
+        self._told: list[Callable[[Any], object]] = []
+        self.error: BaseException | None = None
+
+    @property
+    def is_over(self) -> bool:
+        return self._is_over.is_set()
+
+    def interrupt(self) -> None:
+        """C++ ends it, nobody else."""
+
+    def wait(self) -> None:
+        self._is_over.wait()
+        if self.error is not None:
+            raise self.error
+
+    def then(self, told: Callable[[Any], object]) -> None:
+        with self._lock:
+            if not self.is_over:
+                self._told.append(told)
+                return
+        told(self)
+
+    def end(self, error: BaseException | None) -> None:
+        """It is over. ArgumentError where it was before."""
+        with self._lock:
+            if self.is_over:
+                raise ArgumentError("the event has been set before")
+            self.error = error
+            self._is_over.set()
+        for told in self._told:
+            told(self)
+
+
+def failed_event(failure: BaseException) -> int:
+    """The handle of an event that is over, and has failed."""
+    event = Event()
+    event.failure = failure
+    return event.handle
+
+
+def event_create(args: Any) -> None:
+    args.event = Event(Promise()).handle
+
+
+def event_set(args: Any) -> None:
+    """Event_Set."""
+    event = _of(args.event)
+    promise = None if event is None else event.pending
+    if not isinstance(promise, Promise):
+        raise ArgumentError("Event_Set: expected an event of Event_Create that was not set, found another one")
+    message = handles.text(args.error_message, args.error_message_size)
+    promise.end(StatusError(args.error_code, message) if args.error_code else None)
+
+
 def event_destroy(args: Any) -> None:
     if (event := _of(args.event)) is not None:
         event.destroy()
@@ -211,9 +277,23 @@ def event_on_ready(args: Any) -> None:
 
 ENTRIES: Final = {
     "Event_Await": event_await,
+    "Event_Create": event_create,
     "Event_Destroy": event_destroy,
     "Event_Error": event_error,
     "Event_OnReady": event_on_ready,
+    "Event_Set": event_set,
 }
 
-__all__ = ["ENTRIES", "READY", "TAKING", "Event", "Pending", "pending_event", "take", "takers", "wait_for"]
+__all__ = [
+    "ENTRIES",
+    "READY",
+    "TAKING",
+    "Event",
+    "Pending",
+    "Promise",
+    "failed_event",
+    "pending_event",
+    "take",
+    "takers",
+    "wait_for",
+]

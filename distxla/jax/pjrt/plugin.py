@@ -5,18 +5,20 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+from collections import deque
 from collections.abc import Callable
 from functools import cache
 from typing import Any, Final
 
 from distxla.jax.pjrt import buffers, client, devices, events, executables
-from distxla.jax.pjrt.devices import NAME
+from distxla.jax.pjrt.devices import NAME, NOTHING_TO_DELETE
 from distxla.jax.pjrt.errors import INTERNAL, Interrupted, PjrtError, new_error
+from distxla.jax.pjrt.events import failed_event
 from distxla.jax.pjrt.host_callbacks import HOST_CALLBACKS
 from distxla.jax.pjrt.native_functions import native_functions
 from distxla.jax.pjrt.stubs import SUCCESS, Stubs
 from distxla.jax.pjrt.switch import SWITCH
-from distxla.jax.pjrt.table import ENTRIES, MAJOR, MINOR, STRUCTURES, is_native
+from distxla.jax.pjrt.table import ENTRIES, FATAL, MAJOR, MINOR, STRUCTURES, is_native, outputs
 from distxla.jax.private_names import (
     around_compilation,
     is_plugin_registered,
@@ -87,6 +89,7 @@ class Table:
 
     def __init__(self) -> None:
         self._functions: set[Any] = set()
+        self._late: deque[BaseException] = deque()  # failures of FATAL entry points, for the next one that may fail
         called = [name for name in ENTRIES if not is_native(name)]
         self._emergency = PjrtError(
             INTERNAL, "distxla: Python could not run the plugin: the stack or memory is exhausted"
@@ -111,11 +114,13 @@ class Table:
         """A C function that calls the entry point; whatever it raises becomes a PJRT_Error."""
         view = ENTRIES[name].from_address
         entry = _IMPLEMENTED.get(name) or _missing(name)
-        waits = name in _WAITING
+        waits, is_fatal = name in _WAITING, name in FATAL
 
         def call(address: int, answer: int) -> None:
             while True:
                 try:
+                    if self._late and not is_fatal:
+                        raise self._late.popleft()
                     found = entry(view(address)) or SUCCESS
                 except Interrupted:  # amid a wait, of which C++ hears that it is over
                     SWITCH.interrupts = 1
@@ -126,13 +131,27 @@ class Table:
                         continue
                     found = new_error(failure)
                 except BaseException as failure:
-                    found = new_error(failure)
+                    if is_fatal:
+                        self._keep(name, failure, view(address))
+                        found = SUCCESS
+                    else:
+                        found = new_error(failure)
                 _ANSWER(answer).value = found
                 return
 
         call.__qualname__ = f"PJRT_{name}"  # for messages
         self._functions.add(call)
         return _CALLBACK(call)
+
+    def _keep(self, name: str, failure: BaseException, args: Any) -> None:
+        """Have C++ hear of a failure at a later entry point; what it reads of this one can be read."""
+        failure.add_note(f"in PJRT_{name}, which cannot fail")
+        for field in outputs(name):
+            if field == "event":
+                args.event = failed_event(failure)
+                return  # which tells it
+            setattr(args, field, NOTHING_TO_DELETE if field.endswith("_deleter") else 0)
+        self._late.append(failure)
 
     def _hush(self) -> None:
         """Have Python not print interrupts that come in the first line of a callback: the stub delivers them again."""

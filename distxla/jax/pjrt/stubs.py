@@ -18,7 +18,7 @@ from llvmlite import binding
 
 from distxla.jax.pjrt.native_module import PYTHON
 from distxla.jax.pjrt.switch import SWITCH, Switch
-from distxla.jax.pjrt.table import EMPTY, ENTRIES, MARKS, RECORDS, WHOLE, kind, natives, offset
+from distxla.jax.pjrt.table import EMPTY, ENTRIES, FATAL, MARKS, RECORDS, WHOLE, kind, natives, offset, outputs
 
 _PYTHON: Final = (
     "PyGILState_Ensure",
@@ -105,7 +105,6 @@ end:
 
 
 _ATTEMPTS: Final = 4
-_RELEASING: Final = ("Buffer_DecreaseExternalReferenceCount", "Buffer_Delete", "LoadedExecutable_Delete")
 SUCCESS: Final = 1
 """The answer of a callback that has no error; where it has raised, there is no answer."""
 
@@ -116,8 +115,8 @@ class Stubs:
     def __init__(self, callbacks: Mapping[str, Any], emergency: int, tried: Mapping[str, int]) -> None:
         """callbacks: ctypes functions (address of the arguments, address of the answer): they write the address of a
         PJRT_Error there, or SUCCESS. The GIL is held and no exception is pending when they are called.
-        emergency: the PJRT_Error for those that have raised, and once the interpreter has ended; entry points that
-        release something have none: C++ ends the process where they fail.
+        emergency: the PJRT_Error for those that have raised, and once the interpreter has ended; FATAL entry points
+        have none: their outputs are zero then.
         tried: addresses of native functions that are called first, and say whether Python has to be called.
         """
         self._tried = dict(tried)
@@ -149,8 +148,10 @@ class Stubs:
         elif name in WHOLE:
             body = f"  %d = call i32 {_pointer(self._tried[name])}(ptr %args)\n  ret ptr null\n"
         else:
-            emergency = 0 if name.endswith("_Destroy") or name in _RELEASING else self._emergency
+            emergency = 0 if name in FATAL else self._emergency
             body = _call(_address(self._callbacks[name]), emergency)
+            if name in FATAL:
+                body = _zeros(name) + body
             if name in self._tried:
                 body = _try(self._tried[name]) + body
         return f"define ptr @pjrt_{name}(ptr %args) {{\n{body}}}\n"
@@ -169,6 +170,18 @@ def _pointer(address: int) -> str:
 def _call(callback: int, emergency: int) -> str:
     function, otherwise = (f"ptr {_pointer(address)}" for address in (callback, emergency))
     return f"  %e = call ptr @enter({function}, ptr %args, {otherwise})\n  ret ptr %e\n"
+
+
+def _zeros(name: str) -> str:
+    """Writes zeros into what the entry point is to write."""
+    text, entry = "", ENTRIES[name]
+    for n, field in enumerate(outputs(name)):
+        found = _TYPES[kind(entry, field)]
+        text += (
+            f"  %z{n} = getelementptr i8, ptr %args, i64 {offset(entry, field)}\n"
+            f"  store {found} zeroinitializer, ptr %z{n}\n"
+        )
+    return text
 
 
 def _try(function: int) -> str:

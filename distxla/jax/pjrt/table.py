@@ -279,8 +279,32 @@ Memory_ToString memory Memory to_string=text to_string_size=text_size
 MARKS: Final = {"Error_Destroy": ("error", "Error", "is_destroyed")}
 # entry points of native_calls.py that never call Python
 WHOLE: Final = ("Event_IsReady",)
-# entry points that do nothing: no error has payloads, and a plugin needs no start
-EMPTY: Final = ("Error_ForEachPayload", "Plugin_Initialize")
+# entry points that do nothing: no error has payloads, a plugin needs no start, other processes of JAX no devices of
+# this one, and nothing is told to track events
+EMPTY: Final = (
+    "AsyncTrackingEvent_Destroy",
+    "Client_UpdateGlobalProcessInfo",
+    "Device_CreateAsyncTrackingEvent",
+    "Error_ForEachPayload",
+    "Plugin_Initialize",
+)
+# entry points with Python at whose errors jaxlib ends the process (pjrt_c_api_client.cc, pjrt_c_api_helpers.cc)
+_FATAL: Final = """
+Buffer_DecreaseExternalReferenceCount Buffer_Delete Buffer_Destroy Buffer_ReadyEvent
+Client_AddressableDevices Client_AddressableMemories Client_Destroy Client_Devices Client_PlatformName
+Client_PlatformVersion Client_ProcessIndex
+DeviceDescription_Attributes Device_AddressableMemories Device_GetAttributes Memory_AddressableByDevices
+Event_Create Event_Destroy
+Executable_Destroy Executable_Name Executable_NumPartitions Executable_NumReplicas
+Executable_SizeOfGeneratedCodeInBytes
+LoadedExecutable_AddressableDeviceLogicalIds LoadedExecutable_AddressableDevices LoadedExecutable_Delete
+LoadedExecutable_Destroy LoadedExecutable_GetDeviceAssignment LoadedExecutable_GetExecutable
+LoadedExecutable_IsDeleted
+Plugin_Attributes
+TopologyDescription_Attributes TopologyDescription_Destroy TopologyDescription_GetDeviceDescriptions
+TopologyDescription_PlatformName TopologyDescription_PlatformVersion
+"""
+_WITHOUT_HANDLE: Final = ("Event_Create", "Plugin_Attributes")
 
 Fields = tuple[tuple[str, Any], ...]
 
@@ -299,6 +323,7 @@ def _structure(name: str, fields: Fields) -> type[ctypes.Structure]:
     return type(name, (ctypes.Structure,), {"_fields_": fields, "__slots__": ()})
 
 
+FATAL: Final = frozenset(_FATAL.split())
 ENTRIES: Final = {name: _structure(f"{name}_Args", fields) for name, fields in _parsed(_ENTRIES, _BEGIN).items()}
 STRUCTURES: Final = {name: _structure(name, fields) for name, fields in _parsed(_STRUCTURES).items()}
 RECORDS: Final = {name: _structure(name, fields) for name, fields in _parsed(_RECORDS, "p:functions").items()}
@@ -321,6 +346,12 @@ def is_native(name: str) -> bool:
     return name in natives() or name in MARKS or name in EMPTY or name in WHOLE
 
 
+def outputs(name: str) -> tuple[str, ...]:
+    """The fields of the arguments that a FATAL entry point writes: all but the handle that it is given."""
+    fields: Any = ENTRIES[name]._fields_
+    return tuple(field for field, _ in fields[2 if name in _WITHOUT_HANDLE else 3 :])
+
+
 def offset(structure: type[ctypes.Structure], field: str) -> int:
     """Where a field begins, in bytes."""
     return int(getattr(structure, field).offset)
@@ -335,6 +366,7 @@ def kind(structure: type[ctypes.Structure], field: str) -> Any:
 __all__ = [
     "EMPTY",
     "ENTRIES",
+    "FATAL",
     "MAJOR",
     "MARKS",
     "MINOR",
@@ -346,4 +378,5 @@ __all__ = [
     "kind",
     "natives",
     "offset",
+    "outputs",
 ]

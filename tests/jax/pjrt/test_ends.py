@@ -97,6 +97,18 @@ def test_a_fork(found: dict[str, str]) -> None:
     assert found["a_fork"] == "child: True\nchild's status: 7\n3\n"
 
 
+def test_one_process_of_jax_distributed() -> None:
+    """jaxlib tells the client of the other processes, now and then until the interpreter has ended."""
+    done = run("""
+        import socket
+        with socket.create_server(("localhost", 0)) as server:
+            address = "localhost:%d" % server.getsockname()[1]
+        jax.distributed.initialize(address, 1, 0)
+        print(jax.process_count(), len(jax.devices()), int((jnp.arange(4) + 1).sum()))
+    """)
+    assert (done.returncode, done.stdout) == (0, "1 2 10\n"), done.stderr
+
+
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("end", ["os._exit(5)", "os.kill(os.getpid(), signal.SIGKILL)"])
 def test_an_end_without_cleaning_up(end: str) -> None:

@@ -18,7 +18,7 @@ from distxla.jax.pjrt.events import Event
 from distxla.jax.pjrt.handles import CBytes
 from distxla.jax.pjrt.protobuf import device_assignment, device_ids
 from distxla.jax.pjrt.switch import SWITCH
-from distxla.jax.pjrt.table import ENTRIES, RECORDS, STRUCTURES, natives, offset
+from distxla.jax.pjrt.table import ENTRIES, FATAL, RECORDS, STRUCTURES, natives, offset
 
 FUNCTION = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
 
@@ -132,11 +132,73 @@ def test_errors_are_forgotten_by_two_threads_at_once(monkeypatch: pytest.MonkeyP
 
 
 def test_an_exception_becomes_an_error_with_its_traceback() -> None:
-    args = ENTRIES["Executable_Name"](0, None, 0xBAD)
-    code, text = message_of(call("Executable_Name", args))
+    args = ENTRIES["Executable_Fingerprint"](0, None, 0xBAD)
+    code, text = message_of(call("Executable_Fingerprint", args))
     assert code == 13
     assert "KeyError" in text
-    assert "in name" in text
+    assert "in fingerprint" in text
+
+
+def test_entry_points_at_whose_errors_jaxlib_ends_the_process_have_none() -> None:
+    assert all(plugin.is_implemented(name) for name in FATAL)
+    gone = ENTRIES["LoadedExecutable_GetDeviceAssignment"](0, None, 0xBAD, 7, 7, 7, 7)
+    assert call("LoadedExecutable_GetDeviceAssignment", gone) is None
+    assert (gone.serialized_bytes, gone.serialized_bytes_size, gone.executable) == (None, 0, 0xBAD)
+    ctypes.CFUNCTYPE(None, ctypes.c_void_p)(gone.serialized_device_assignment_deleter)(None)  # C++ calls it
+    args = ENTRIES["Executable_Fingerprint"](0, None, handles.new(Named(CBytes("found"))))
+    code, text = message_of(call("Executable_Fingerprint", args))
+    assert (code, "KeyError" in text) == (13, True)
+    assert "in PJRT_LoadedExecutable_GetDeviceAssignment, which cannot fail" in text
+    assert call("Executable_Fingerprint", args) is None
+    assert ctypes.string_at(args.executable_fingerprint) == b"found"
+
+
+class Named:
+    """What Executable_Fingerprint asks of an executable."""
+
+    def __init__(self, fingerprint: CBytes) -> None:
+        self.fingerprint = fingerprint
+
+
+def test_a_buffer_of_which_nothing_is_known_has_an_event_that_tells_it() -> None:
+    args = ENTRIES["Buffer_ReadyEvent"](0, None, handles.bind("no buffer", RECORDS["Buffer"]()))
+    assert call("Buffer_ReadyEvent", args) is None
+    ready, waits = ENTRIES["Event_IsReady"](0, None, args.event), ENTRIES["Event_Await"](0, None, args.event)
+    assert (call("Event_IsReady", ready), ready.is_ready) == (None, True)
+    assert "AssertionError" in message_of(call("Event_Await", waits))[1]
+    assert call("Event_Destroy", ENTRIES["Event_Destroy"](0, None, args.event)) is None
+    handles.release(args.buffer)
+
+
+@pytest.mark.parametrize(("status", "message"), [(0, ""), (5, "no such thing")])
+def test_events_that_the_caller_sets(status: int, message: str) -> None:
+    made = ENTRIES["Event_Create"]()
+    assert call("Event_Create", made) is None
+    found: list[int | None] = []
+    callback = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(lambda error, user: found.append(error))
+    address = ctypes.cast(callback, ctypes.c_void_p).value
+    assert call("Event_OnReady", ENTRIES["Event_OnReady"](0, None, made.event, address, None)) is None
+    ready = ENTRIES["Event_IsReady"](0, None, made.event)
+    call("Event_IsReady", ready)
+    assert (ready.is_ready, found) == (False, [])
+    text = CBytes(message)
+    given = ENTRIES["Event_Set"](0, None, made.event, status, text.address, text.size)
+    assert call("Event_Set", given) is None
+    call("Event_IsReady", ready)
+    assert ready.is_ready
+    failures = [*found, call("Event_Await", ENTRIES["Event_Await"](0, None, made.event))]
+    told = [None if failure is None else message_of(failure) for failure in failures]
+    assert told == [(status, message) if status else None] * 2
+    assert "was not set" in message_of(call("Event_Set", given))[1]
+    assert call("Event_Destroy", ENTRIES["Event_Destroy"](0, None, made.event)) is None
+
+
+def test_several_processes_of_jax_are_refused() -> None:
+    name = CBytes("num_nodes")
+    options = STRUCTURES["NamedValue"](0, None, name.address, name.size, 1, 2, 1)
+    code, text = message_of(call("Client_Create", ENTRIES["Client_Create"](0, None, ctypes.addressof(options), 1)))
+    assert code == 12
+    assert "jax.distributed with 2 processes" in text
 
 
 @pytest.mark.parametrize(
