@@ -1,4 +1,4 @@
-"""Every use of a private name of JAX or jaxlib: nothing else in distxla touches one.
+"""Every use of a private name of JAX or jaxlib but those of private_backends.py: nothing else in distxla touches one.
 
 Such names move from release to release. Each is looked up when it is used, at the places where jaxlib 0.6 and newer
 have it; where none has it, the error names jaxlib's version.
@@ -6,13 +6,10 @@ have it; where none has it, the error names jaxlib's version.
 
 from __future__ import annotations
 
-import functools
 import importlib
 import importlib.util
-import inspect
 import io
 import re
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -76,6 +73,15 @@ def private(name: str) -> Any:
     )
 
 
+def jax_module(name: str) -> Any:
+    """A private module of JAX. JaxError where jaxlib is missing, or the module can't be imported."""
+    version = require_jaxlib("the plugin")
+    try:
+        return importlib.import_module(name)
+    except Exception as error:
+        raise _broken(version, error) from error
+
+
 def _broken(version: str, error: Exception) -> JaxError:
     return JaxError(f"jaxlib {version} cannot be imported: {type(error).__name__}: {error}")
 
@@ -85,7 +91,7 @@ def _advice() -> str:
 
 
 @contextmanager
-def _attributes() -> Iterator[None]:
+def expected_names() -> Iterator[None]:
     """A missing attribute, or a signature that has changed, is JaxError with the version."""
     try:
         yield
@@ -114,7 +120,7 @@ def _compile_options(wanted: PartitionerOptions, dump_folder: str, passes: str) 
     import numpy as np
 
     make = private("CompileOptions")
-    with _attributes():
+    with expected_names():
         options = make() if wanted.serialized is None else make.ParseFromString(wanted.serialized)
         counts = options.num_replicas, options.num_partitions
         if wanted.serialized is not None and counts != (wanted.replicas, wanted.partitions):
@@ -147,7 +153,7 @@ def compile_with_dumps(module: str | bytes, wanted: PartitionerOptions, dump_fol
     """
     devices = wanted.replicas * wanted.partitions
     get_client, device_list = private("get_tfrt_cpu_client"), private("DeviceList")
-    with _attributes():
+    with expected_names():
         options = _compile_options(wanted, dump_folder, passes)
         client = get_client(asynchronous=True, num_devices=devices)
         chosen = device_list(tuple(client.devices()[:devices]))
@@ -175,7 +181,7 @@ class HloDescription:
 def describe_hlo(proto: bytes) -> HloDescription:
     """What an HloModuleProto holds. JaxError where it holds none."""
     computation_type, sharding_type, options_type = map(private, ("XlaComputation", "HloSharding", "HloPrintOptions"))
-    with _attributes():
+    with expected_names():
         computation = computation_type(proto)
         module = computation.get_hlo_module()
         options = options_type()
@@ -203,7 +209,7 @@ def _leaves(shape: Any) -> Iterator[str]:
 def stablehlo_of_text(text: str) -> bytes:
     """StableHLO (MLIR bytecode) of HLO text; raises what XLA's parser raises."""
     parse = private("hlo_module_from_text")
-    with _attributes():
+    with expected_names():
         return stablehlo_of_proto(parse(text).as_serialized_hlo_module_proto())
 
 
@@ -212,7 +218,7 @@ def without_late_calls(module: bytes) -> bytes:
     as it was where MLIR can't read it."""
     if b"xla_late" not in module:
         return module
-    with _mlir_context() as context, _attributes():
+    with _mlir_context() as context, expected_names():
         ir = _mlir_module("ir")
         parsed = _parsed_mlir(context, module)
         if parsed is None:
@@ -236,7 +242,7 @@ def without_late_calls(module: bytes) -> bytes:
 def stablehlo_of_proto(proto: bytes) -> bytes:
     """StableHLO (MLIR, text or bytecode) of an HloModuleProto; raises what XLA raises."""
     mlir, computation = private("mlir"), private("XlaComputation")
-    with _attributes():
+    with expected_names():
         if hasattr(mlir, "hlo_to_stablehlo"):
             return bytes(mlir.hlo_to_stablehlo(proto))
         return str(mlir.xla_computation_to_mlir_module(computation(proto))).encode()
@@ -260,7 +266,7 @@ class LoweringFacts:
 
 def lowering_facts(lowered: Any) -> LoweringFacts:
     """See LoweringFacts. JaxError where this version of JAX keeps them elsewhere."""
-    with _attributes():
+    with expected_names():
         computation = lowered._lowering
         found = computation.compile_args
         needed = "kept_var_idx", "ordered_effects", "global_in_avals", "global_out_avals"
@@ -285,14 +291,14 @@ def trace_context() -> Callable[[], object]:
 
 def key_implementation(dtype: Any) -> str:
     """The name of the generator for which keys of this type are, as `jax.random.wrap_key_data` takes it."""
-    with _attributes():
+    with expected_names():
         return str(dtype._impl.name)
 
 
 def host_callbacks(lowered: Any) -> Sequence[Callable[..., Any]]:
     """The functions that the callbacks of a `jax.stages.Lowered` call, by their numbers in the module."""
     require_jaxlib("a callback of JAX")
-    with _attributes():
+    with expected_names():
         arguments = lowered._lowering.compile_args
         if "host_callbacks" not in arguments:
             raise AttributeError("a lowering has no host_callbacks")
@@ -302,7 +308,7 @@ def host_callbacks(lowered: Any) -> Sequence[Callable[..., Any]]:
 def proto_of_stablehlo(module: bytes) -> bytes:
     """The HloModuleProto of StableHLO text or MLIR bytecode; raises what XLA raises."""
     mlir = private("mlir")
-    with _attributes():
+    with expected_names():
         convert = mlir.mlir_module_to_xla_computation
     return bytes(convert(module, False, False).as_serialized_hlo_module_proto())
 
@@ -315,7 +321,7 @@ def counts_of_stablehlo(module: bytes) -> tuple[int | None, int | None]:
         found = [re.search(rb"\bmhlo\.num_%s\s*=\s*(\d+)" % what, module) for what in (b"partitions", b"replicas")]
         partitions, replicas = (int(one[1]) if one else None for one in found)
         return _at_least(partitions, _MESH.findall(module.decode(errors="replace"))), replicas
-    with _mlir_context() as context, _attributes():
+    with _mlir_context() as context, expected_names():
         parsed = _parsed_mlir(context, module)
         return (None, None) if parsed is None else _counts(parsed)
 
@@ -340,7 +346,7 @@ def _at_least(partitions: int | None, meshes: Sequence[str]) -> int | None:
 def _mlir_context() -> Iterator[Any]:
     """A context of MLIR for StableHLO, within which modules can be read."""
     ir, *dialects = map(_mlir_module, _DIALECTS)
-    with _attributes(), ir.Context() as context, ir.Location.unknown():
+    with expected_names(), ir.Context() as context, ir.Location.unknown():
         context.allow_unregistered_dialects = True
         for dialect in dialects:
             dialect.register_dialect(context)
@@ -368,14 +374,14 @@ def stablehlo_of_lowered(lowered: Any) -> bytes:
     """StableHLO (MLIR bytecode, with its source lines) of a jax.stages.Lowered. ArgumentError for anything else."""
     module = _mlir_of_lowered(lowered)
     data = io.BytesIO()
-    with _attributes():
+    with expected_names():
         module.operation.write_bytecode(data)
     return data.getvalue()
 
 
 def counts_of_lowered(lowered: Any) -> tuple[int, int]:
     """Partitions and replicas of a jax.stages.Lowered, as `counts_of_stablehlo`. ArgumentError for anything else."""
-    with _attributes():
+    with expected_names():
         partitions, replicas = _counts(_mlir_of_lowered(lowered))
     return partitions or 1, replicas or 1
 
@@ -384,23 +390,6 @@ def _mlir_of_lowered(lowered: Any) -> Any:
     if not hasattr(lowered, "compiler_ir"):
         raise ArgumentError(f"expected a jax.stages.Lowered, a Module or StableHLO, found {type(lowered).__name__}")
     return lowered.compiler_ir("stablehlo")
-
-
-def around_compilation(around: Callable[[str, Sequence[Callable[..., Any]], Callable[[], Any]], Any]) -> None:
-    """From now on JAX compiles each module by around(version of its platform, functions behind its callbacks, how)."""
-    compiler: Any = importlib.import_module("jax._src.compiler")
-    with _attributes():
-        compile_ = compiler.backend_compile_and_load
-        importlib.import_module("jax._src.traceback_util").register_exclusion(__file__)  # as JAX's own frames
-    signature = inspect.signature(compile_)
-
-    @functools.wraps(compile_)
-    def within(*args: Any, **options: Any) -> Any:
-        given = signature.bind(*args, **options).arguments
-        how = functools.partial(compile_, *args, **options)
-        return around(given["backend"].platform_version, given["host_callbacks"], how)
-
-    compiler.backend_compile_and_load = within
 
 
 def import_jaxlib() -> None:
@@ -427,7 +416,7 @@ class CompileCounts:
 def read_compile_options(options: bytes) -> CompileCounts:
     """The counts and the device assignment of an xla.CompileOptionsProto."""
     read = private("CompileOptions").ParseFromString
-    with _attributes():
+    with expected_names():
         found = read(options)
         assignment = found.device_assignment
         build = found.executable_build_options
@@ -438,82 +427,6 @@ def read_compile_options(options: bytes) -> CompileCounts:
         )
 
 
-PLUGIN_TESTED: Final = ((0, 10), (0, 12))  # jaxlib, first and last
-
-
-def require_plugin_versions() -> None:
-    """JaxError where jaxlib's C interface is not known to be the plugin's."""
-    version = require_jaxlib("the plugin")
-    parts = version.split(".")
-    numbers = tuple(int(part) if part.isdecimal() else 0 for part in parts[:2])
-    first, last = PLUGIN_TESTED
-    if not first <= numbers <= last:
-        between = f"{first[0]}.{first[1]} to {last[0]}.{last[1]}"
-        raise JaxError(f"jaxlib {version}: distxla's plugin is tested with {between}, whose PJRT interface it has")
-
-
-def _xla_bridge() -> Any:
-    version = require_jaxlib("the plugin")
-    try:
-        return importlib.import_module("jax._src.xla_bridge")
-    except Exception as error:
-        raise _broken(version, error) from error
-
-
-def wanted_platforms() -> tuple[str, ...]:
-    """The platforms that JAX_PLATFORMS, or the user's configuration, names; none where it leaves them open."""
-    bridge = _xla_bridge()
-    with _attributes():
-        return tuple(name.strip() for name in (bridge.config.jax_platforms.value or "").split(","))
-
-
-def is_plugin_registered(name: str) -> bool:
-    """Whether JAX knows a backend of this name."""
-    bridge = _xla_bridge()
-    with _attributes():
-        return name in bridge._backend_factories
-
-
-def are_backends_initialized() -> bool:
-    """Whether JAX has made its clients, after which its platforms cannot change."""
-    bridge = _xla_bridge()
-    with _attributes():
-        return bool(bridge.backends_are_initialized())
-
-
-def live_clients() -> list[Any]:
-    """The clients that JAX has made; imports nothing."""
-    bridge = sys.modules.get("jax._src.xla_bridge")
-    return list(getattr(bridge, "_backends", {}).values())
-
-
-def set_platforms(names: str) -> None:
-    """What JAX_PLATFORMS says, from now on."""
-    bridge = _xla_bridge()
-    with _attributes():
-        bridge.config.update("jax_platforms", names)
-
-
-def register_plugin(name: str, capsule: Any, priority: int, beside: str) -> None:
-    """Register a backend by its PJRT_Api.  capsule: a PyCapsule of it.  beside: a platform of JAX that is to be there,
-    too, whether or not JAX_PLATFORMS names it."""
-    bridge = _xla_bridge()
-    with _attributes():
-        bridge._nonexperimental_plugins.add(name)  # no notice at each start
-        register, make = bridge.register_plugin, bridge.make_pjrt_c_api_client
-        make_beside = bridge._init_backend
-
-    def clients() -> Any:
-        made = make(name)
-        with _attributes():
-            backends = bridge._backends  # another dictionary after each clear_backends
-        if beside not in backends:
-            backends[beside] = make_beside(beside)
-        return made
-
-    register(name, priority=priority, c_api=capsule, factory=clients)
-
-
 __all__ = [
     "EXTRA",
     "TESTED",
@@ -521,31 +434,25 @@ __all__ = [
     "HloDescription",
     "LoweringFacts",
     "PartitionerOptions",
-    "are_backends_initialized",
-    "around_compilation",
     "compile_with_dumps",
     "counts_of_lowered",
     "counts_of_stablehlo",
     "describe_hlo",
+    "expected_names",
     "host_callbacks",
     "import_jaxlib",
     "is_jaxlib_there",
-    "is_plugin_registered",
+    "jax_module",
     "jaxlib_version",
     "key_implementation",
-    "live_clients",
     "lowering_facts",
     "private",
     "proto_of_stablehlo",
     "read_compile_options",
-    "register_plugin",
     "require_jaxlib",
-    "require_plugin_versions",
-    "set_platforms",
     "stablehlo_of_lowered",
     "stablehlo_of_proto",
     "stablehlo_of_text",
     "trace_context",
-    "wanted_platforms",
     "without_late_calls",
 ]

@@ -6,6 +6,7 @@ import ctypes
 import os
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -15,6 +16,7 @@ from distxla.jax.pjrt.devices import NAME, PLATFORM, Description, Device, Topolo
 from distxla.jax.pjrt.handles import CArray, CBytes, text
 from distxla.jax.pjrt.plans import DirectIssuer
 from distxla.jax.pjrt.table import STRUCTURES
+from distxla.jax.private_backends import configured_devices
 from distxla.machine.packages import installed_version
 from distxla.runtime.cluster import Cluster
 
@@ -41,25 +43,29 @@ class Settings:
     backend: str = "cpu"
 
 
-def settings_of_environment() -> Settings:
-    """DISTXLA_DEVICES, else JAX_NUM_CPU_DEVICES, else the count in XLA_FLAGS, else 8; DISTXLA_ADDRESS,
-    DISTXLA_DEVICE_MEMORY and DISTXLA_BACKEND. ArgumentError for a count that is none."""
+def devices_of_environment() -> int:
+    """DISTXLA_DEVICES, else jax_num_cpu_devices, else JAX_NUM_CPU_DEVICES, else the count in XLA_FLAGS, else 8.
+    ArgumentError for a count that is none."""
     flags = [flag for flag in os.environ.get("XLA_FLAGS", "").split() if flag.startswith(_FLAG)]
-    jaxs = os.environ.get(_JAX_DEVICES, "")
+    jaxs, configured = os.environ.get(_JAX_DEVICES, ""), configured_devices()
     given = {
         _DEVICES: os.environ.get(_DEVICES, ""),
+        "jax_num_cpu_devices": "" if configured is None else str(configured),
         _JAX_DEVICES: "" if jaxs == "-1" else jaxs,  # JAX's word for none
         "XLA_FLAGS": flags[-1].removeprefix(_FLAG) if flags else "",
     }
-    devices = DEFAULT_DEVICES
     for name, value in given.items():
         if value:
             if not value.isdecimal() or not int(value):
                 raise ArgumentError(f"{name}: expected a number of devices, found {value!r}")
-            devices = int(value)
-            break
+            return int(value)
+    return DEFAULT_DEVICES
+
+
+def settings_of_environment() -> Settings:
+    """`devices_of_environment`, DISTXLA_ADDRESS, DISTXLA_DEVICE_MEMORY and DISTXLA_BACKEND."""
     address, memory, backend = (os.environ.get(name) or None for name in (_ADDRESS, _MEMORY, _BACKEND))
-    return Settings(devices, address, memory, backend or "cpu")
+    return Settings(devices_of_environment(), address, memory, backend or "cpu")
 
 
 class Client:
@@ -128,14 +134,14 @@ class Client:
 
 
 class _Chosen:
-    """settings: those of `use`; None to read the environment."""
+    """settings: gives those of the next client."""
 
-    settings: Settings | None = None
+    settings: Callable[[], Settings] = staticmethod(settings_of_environment)
 
 
-def use(settings: Settings) -> None:
-    """What clients are created with from now on, instead of what the environment says."""
-    _Chosen.settings = settings
+def use(settings: Callable[[], Settings]) -> None:
+    """What clients are created with from now on, instead of what the environment says; called when one is."""
+    _Chosen.settings = staticmethod(settings)
 
 
 def _processes(args: Any) -> int:
@@ -154,7 +160,7 @@ def client_create(args: Any) -> None:
             f"jax.distributed with {count} processes: distxla's devices belong to one process of JAX, which reaches "
             "those of all hosts by DISTXLA_ADDRESS"
         )
-    client = Client(_Chosen.settings or settings_of_environment())
+    client = Client(_Chosen.settings())
     args.client = client.handle
 
 
@@ -227,7 +233,7 @@ def client_topology(args: Any) -> None:
 
 def topology_create(args: Any) -> None:
     """A topology by itself, of as many devices as a client would have."""
-    settings = _Chosen.settings or settings_of_environment()
+    settings = _Chosen.settings()
     descriptions = [Description(k) for k in range(settings.devices)]
     args.topology = Topology(descriptions, f"distxla, {settings.devices} devices").handle
 
@@ -248,4 +254,4 @@ ENTRIES: Final = {
     "TopologyDescription_Create": topology_create,
 }
 
-__all__ = ["ENTRIES", "Client", "Settings", "settings_of_environment", "use"]
+__all__ = ["ENTRIES", "Client", "Settings", "devices_of_environment", "settings_of_environment", "use"]

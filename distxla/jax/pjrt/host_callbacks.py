@@ -1,7 +1,7 @@
 """The Python functions behind the callbacks of the module that is being compiled.
 
 PJRT's compilation has no place for them, and XLA may compile in a thread of its own. So JAX names them before
-(`private_names.around_compilation`), and modules that have any are compiled one after the other.
+(`private_backends.around_compilation`), and modules that have any are compiled one after the other.
 """
 
 from __future__ import annotations

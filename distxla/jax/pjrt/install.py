@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from distxla.errors import JaxError
-from distxla.jax.pjrt.client import DEFAULT_DEVICES, Settings, use
+from distxla.jax.pjrt.client import Settings, devices_of_environment, use
 from distxla.jax.pjrt.plugin import NAME, register
-from distxla.jax.private_names import are_backends_initialized, set_platforms
+from distxla.jax.private_backends import are_backends_initialized, set_platforms
 from distxla.runtime.hosts.budget import checked_memory
 from distxla.runtime.hosts.nodes import checked_size
 from distxla.targets.registry import target_of_backend
 
 
 def install(
-    partitions: int = DEFAULT_DEVICES,
+    partitions: int | None = None,
     *,
     address: str | None = None,
     device_memory: int | str | None = None,
@@ -20,16 +20,18 @@ def install(
 ) -> None:
     """Let JAX run on distxla's devices from now on, as JAX_PLATFORMS=distxla does; nothing starts before JAX is used.
 
-    partitions: the number of devices.  address, device_memory, backend: as of `Cluster`. Does not block. JaxError where
+    partitions: the number of devices; None for DISTXLA_DEVICES, else what JAX is configured to have CPU devices when
+    they are used first, else 8.  address, device_memory, backend: as of `Cluster`. Does not block. JaxError where
     JAX has made its devices already, and where jaxlib is missing or of another version; ArgumentError for bad counts
     and for a backend that this machine doesn't have.
     """
-    checked_size(1, partitions)
+    if partitions is not None:
+        checked_size(1, partitions)
     checked_memory(device_memory)
     target_of_backend(backend)
     if are_backends_initialized():
         raise JaxError("JAX has its devices already: call distxla.jax.install before anything that uses them")
-    use(Settings(partitions, address, device_memory, backend))
+    use(lambda: Settings(partitions or devices_of_environment(), address, device_memory, backend))
     register()
     set_platforms(NAME)
 

@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any, Final
 
 from distxla.jax.pjrt import buffers, client, devices, events, executables
-from distxla.jax.pjrt.devices import NAME, NOTHING_TO_DELETE
+from distxla.jax.pjrt.devices import NAME, NOTHING_TO_DELETE, PLATFORM
 from distxla.jax.pjrt.errors import INTERNAL, Interrupted, PjrtError, new_error
 from distxla.jax.pjrt.events import failed_event
 from distxla.jax.pjrt.host_callbacks import HOST_CALLBACKS
@@ -19,7 +19,8 @@ from distxla.jax.pjrt.native_functions import native_functions
 from distxla.jax.pjrt.stubs import SUCCESS, Stubs
 from distxla.jax.pjrt.switch import SWITCH
 from distxla.jax.pjrt.table import ENTRIES, FATAL, MAJOR, MINOR, STRUCTURES, is_native, outputs
-from distxla.jax.private_names import (
+from distxla.jax.private_backends import (
+    Names,
     around_compilation,
     is_plugin_registered,
     live_clients,
@@ -28,8 +29,8 @@ from distxla.jax.private_names import (
     wanted_platforms,
 )
 
-HOST: Final = "cpu"
-"""JAX's own platform, beside distxla's: JAX computes there what callbacks compute, which run while devices wait."""
+NAMES: Final = Names(plugin=NAME, platform=PLATFORM, own="jax_cpu")
+"""`cpu` means distxla's devices. JAX's own are there, too: what callbacks compute runs there, while devices wait."""
 _CAPSULE: Final = b"pjrt_c_api"
 _CALLBACK: Final = ctypes.PYFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)  # the stub has taken the GIL
 _ANSWER: Final = ctypes.c_uint64.from_address
@@ -192,6 +193,19 @@ def initialize() -> None:
     """
     if NAME in wanted_platforms():
         register()
+    elif NAME in os.environ.get("JAX_PLATFORMS", "").split(",") or is_plugin_registered(NAME):
+        warn_of_other_platforms()
+
+
+def warn_of_other_platforms() -> None:
+    """Say on stderr, once, that JAX's configuration leads away from devices that were asked for."""
+    asked = "distxla.jax.install" if is_plugin_registered(NAME) else "JAX_PLATFORMS"
+    _warn(f"jax_platforms is {','.join(wanted_platforms())!r}, although {asked} asked for distxla's devices")
+
+
+@cache
+def _warn(message: str) -> None:
+    print(f"distxla: {message}", file=sys.stderr)
 
 
 def register() -> None:
@@ -199,7 +213,7 @@ def register() -> None:
     require_plugin_versions()
     if not is_plugin_registered(NAME):
         around_compilation(HOST_CALLBACKS.around)
-        register_plugin(NAME, capsule(), priority=500, beside=HOST)
+        register_plugin(NAMES, capsule(), priority=500, not_chosen=warn_of_other_platforms)
 
 
 __all__ = ["NAME", "Table", "capsule", "initialize", "is_implemented", "register", "table"]

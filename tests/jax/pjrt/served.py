@@ -20,12 +20,12 @@ BAD_INSTALLS: Final = {  # run one after the other as the process begins
     "bad memory": "distxla.jax.install(device_memory='much')",
     "bad backend": "distxla.jax.install(backend='tpu')",
     "other versions": """
-        from distxla.jax import private_names
-        tested, private_names.PLUGIN_TESTED = private_names.PLUGIN_TESTED, ((1, 0), (1, 1))
+        from distxla.jax import private_backends
+        tested, private_backends.PLUGIN_TESTED = private_backends.PLUGIN_TESTED, ((1, 0), (1, 1))
         try:
             distxla.jax.install()
         finally:
-            private_names.PLUGIN_TESTED = tested
+            private_backends.PLUGIN_TESTED = tested
     """,
     # the last one: the first of its calls is the process's own
     "late": f"distxla.jax.install(partitions={DEVICES}); jax.devices(); distxla.jax.install()",

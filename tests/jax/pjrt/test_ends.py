@@ -98,15 +98,19 @@ def test_a_fork(found: dict[str, str]) -> None:
 
 
 def test_one_process_of_jax_distributed() -> None:
-    """jaxlib tells the client of the other processes, now and then until the interpreter has ended."""
-    done = run("""
+    """jaxlib tells the client of the other processes, now and then until the interpreter has ended. The number of
+    devices is JAX's setting."""
+    body = """
+        distxla.jax.install()
+        jax.config.update("jax_num_cpu_devices", 1)
         import socket
         with socket.create_server(("localhost", 0)) as server:
             address = "localhost:%d" % server.getsockname()[1]
         jax.distributed.initialize(address, 1, 0)
         print(jax.process_count(), len(jax.devices()), int((jnp.arange(4) + 1).sum()))
-    """)
-    assert (done.returncode, done.stdout) == (0, "1 2 10\n"), done.stderr
+    """
+    done = run(body, devices=None, DISTXLA_DEVICES="")
+    assert (done.returncode, done.stdout) == (0, "1 1 10\n"), done.stderr
 
 
 @pytest.mark.exhaustive

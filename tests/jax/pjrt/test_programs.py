@@ -12,7 +12,7 @@ pytest.importorskip("jax")
 
 import distxla as dx
 from distxla.jax.pjrt.client import Settings, settings_of_environment
-from tests.jax.pjrt.scripts import ROOT, printed
+from tests.jax.pjrt.scripts import ROOT, printed, run
 from tests.jax.pjrt.served import Served
 
 pytestmark = pytest.mark.cluster
@@ -60,10 +60,30 @@ view = np.asarray(one)
 found["numpy without a copy"] = view.ctypes.data == one.unsafe_buffer_pointer()
 again = jax.dlpack.from_dlpack(one)
 found["dlpack without a copy"] = again.unsafe_buffer_pointer() == one.unsafe_buffer_pointer()
+found["dlpack stays there"] = again.devices() == {devices[0]}
+found["cpu"] = [jax.devices(name) == devices for name in (jax.default_backend(), "cpu", "distxla", "jax_cpu")]
+(host,) = jax.devices("jax_cpu")
+own = [host, *jax.device_put(one + 1, host).devices()]
+found["JAX's own"] = ["distxla" in device.client.platform_version for device in own]
+summed = jax.pmap(lambda x: jax.lax.psum(x, "i"), axis_name="i", backend="cpu")(np.arange(2.0, dtype=np.float32))
+found["pmap"] = [summed.tolist(), summed.devices() == set(devices)]
+for name, default in {"device 1": devices[1], "cpu": "cpu", "JAX's own": host}.items():
+    with jax.default_device(default):
+        where = jax.jit(lambda x: jnp.linalg.eigh(x)[0])(np.diag([3.0, 1.0]))
+        found[f"eigh on {name}"] = [where.tolist(), [*devices, host].index(*where.devices())]
+computed = []
+def note(x):
+    computed.extend([*x.devices(), *(x + jnp.ones(2)).devices()])
+    return np.asarray(x)
+def calling(x):
+    y = jax.pure_callback(note, jax.ShapeDtypeStruct((2,), np.float32), x)
+    jax.debug.callback(note, y)
+    return jax.experimental.io_callback(note, jax.ShapeDtypeStruct((2,), np.float32), y)
+jax.block_until_ready(jax.jit(calling)(jnp.ones(2)))
+jax.effects_barrier()
+found["callbacks compute on JAX's own"] = [len(computed), set(computed) == {host}]
 one.delete()
 found["view outlives the array"] = view.tolist() == list(range(16)) and float(again.sum()) == 120
-host = jax.devices("cpu")[0]
-found["host devices"] = [host.client.platform_version.startswith("distxla"), again.devices() == {devices[0]}]
 before = devices[0].memory_stats()["bytes_in_use"]
 large = jax.device_put(np.zeros(1 << 20, np.uint8), devices[0])
 found["memory"] = devices[0].memory_stats()["bytes_in_use"] - before
@@ -105,7 +125,14 @@ def found(served: Served) -> dict[str, Any]:
         ("numpy without a copy", True),
         ("dlpack without a copy", True),
         ("view outlives the array", True),
-        ("host devices", [False, False]),
+        ("dlpack stays there", True),
+        ("cpu", [True, True, True, False]),
+        ("JAX's own", [False, False]),
+        ("pmap", [[1.0, 1.0], True]),
+        ("eigh on device 1", [[1.0, 3.0], 1]),
+        ("eigh on cpu", [[1.0, 3.0], 0]),
+        ("eigh on JAX's own", [[1.0, 3.0], 2]),
+        ("callbacks compute on JAX's own", [6, True]),
         ("memory", 1 << 20),
         ("buffers go", True),
     ],
@@ -175,6 +202,27 @@ def test_other_settings_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> N
     for name, value in zip(names, ("here:1", "2GiB", "gpu"), strict=True):
         monkeypatch.setenv(name, value)
     assert settings_of_environment() == Settings(2, "here:1", "2GiB", "gpu")
+
+
+def test_platforms_that_lead_away_from_the_plugin() -> None:
+    """One line says so, however the plugin was asked for."""
+    body = """
+        import jax.extend.backend
+        jax.config.update("jax_platforms", "cpu")
+        print(["distxla" in d.client.platform_version for d in (*jax.devices(), *jax.devices("cpu"))])
+        jax.extend.backend.clear_backends()
+        distxla.jax.install()
+        for _ in range(2):
+            jax.config.update("jax_platforms", "cpu")
+            print(["distxla" in d.client.platform_version for d in (*jax.devices(), *jax.devices("cpu"))])
+            jax.extend.backend.clear_backends()
+    """
+    done = run(body, devices=None, JAX_PLATFORMS="distxla", JAX_NUM_CPU_DEVICES="1")
+    assert (done.returncode, done.stdout) == (0, "[False, False]\n" * 3), done.stderr
+    begin = "distxla: jax_platforms is 'cpu', although "
+    assert [line for line in done.stderr.splitlines() if line.startswith(begin)] == [
+        f"{begin}{asked} asked for distxla's devices" for asked in ("JAX_PLATFORMS", "distxla.jax.install")
+    ]
 
 
 ON_GPUS = """
