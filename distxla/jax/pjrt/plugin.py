@@ -52,7 +52,8 @@ _IMPLEMENTED: Final[dict[str, Entry]] = {
 }
 
 
-# entry points that an interrupt ends; the others are quick, and done again: waits for events then end as interrupted
+# entry points that an interrupt ends; the others are quick, and done again: waits for events then end as interrupted.
+# Of their errors JAX always tells, so they have those of FATAL entry points, too
 _WAITING: Final = frozenset(
     {
         "Buffer_CopyRawToHost",
@@ -90,7 +91,7 @@ class Table:
 
     def __init__(self) -> None:
         self._functions: set[Any] = set()
-        self._late: deque[BaseException] = deque()  # failures of FATAL entry points, for the next one that may fail
+        self._late: deque[BaseException] = deque()  # failures of FATAL entry points, for the next one that is _WAITING
         called = [name for name in ENTRIES if not is_native(name)]
         self._emergency = PjrtError(
             INTERNAL, "distxla: Python could not run the plugin: the stack or memory is exhausted"
@@ -120,7 +121,7 @@ class Table:
         def call(address: int, answer: int) -> None:
             while True:
                 try:
-                    if self._late and not is_fatal:
+                    if self._late and waits:
                         raise self._late.popleft()
                     found = entry(view(address)) or SUCCESS
                 except Interrupted:  # amid a wait, of which C++ hears that it is over

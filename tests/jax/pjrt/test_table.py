@@ -145,19 +145,11 @@ def test_entry_points_at_whose_errors_jaxlib_ends_the_process_have_none() -> Non
     assert call("LoadedExecutable_GetDeviceAssignment", gone) is None
     assert (gone.serialized_bytes, gone.serialized_bytes_size, gone.executable) == (None, 0, 0xBAD)
     ctypes.CFUNCTYPE(None, ctypes.c_void_p)(gone.serialized_device_assignment_deleter)(None)  # C++ calls it
-    args = ENTRIES["Executable_Fingerprint"](0, None, handles.new(Named(CBytes("found"))))
-    code, text = message_of(call("Executable_Fingerprint", args))
-    assert (code, "KeyError" in text) == (13, True)
+    compiling = "Client_Compile"  # at its errors JAX raises
+    code, text = message_of(call(compiling, ENTRIES[compiling]()))
+    assert (code, "KeyError: 2989" in text) == (13, True)
     assert "in PJRT_LoadedExecutable_GetDeviceAssignment, which cannot fail" in text
-    assert call("Executable_Fingerprint", args) is None
-    assert ctypes.string_at(args.executable_fingerprint) == b"found"
-
-
-class Named:
-    """What Executable_Fingerprint asks of an executable."""
-
-    def __init__(self, fingerprint: CBytes) -> None:
-        self.fingerprint = fingerprint
+    assert "KeyError: None" in message_of(call(compiling, ENTRIES[compiling]()))[1]
 
 
 def test_a_buffer_of_which_nothing_is_known_has_an_event_that_tells_it() -> None:
