@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from distxla.errors import JaxError
-from distxla.jax.private_names import expected_names, jax_module, require_jaxlib
+from distxla.jax.private_names import expected_names, jax_module, private, require_jaxlib
 
 PLUGIN_TESTED: Final = ((0, 10), (0, 12))  # jaxlib, first and last
 
@@ -144,6 +144,40 @@ def register_plugin(names: Names, capsule: Any, priority: int, not_chosen: Calla
     _let_callbacks_compute_on_own_devices(bridge, names)
 
 
+def _module_of(proto: bytes) -> Any:
+    make = private("XlaComputation")
+    with expected_names():
+        return make(proto).get_hlo_module()
+
+
+def cost_analysis(own: str, proto: bytes) -> dict[str, float]:
+    """What XLA estimates that an HloModuleProto costs, by property. own: JAX's client, whose estimates these are."""
+    bridge, analyse = _xla_bridge(), private("hlo_module_cost_analysis")
+    with expected_names():
+        return dict(analyse(bridge.backends()[own], _module_of(proto)))
+
+
+def estimate_costs_of_lowered(is_ours: Callable[[str], bool], own: str) -> None:
+    """From now on `jax.stages.Lowered.cost_analysis` has estimates for a plugin's platform, too.
+
+    is_ours: whether a platform is, by its version.  own: as of `cost_analysis`.
+    """
+    with expected_names():
+        computation: Any = jax_module("jax._src.interpreters.pxla").MeshComputation
+        analyse = computation.cost_analysis
+
+    @functools.wraps(analyse)
+    def analysed(self: Any) -> Any:
+        with expected_names():
+            backend = self.compile_args["backend"]
+        if not is_ours(backend.platform_version):
+            return analyse(self)
+        with expected_names():
+            return cost_analysis(own, self.hlo().as_serialized_hlo_module_proto())
+
+    computation.cost_analysis = analysed
+
+
 def _let_callbacks_compute_on_own_devices(bridge: Any, names: Names) -> None:
     """What callbacks compute runs while the plugin's devices wait for them."""
 
@@ -171,6 +205,8 @@ __all__ = [
     "are_backends_initialized",
     "around_compilation",
     "configured_devices",
+    "cost_analysis",
+    "estimate_costs_of_lowered",
     "is_plugin_chosen",
     "is_plugin_registered",
     "live_clients",

@@ -26,6 +26,7 @@ _PLACES: Final = {
     **dict.fromkeys(("get_tfrt_cpu_client", "CompileOptions", "DeviceAssignment", "DeviceList", "mlir"), _XLA),
     **dict.fromkeys(("HloModule", "HloPrintOptions", "HloSharding", "XlaComputation"), ("jaxlib._hlo", *_XLA)),
     "hlo_module_from_text": ("jaxlib._hlo", *_XLA),
+    "hlo_module_cost_analysis": _XLA,
     "trace_context": ("jax._src.config",),
 }
 _DIALECTS: Final = ("ir", "dialects.stablehlo", "dialects.chlo", "dialects.sdy")  # of jaxlib.mlir

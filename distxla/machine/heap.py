@@ -10,6 +10,7 @@ import bisect
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from distxla.errors import OutOfMemoryError
@@ -40,6 +41,21 @@ class Headroom(Protocol):
     def require(self, promised: int, growth: int, devices: Sequence[int]) -> None:
         """OutOfMemoryError if the host can't hold `promised` bytes in all the memories. growth: bytes by which the
         memories of `devices` are to grow, for the message."""
+
+
+@dataclass(frozen=True)
+class HeapUse:
+    """Use of each device's memory, in bytes.
+
+    used: in use.  peak: the most that ever was.  blocks: how many were allocated so far.  largest: the largest of them.
+    largest_free: the largest block that there is place for.
+    """
+
+    used: int
+    peak: int
+    blocks: int
+    largest: int
+    largest_free: int
 
 
 class Block:
@@ -94,7 +110,8 @@ class Heap:
         self._starts = [begin]
         self._ends = [begin + size]
         self._high = begin  # nothing beyond was ever in use
-        self._used = 0
+        self._used = self._peak = 0
+        self._blocks = self._largest = 0
         self._idle = 0  # freed bytes that were not given back since
 
     @property
@@ -103,6 +120,19 @@ class Heap:
         with self._lock:
             self._settle()
             return self._used
+
+    def use(self) -> HeapUse:
+        """How it is used, and was since the last `forget_use`."""
+        with self._lock:
+            self._settle()
+            free = max((end - start for start, end in zip(self._starts, self._ends, strict=True)), default=0)
+            return HeapUse(self._used, self._peak, self._blocks, self._largest, free)
+
+    def forget_use(self) -> None:
+        """Count blocks, and what was the most, from now on."""
+        with self._lock:
+            self._settle()
+            self._peak, self._blocks, self._largest = self._used, 0, 0
 
     @property
     def value_bytes(self) -> int:
@@ -143,6 +173,9 @@ class Heap:
                         self._promise(self._headroom, offset, offset + size, devices)
                     self._cut(i, offset, offset + size)
                     self._used += size
+                    self._peak = max(self._peak, self._used)
+                    self._blocks += 1
+                    self._largest = max(self._largest, size)
                     self._idle -= max(0, min(offset + size, self._high) - offset)
                     self._idle = max(0, self._idle)
                     self._high = max(self._high, offset + size)

@@ -18,7 +18,7 @@ from distxla.errors import ClusterError, OutOfMemoryError
 from distxla.ir.element_type import BF16, F32, PRED, S4
 from distxla.ir.shape import Shape
 from distxla.machine import heap as heap_module
-from distxla.machine.heap import Block, Heap
+from distxla.machine.heap import Block, Heap, HeapUse
 from distxla.machine.segments import Segment
 from distxla.runtime.device_array import DeviceArray
 
@@ -60,6 +60,19 @@ def test_a_loop_reuses_the_same_two_blocks() -> None:
         seen.add(current.offset)
         current = heap.allocate(1 << 20)
     assert len(seen) == 2
+
+
+def test_a_heap_tells_its_use() -> None:
+    heap = Heap(1 << 20, [])
+    first, second = heap.allocate(100), heap.allocate(8192)
+    assert heap.use() == HeapUse(
+        used=128 + 8192, peak=128 + 8192, blocks=2, largest=8192, largest_free=(1 << 20) - 4096 - 8192
+    )
+    second.free()
+    assert heap.use() == HeapUse(128, 128 + 8192, 2, 8192, (1 << 20) - 128)
+    heap.forget_use()
+    assert heap.use() == HeapUse(128, 128, 0, 0, (1 << 20) - 128)
+    first.free()
 
 
 def test_full_memory_says_how_much_was_wanted() -> None:

@@ -17,6 +17,7 @@ from distxla.jax.pjrt.handles import CArray, CBytes, text
 from distxla.jax.pjrt.plans import DirectIssuer
 from distxla.jax.pjrt.table import STRUCTURES
 from distxla.jax.private_backends import configured_devices
+from distxla.machine.heap import Heap
 from distxla.machine.packages import installed_version
 from distxla.runtime.cluster import Cluster
 
@@ -118,11 +119,11 @@ class Client:
                 'multiprocessing\'s "spawn"'
             )
 
-    def memory_use(self) -> tuple[int, int]:
-        """Bytes in use and in all of a device's memory."""
+    def heap(self) -> Heap:
+        """That of the devices' memories, without blocks that are kept to be used again."""
         cluster = self.started()
         self.direct().trim()
-        return cluster.heap.used, cluster.heap.size
+        return cluster.heap
 
     def close(self) -> None:
         """End the cluster; in a forked child nothing. Raises the failure of a call that nobody has waited for."""

@@ -12,14 +12,21 @@ from distxla.jax.pjrt.table import RECORDS
 from distxla.machine.segments import Segment
 
 if TYPE_CHECKING:
+    from distxla.machine.heap import Heap
     from distxla.runtime.call_queue import PendingCall
     from distxla.runtime.cluster import Cluster
 
 PLATFORM: Final = "cpu"
 NAME: Final = "distxla"  # with which the platform's version begins: that tells it from JAX's own
+OWN: Final = "jax_cpu"  # by which JAX's own client is there
 _KIND: Final = CBytes("cpu")
 MEMORY_KIND: Final = CBytes("device")
 _MEMORY_KIND_ID: Final = 0
+
+
+def is_ours(platform_version: str) -> bool:
+    """Whether JAX has this version of the plugin's platform; its first line may be of JAX's own."""
+    return any(line.startswith(NAME) for line in platform_version.splitlines())
 
 
 class NativeCalls(Protocol):
@@ -48,8 +55,8 @@ class Owner(Protocol):
     def direct(self) -> NativeCalls:
         """The cluster's native calls, once its devices serve."""
 
-    def memory_use(self) -> tuple[int, int]:
-        """Bytes in use and in all of a device's memory."""
+    def heap(self) -> Heap:
+        """That of the devices' memories."""
 
 
 class Memory:
@@ -140,21 +147,27 @@ def device_attributes(args: Any) -> None:
 
 
 def memory_stats(args: Any) -> None:
-    used, limit = handles.of(args.device).client.memory_use()
-    args.bytes_in_use = used
-    args.bytes_limit, args.bytes_limit_is_set = limit, True
-    for name in (
-        "peak_bytes_in_use",
-        "num_allocs",
-        "largest_alloc_size",
-        "bytes_reserved",
-        "peak_bytes_reserved",
-        "bytes_reservable_limit",
-        "largest_free_block_bytes",
-        "pool_bytes",
-        "peak_pool_bytes",
-    ):
-        setattr(args, f"{name}_is_set", False)
+    heap = handles.of(args.device).client.heap()
+    use = heap.use()
+    args.bytes_in_use = use.used
+    found = {
+        "peak_bytes_in_use": use.peak,
+        "num_allocs": use.blocks,
+        "largest_alloc_size": use.largest,
+        "bytes_limit": heap.size,
+        "bytes_reserved": 0,
+        "peak_bytes_reserved": 0,
+        "bytes_reservable_limit": heap.size,
+        "largest_free_block_bytes": use.largest_free,
+    }
+    for name, value in found.items():
+        setattr(args, name, value)
+        setattr(args, f"{name}_is_set", True)
+    args.pool_bytes_is_set = args.peak_pool_bytes_is_set = False
+
+
+def clear_memory_stats(args: Any) -> None:
+    handles.of(args.device).client.heap().forget_use()
 
 
 def memory_devices(args: Any) -> None:
@@ -199,6 +212,7 @@ def topology_destroy(args: Any) -> None:
 ENTRIES: Final = {
     "DeviceDescription_Attributes": description_attributes,
     "Device_AddressableMemories": device_memories,
+    "Device_ClearMemoryStats": clear_memory_stats,
     "Device_GetAttributes": device_attributes,
     "Device_MemoryStats": memory_stats,
     "Memory_AddressableByDevices": memory_devices,
@@ -216,9 +230,11 @@ __all__ = [
     "MEMORY_KIND",
     "NAME",
     "NOTHING_TO_DELETE",
+    "OWN",
     "PLATFORM",
     "Description",
     "Device",
     "Memory",
     "Topology",
+    "is_ours",
 ]

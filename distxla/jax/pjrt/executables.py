@@ -10,10 +10,10 @@ from distxla.errors import ArgumentError
 from distxla.jax.pjrt import buffers, handles
 from distxla.jax.pjrt.calls import Calls
 from distxla.jax.pjrt.client import Client
-from distxla.jax.pjrt.devices import MEMORY_KIND, NOTHING_TO_DELETE
+from distxla.jax.pjrt.devices import MEMORY_KIND, NOTHING_TO_DELETE, OWN
 from distxla.jax.pjrt.element_types import number_of
 from distxla.jax.pjrt.events import pending_event
-from distxla.jax.pjrt.handles import CArray, CBytes, integers, text
+from distxla.jax.pjrt.handles import CArray, CBytes, CNumbers, integers, text
 from distxla.jax.pjrt.native_events import PATIENCE_NS
 from distxla.jax.pjrt.native_functions import native_functions
 from distxla.jax.pjrt.plans import Plan
@@ -21,6 +21,7 @@ from distxla.jax.pjrt.programs import Program, compile_program
 from distxla.jax.pjrt.protobuf import device_assignment, module_with_config
 from distxla.jax.pjrt.serialized import deserialized, serialized
 from distxla.jax.pjrt.table import RECORDS, STRUCTURES
+from distxla.jax.private_backends import cost_analysis
 
 _PATIENCE_S: Final = PATIENCE_NS / 1e9
 _FORMAT: Final = CBytes("hlo_with_config")
@@ -52,6 +53,7 @@ class Loaded:
         self._plan: Plan | None = None
         self._is_planned = False
         self.handle = handles.bind(self, self._record)
+        self._costs: CNumbers | None = None
         self._optimized: CBytes | None = None
         self._serialized: CBytes | None = None
 
@@ -96,6 +98,12 @@ class Loaded:
             found = module_with_config(program.partitioned.proto, program.replicas, program.partitions)
             self._optimized = CBytes(found)
         return self._optimized
+
+    @property
+    def costs(self) -> CNumbers:
+        if self._costs is None:
+            self._costs = CNumbers(cost_analysis(OWN, self.program.partitioned.proto))
+        return self._costs
 
     @property
     def serialized(self) -> CBytes:
@@ -212,8 +220,10 @@ def code_size(args: Any) -> None:
     args.size_in_bytes = len(handles.of(args.executable).program.executable.program.image)
 
 
-def cost_analysis(args: Any) -> None:
-    args.num_properties, args.properties = 0, None
+def costs(args: Any) -> None:
+    """Executable_GetCostAnalysis, of one device's program: XLA's estimate."""
+    found = handles.of(args.executable).costs
+    args.num_properties, args.properties = found.size, found.address
 
 
 def memory_stats(args: Any) -> None:
@@ -224,6 +234,7 @@ def memory_stats(args: Any) -> None:
     args.generated_code_size_in_bytes = len(executable.program.image)
     args.argument_size_in_bytes = sum(shape.byte_size for shape in executable.parameters)
     args.output_size_in_bytes = sum(shape.byte_size for shape in executable.results)
+    args.alias_size_in_bytes = sum(executable.results[result].byte_size for result, _ in executable.program.in_place)
     args.temp_size_in_bytes = executable.program.arena_bytes
 
 
@@ -300,7 +311,7 @@ ENTRIES: Final = {
     "Executable_Fingerprint": fingerprint,
     "Executable_GetCompileOptions": compile_options,
     "Executable_GetCompiledMemoryStats": memory_stats,
-    "Executable_GetCostAnalysis": cost_analysis,
+    "Executable_GetCostAnalysis": costs,
     "Executable_Name": name,
     "Executable_NumPartitions": partitions,
     "Executable_NumReplicas": replicas,

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from distxla.jax.pjrt.table import RECORDS
+from distxla.jax.pjrt.table import RECORDS, STRUCTURES, offset
 
 free: Final = ctypes.CDLL(None).free
 """Frees a record that native code has made."""
 free.argtypes, free.restype = (ctypes.c_void_p,), None
+_FLOAT: Final = 3  # PJRT_NamedValue_Type
 _objects: Final[dict[int, Any]] = {}  # by handle, while C++ may give it back
 
 
@@ -71,6 +72,23 @@ class CArray:
         self.size = len(values)
 
 
+class CNumbers:
+    """A list of PJRT_NamedValue with numbers that C++ may read as long as this lives. address, size: as of CArray."""
+
+    __slots__ = ("_names", "_values", "address", "size")
+
+    def __init__(self, numbers: Mapping[str, float]) -> None:
+        named = STRUCTURES["NamedValue"]
+        self._names = [CBytes(name) for name in numbers]
+        self._values: Any = (named * max(1, len(numbers)))()
+        for found, name, number in zip(self._values, self._names, numbers.values()):
+            found.struct_size, found.name, found.name_size = ctypes.sizeof(named), name.address, name.size
+            found.type, found.value_size = _FLOAT, 1
+            ctypes.c_float.from_buffer(found, offset(named, "value")).value = number
+        self.address = ctypes.addressof(self._values)
+        self.size = len(numbers)
+
+
 def integers(address: int | None, count: int, kind: Any = ctypes.c_int64) -> list[int]:
     """The elements of an array of the caller's."""
     return list((kind * count).from_address(address)) if address and count else []
@@ -87,4 +105,18 @@ def text(address: int | None, size: int) -> str:
     return ctypes.string_at(address, size).decode() if address else ""
 
 
-__all__ = ["CArray", "CBytes", "bind", "count", "find", "free", "integers", "new", "of", "release", "text", "write"]
+__all__ = [
+    "CArray",
+    "CBytes",
+    "CNumbers",
+    "bind",
+    "count",
+    "find",
+    "free",
+    "integers",
+    "new",
+    "of",
+    "release",
+    "text",
+    "write",
+]

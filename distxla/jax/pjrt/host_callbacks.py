@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from distxla.jax.pjrt.devices import NAME
+from distxla.jax.pjrt.devices import is_ours
 
 Callbacks = Sequence[Callable[..., Any]]
 
@@ -28,7 +28,7 @@ class HostCallbacks:
 
         platform_version: as JAX has it. Its first line may be of JAX's own.
         """
-        if not callbacks or not any(line.startswith(NAME) for line in platform_version.splitlines()):
+        if not callbacks or not is_ours(platform_version):
             return compile_()
         with self._turn:
             outer = self.being_compiled

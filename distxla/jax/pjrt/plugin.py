@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any, Final
 
 from distxla.jax.pjrt import buffers, client, devices, events, executables
-from distxla.jax.pjrt.devices import NAME, NOTHING_TO_DELETE, PLATFORM
+from distxla.jax.pjrt.devices import NAME, NOTHING_TO_DELETE, OWN, PLATFORM, is_ours
 from distxla.jax.pjrt.errors import INTERNAL, Interrupted, PjrtError, new_error
 from distxla.jax.pjrt.events import failed_event
 from distxla.jax.pjrt.host_callbacks import HOST_CALLBACKS
@@ -22,6 +22,7 @@ from distxla.jax.pjrt.table import ENTRIES, FATAL, MAJOR, MINOR, STRUCTURES, is_
 from distxla.jax.private_backends import (
     Names,
     around_compilation,
+    estimate_costs_of_lowered,
     is_plugin_registered,
     live_clients,
     register_plugin,
@@ -29,7 +30,7 @@ from distxla.jax.private_backends import (
     wanted_platforms,
 )
 
-NAMES: Final = Names(plugin=NAME, platform=PLATFORM, own="jax_cpu")
+NAMES: Final = Names(plugin=NAME, platform=PLATFORM, own=OWN)
 """`cpu` means distxla's devices. JAX's own are there, too: what callbacks compute runs there, while devices wait."""
 _CAPSULE: Final = b"pjrt_c_api"
 _CALLBACK: Final = ctypes.PYFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)  # the stub has taken the GIL
@@ -214,6 +215,7 @@ def register() -> None:
     require_plugin_versions()
     if not is_plugin_registered(NAME):
         around_compilation(HOST_CALLBACKS.around)
+        estimate_costs_of_lowered(is_ours, OWN)
         register_plugin(NAMES, capsule(), priority=500, not_chosen=warn_of_other_platforms)
 
 

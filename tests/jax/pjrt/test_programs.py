@@ -87,6 +87,24 @@ found["view outlives the array"] = view.tolist() == list(range(16)) and float(ag
 before = devices[0].memory_stats()["bytes_in_use"]
 large = jax.device_put(np.zeros(1 << 20, np.uint8), devices[0])
 found["memory"] = devices[0].memory_stats()["bytes_in_use"] - before
+stats = devices[0].memory_stats()
+found["memory's statistics"] = [
+    stats["bytes_in_use"] <= stats["peak_bytes_in_use"] < stats["bytes_limit"] == stats["bytes_reservable_limit"],
+    stats["largest_alloc_size"] >= 1 << 20,
+    stats["largest_free_block_bytes"] <= stats["bytes_limit"] - stats["bytes_in_use"],
+    stats["num_allocs"] > 10,
+]
+def multiply(a, b):
+    return jnp.sin(a @ b)
+operands = np.ones((8, 16), np.float32), np.ones((16, 4), np.float32)
+lowered = jax.jit(multiply).lower(*operands)
+compiled = lowered.compile()
+theirs = jax.jit(multiply).lower(*(jax.device_put(a, host) for a in operands)).compile()
+for name, analysed in {"as lowered": lowered, "as compiled": compiled, "on JAX's own": theirs}.items():
+    costs = analysed.cost_analysis()
+    found[f"costs {name}"] = [costs["flops"], costs["transcendentals"], costs["bytes accessed"] >= 4 * (128 + 64 + 32)]
+stated = [f.lower(x, np.float32(7)).compile().memory_analysis() for f in (update, jax.jit(lambda x, k: x + k))]
+found["aliases"] = [[each.output_size_in_bytes, each.alias_size_in_bytes] for each in stated]
 from distxla.jax.pjrt import handles
 from distxla.jax.pjrt.buffers import Buffer
 count = handles.count(Buffer)
@@ -134,6 +152,11 @@ def found(served: Served) -> dict[str, Any]:
         ("eigh on JAX's own", [[1.0, 3.0], 2]),
         ("callbacks compute on JAX's own", [6, True]),
         ("memory", 1 << 20),
+        ("memory's statistics", [True] * 4),
+        ("costs as lowered", [2.0 * 8 * 16 * 4, 32.0, True]),
+        ("costs as compiled", [2.0 * 8 * 16 * 4, 32.0, True]),
+        ("costs on JAX's own", [2.0 * 8 * 16 * 4, 32.0, True]),
+        ("aliases", [[256, 256], [256, 0]]),
         ("buffers go", True),
     ],
 )
