@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from distxla.ir.attribute import attribute
 from distxla.ir.effects import Effects
@@ -36,6 +36,7 @@ _WORDS = {
     "C4": ("schedule", ("SCHEDULE_NONE", "SCHEDULE_LATEST", "SCHEDULE_EARLIEST")),
     "C5": ("padding_type", ("PADDING_INVALID", "PADDING_VALID", "PADDING_SAME")),
 }
+_ORDER: Final = "LayoutConstraint"  # the target that states an order of dimensions in memory
 
 
 @register
@@ -90,8 +91,10 @@ class CustomCall(ExecutableOp):
             self.require(word in words, rule, f"{attribute_}={word} is none of {', '.join(words)}", at=attribute_)
         constraints = self.operand_layout_constraints
         if constraints is not None:
+            is_order = self.custom_call_target == _ORDER  # XLA's partitioner leaves the global array's sizes in it
             self.require(
-                len(constraints) == len(operands) and all(c.compatible(o) for c, o in zip(constraints, operands)),
+                len(constraints) == len(operands)
+                and all(c.compatible(o) or (is_order and c.rank == o.rank) for c, o in zip(constraints, operands)),
                 "C2",
                 f"constrains ({', '.join(map(str, constraints))}), the operands are ({', '.join(map(str, operands))})",
                 at="operand_layout_constraints",

@@ -217,6 +217,7 @@ GOOD += [
     OUTFEED.but("", outfeed_shape=None),
     FUSION.but("", output_to_operand_aliasing=(((), 0, ()),)),
     CUSTOM.but("", operand_layout_constraints=(parse_shape("f32[2]{0}"),)),
+    CUSTOM.but("", custom_call_target="LayoutConstraint", operand_layout_constraints=(parse_shape("f32[8]{0}"),)),
     DOT.but("", result="f64[2,3,5]"),
 ]
 
@@ -399,6 +400,8 @@ BROKEN = [
     CUSTOM.but("C4", schedule="LATEST"),
     CUSTOM.but("C5", padding_type="same"),
     CUSTOM.but("C2", operand_layout_constraints=()),
+    CUSTOM.but("C2", operand_layout_constraints=(parse_shape("f32[8]{0}"),)),
+    CUSTOM.but("C2", custom_call_target="LayoutConstraint", operand_layout_constraints=(parse_shape("f32[2,1]"),)),
     CUSTOM.but("aliasing", output_to_operand_aliasing=(((), 1, ()),)),
     INFEED.but("C1", operands="f32[]"),
     INFEED.but("C3", result="f32[2]"),

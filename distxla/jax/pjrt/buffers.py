@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from distxla.errors import ArgumentError, UnsupportedOpError
 from distxla.ir.shape import Shape
 from distxla.jax.pjrt import handles
-from distxla.jax.pjrt.devices import Device
+from distxla.jax.pjrt.devices import Device, Memory
 from distxla.jax.pjrt.element_types import element_type_of_number
 from distxla.jax.pjrt.errors import Interrupted
 from distxla.jax.pjrt.events import READY, TAKING, Pending, pending_event, wait_for
@@ -54,8 +54,10 @@ class Buffer:
         pending: Pending | None = None,
         constants: Constants | None = None,
         record: ctypes.Structure | None = None,
+        memory: Memory | None = None,
     ) -> None:
-        """constants: of the array's shape.  record: that of native code, which this takes over."""
+        """constants: of the array's shape.  record: that of native code, which this takes over.  memory: of the
+        device's; its first by default."""
         constants = constants or constants_of(array.hlo_shape)
         self.array: DeviceArray | None = array
         self.device = device
@@ -64,7 +66,7 @@ class Buffer:
         self._external = 0
         self._held: DeviceArray | None = None  # what external references still see of a deleted buffer
         self._is_taken = record is not None
-        self.record: Any = record or _record(array, device, constants)
+        self.record: Any = record or _record(array, memory or device.memories[0], constants)
         self.pending = pending
         self.handle = handles.bind(self, self.record)
 
@@ -137,8 +139,8 @@ class Buffer:
         return isinstance(self.live().place[0], _Foreign)
 
 
-def _record(array: DeviceArray, device: Device, constants: Constants) -> ctypes.Structure:
-    base = device.address()
+def _record(array: DeviceArray, memory: Memory, constants: Constants) -> ctypes.Structure:
+    base = memory.device.address()
     found = _RECORD(
         type=constants.number,
         is_on_cpu=base is not None,
@@ -146,8 +148,8 @@ def _record(array: DeviceArray, device: Device, constants: Constants) -> ctypes.
         dims=constants.dims.address,
         num_dims=constants.dims.size,
         size=constants.size,
-        device=device.handle,
-        memory=device.memory.handle,
+        device=memory.device.handle,
+        memory=memory.handle,
         pointer=None if base is None else base + array.offset,
     )
     assert isinstance(found, ctypes.Structure)
@@ -182,18 +184,19 @@ def _taken(handle: int) -> Buffer:
     return found
 
 
-def put(values: NDArray[Any], shape: Shape, device: Device) -> Buffer:
+def put(values: NDArray[Any], shape: Shape, place: Memory) -> Buffer:
     """A buffer of these bytes: `values` has the shape's sizes and element width, of any type and strides."""
+    device = place.device
     cluster = device.client.started()
     block = cluster.heap.allocate(shape.byte_size, (device.id,))
     memory = cluster.memory(device.id)
     if isinstance(memory, Segment):
         begin = block.offset
-        place = memory.bytes[begin : begin + shape.byte_size].view(values.dtype).reshape(shape.dims)
-        np.copyto(place, values)
+        there = memory.bytes[begin : begin + shape.byte_size].view(values.dtype).reshape(shape.dims)
+        np.copyto(there, values)
     else:
         memory.write(block.offset, np.ascontiguousarray(values).reshape(-1).view(np.uint8))
-    return Buffer(DeviceArray(memory, block, block.offset, device.id, shape), device)
+    return Buffer(DeviceArray(memory, block, block.offset, device.id, shape), device, memory=place)
 
 
 class _Memory:
@@ -221,9 +224,9 @@ def seen(address: int | None, shape: Shape, strides: Sequence[int] | None = None
     return np.asarray(_Memory(address, shape, strides))
 
 
-def _device(args: Any) -> Device:
-    found = handles.of(args.memory).device if args.memory else handles.of(args.device)
-    assert isinstance(found, Device)
+def _place(args: Any) -> Memory:
+    found = handles.of(args.memory) if args.memory else handles.of(args.device).memories[0]
+    assert isinstance(found, Memory)
     return found
 
 
@@ -235,14 +238,14 @@ def from_host(args: Any) -> None:
     """Client_BufferFromHostBuffer: copied before it returns, whatever the semantics."""
     shape = _array_shape(args.type, args.dims, args.num_dims)
     strides = integers(args.byte_strides, args.num_byte_strides) or None
-    args.buffer = put(seen(args.data, shape, strides), shape, _device(args)).handle
+    args.buffer = put(seen(args.data, shape, strides), shape, _place(args)).handle
     args.done_with_host_buffer = READY.handle
 
 
 def uninitialized(args: Any) -> None:
     """Client_CreateUninitializedBuffer."""
     shape = _array_shape(args.shape_element_type, args.shape_dims, args.shape_num_dims)
-    args.buffer = put(_zeros(shape), shape, _device(args)).handle
+    args.buffer = put(_zeros(shape), shape, _place(args)).handle
 
 
 def view_of_device_buffer(args: Any) -> None:
@@ -250,14 +253,15 @@ def view_of_device_buffer(args: Any) -> None:
     shape = _array_shape(args.element_type, args.dims, args.num_dims)
     if args.layout:
         _require_default(args.layout, shape)
-    device, address = _device(args), args.device_buffer_ptr or 0
+    place, address = _place(args), args.device_buffer_ptr or 0
+    device = place.device
     foreign = _Foreign(args.on_delete_callback, address, args.on_delete_callback_arg)
     memory = device.client.started().memory(device.id)
     if isinstance(memory, Segment) and _is_inside(memory, address):
         array = DeviceArray(memory, cast(Block, foreign), address - memory.address, device.id, shape)
-        args.buffer = Buffer(array, device).handle
+        args.buffer = Buffer(array, device, memory=place).handle
     else:
-        args.buffer = put(seen(address, shape), shape, device).handle
+        args.buffer = put(seen(address, shape), shape, place).handle
 
 
 def _is_inside(memory: Segment, address: int) -> bool:
@@ -329,20 +333,20 @@ def raw_to_host(args: Any) -> None:
         ctypes.memmove(args.dst, values.ctypes.data + args.offset, args.transfer_size)
 
 
-def _copied(buffer: Buffer, device: Device) -> int:
+def _copied(buffer: Buffer, place: Memory) -> int:
     try:
         values = buffer.values()
     except Interrupted:
         raise KeyboardInterrupt from None
-    return put(values, buffer.shape, device).handle
+    return put(values, buffer.shape, place).handle
 
 
 def copy_to_device(args: Any) -> None:
-    args.dst_buffer = _copied(of(args.buffer), handles.of(args.dst_device))
+    args.dst_buffer = _copied(of(args.buffer), handles.of(args.dst_device).memories[0])
 
 
 def copy_to_memory(args: Any) -> None:
-    args.dst_buffer = _copied(of(args.buffer), handles.of(args.dst_memory).device)
+    args.dst_buffer = _copied(of(args.buffer), handles.of(args.dst_memory))
 
 
 def destroy(args: Any) -> None:

@@ -22,12 +22,13 @@ from distxla.runtime.result_blocks import Place, ResultBlocks
 
 
 class Calls:
-    """Calls of one executable. devices: in the order of its arguments and results.
+    """Calls of one executable. devices: in the order of its arguments and results.  kinds: the memory of each result,
+    by number.
 
     UnsupportedOpError for programs whose dimension sizes are known at run time only.
     """
 
-    def __init__(self, executable: Executable, devices: list[Device]) -> None:
+    def __init__(self, executable: Executable, devices: list[Device], kinds: list[int]) -> None:
         program = executable.program
         if program.parameter_sizes or program.result_sizes:
             raise UnsupportedOpError(f"{program.name} has dynamic dimensions: PJRT has none")
@@ -36,6 +37,7 @@ class Calls:
         self._ids = [device.id for device in devices]
         self._parameters = [constants_of(shape) for shape in executable.parameters]
         self._results = [constants_of(shape) for shape in executable.results]
+        self._kinds = kinds
         self._blocks = ResultBlocks(executable.results)
 
     def submit(
@@ -69,7 +71,9 @@ class Calls:
 
     def plan(self, issuer: DirectIssuer, donated: frozenset[int]) -> Plan | None:
         """What native code needs for further calls, once the program is loaded; None where they are not ordinary."""
-        return issuer.plan(self._executable, self._devices, self._parameters, self._results, self._blocks, donated)
+        return issuer.plan(
+            self._executable, self._devices, self._parameters, self._results, self._kinds, self._blocks, donated
+        )
 
     @property
     def has_begun(self) -> bool:
@@ -79,8 +83,14 @@ class Calls:
     def _made(self, cluster: Cluster, device: Device, results: list[Place], call: PendingCall) -> list[Buffer]:
         memory = cluster.memory(device.id)
         return [
-            Buffer(DeviceArray(memory, block, offset, device.id, constants.shape), device, call, constants)
-            for constants, (block, offset) in zip(self._results, results)
+            Buffer(
+                DeviceArray(memory, block, offset, device.id, constants.shape),
+                device,
+                call,
+                constants,
+                memory=device.memories[kind],
+            )
+            for constants, kind, (block, offset) in zip(self._results, self._kinds, results, strict=True)
         ]
 
     def _taken(

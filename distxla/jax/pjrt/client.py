@@ -83,7 +83,7 @@ class Client:
         self.descriptions = [Description(k) for k in range(settings.devices)]
         self.devices = [Device(self, description) for description in self.descriptions]
         self.device_array = CArray(ctypes.c_void_p, [device.handle for device in self.devices])
-        self.memory_array = CArray(ctypes.c_void_p, [device.memory.handle for device in self.devices])
+        self.memory_array = CArray(ctypes.c_void_p, [m.handle for device in self.devices for m in device.memories])
         self.platform_name = CBytes(PLATFORM)
         self.platform_version = CBytes(f"{NAME} {installed_version('distxla') or 'of an unknown version'}")
         self.topology = Topology(self.descriptions, f"distxla, {settings.devices} devices")

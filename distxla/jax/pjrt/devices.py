@@ -20,8 +20,8 @@ PLATFORM: Final = "cpu"
 NAME: Final = "distxla"  # with which the platform's version begins: that tells it from JAX's own
 OWN: Final = "jax_cpu"  # by which JAX's own client is there
 _KIND: Final = CBytes("cpu")
-MEMORY_KIND: Final = CBytes("device")
-_MEMORY_KIND_ID: Final = 0
+MEMORY_KINDS: Final = {name: CBytes(name) for name in ("device", "pinned_host", "unpinned_host")}
+"""Of each device, as XLA's CPUs have them: the first is the default. All of them are the device's one memory."""
 
 
 def is_ours(platform_version: str) -> bool:
@@ -60,15 +60,15 @@ class Owner(Protocol):
 
 
 class Memory:
-    """The memory of a device. device: whose it is."""
+    """A memory of a device. device: whose it is.  kind: number in MEMORY_KINDS."""
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: Device, kind: int) -> None:
         self.device = device
-        self._text = CBytes(f"memory of device {device.id}")
+        name, text = list(MEMORY_KINDS.items())[kind]
+        self._text = CBytes(f"{name if kind else ''} memory of device {device.id}".strip())
         self.devices = CArray(ctypes.c_void_p, [device.handle])
-        record = RECORDS["Memory"](
-            None, device.id, _MEMORY_KIND_ID, MEMORY_KIND.address, MEMORY_KIND.size, self._text.address, self._text.size
-        )
+        number = device.id * len(MEMORY_KINDS) + kind
+        record = RECORDS["Memory"](None, number, kind, text.address, text.size, self._text.address, self._text.size)
         self.handle = handles.bind(self, record)
 
 
@@ -85,7 +85,7 @@ class Description:
 
 
 class Device:
-    """A device of the cluster. id: flattened."""
+    """A device of the cluster. id: flattened.  memories: by number of their kind."""
 
     def __init__(self, client: Owner, description: Description) -> None:
         self.client = client
@@ -93,9 +93,9 @@ class Device:
         self.id = description.id
         self._record = RECORDS["Device"](None, description.handle)
         self.handle = handles.bind(self, self._record)
-        self.memory = Memory(self)
-        self.memories = CArray(ctypes.c_void_p, [self.memory.handle])
-        self._record.memory = self.memory.handle
+        self.memories = tuple(Memory(self, kind) for kind in range(len(MEMORY_KINDS)))
+        self.memory_array = CArray(ctypes.c_void_p, [memory.handle for memory in self.memories])
+        self._record.memory = self.memories[0].handle
         self._record.local_hardware_id = self.id
         self._record.is_addressable = True
         self._address: int | None = None
@@ -137,7 +137,7 @@ def description_attributes(args: Any) -> None:
 
 
 def device_memories(args: Any) -> None:
-    found = handles.of(args.device).memories
+    found = handles.of(args.device).memory_array
     args.memories, args.num_memories = found.address, found.size
 
 
@@ -227,7 +227,7 @@ ENTRIES: Final = {
 
 __all__ = [
     "ENTRIES",
-    "MEMORY_KIND",
+    "MEMORY_KINDS",
     "NAME",
     "NOTHING_TO_DELETE",
     "OWN",

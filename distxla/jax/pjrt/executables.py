@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+from collections.abc import Sequence
 from typing import Any, Final
 
 from distxla.errors import ArgumentError
 from distxla.jax.pjrt import buffers, handles
 from distxla.jax.pjrt.calls import Calls
 from distxla.jax.pjrt.client import Client
-from distxla.jax.pjrt.devices import MEMORY_KIND, NOTHING_TO_DELETE, OWN
+from distxla.jax.pjrt.devices import MEMORY_KINDS, NOTHING_TO_DELETE, OWN
 from distxla.jax.pjrt.element_types import number_of
 from distxla.jax.pjrt.events import pending_event
 from distxla.jax.pjrt.handles import CArray, CBytes, CNumbers, integers, text
@@ -36,14 +37,15 @@ class Loaded:
         self.is_deleted = False
         self.devices = [client.devices[device] for device in program.devices]
         self.device_array = CArray(ctypes.c_void_p, [device.handle for device in self.devices])
-        self.calls = Calls(program.executable, self.devices)
         results = program.executable.results
+        kinds = program.result_kinds
+        self.calls = Calls(program.executable, self.devices, kinds)
         self.name = CBytes(program.executable.program.name)
         self.types = CArray(ctypes.c_uint32, [number_of(shape.dtype) for shape in results])
         self.dims = CArray(ctypes.c_int64, [size for shape in results for size in shape.dims])
         self.ranks = CArray(ctypes.c_uint64, [len(shape.dims) for shape in results])
-        self.kinds = CArray(ctypes.c_void_p, [MEMORY_KIND.address] * len(results))
-        self.kind_sizes = CArray(ctypes.c_uint64, [MEMORY_KIND.size] * len(results))
+        self.result_kinds = _Kinds(kinds)
+        self.parameter_kinds = _Kinds(program.parameter_kinds)
         logical = [number for r in range(program.replicas) for p in range(program.partitions) for number in (r, p)]
         self.logical_ids = CArray(ctypes.c_int32, logical)
         self.assignment = CBytes(device_assignment(program.ids))
@@ -110,6 +112,18 @@ class Loaded:
         if self._serialized is None:
             self._serialized = CBytes(serialized(self.program))
         return self._serialized
+
+
+class _Kinds:
+    """Names of memory kinds as C++ takes them. kinds: by number in MEMORY_KINDS."""
+
+    def __init__(self, kinds: Sequence[int]) -> None:
+        names = list(MEMORY_KINDS.values())
+        self.names = CArray(ctypes.c_void_p, [names[kind].address for kind in kinds])
+        self.sizes = CArray(ctypes.c_uint64, [names[kind].size for kind in kinds])
+
+    def tell(self, args: Any) -> None:
+        args.memory_kinds, args.memory_kind_sizes = self.names.address, self.sizes.address
 
 
 def compile_(args: Any) -> None:
@@ -211,9 +225,15 @@ def output_dimensions(args: Any) -> None:
 
 
 def output_memory_kinds(args: Any) -> None:
-    loaded = handles.of(args.executable)
-    args.num_outputs = loaded.kinds.size
-    args.memory_kinds, args.memory_kind_sizes = loaded.kinds.address, loaded.kind_sizes.address
+    kinds = handles.of(args.executable).result_kinds
+    args.num_outputs = kinds.names.size
+    kinds.tell(args)
+
+
+def parameter_memory_kinds(args: Any) -> None:
+    kinds = handles.of(args.executable).parameter_kinds
+    args.num_parameters = kinds.names.size
+    kinds.tell(args)
 
 
 def code_size(args: Any) -> None:
@@ -319,6 +339,7 @@ ENTRIES: Final = {
     "Executable_OutputDimensions": output_dimensions,
     "Executable_OutputElementTypes": output_types,
     "Executable_OutputMemoryKinds": output_memory_kinds,
+    "Executable_ParameterMemoryKinds": parameter_memory_kinds,
     "Executable_Serialize": serialize,
     "Executable_SizeOfGeneratedCodeInBytes": code_size,
     "LoadedExecutable_AddressableDeviceLogicalIds": logical_ids,

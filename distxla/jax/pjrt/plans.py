@@ -12,7 +12,7 @@ from typing import Final, cast
 from distxla.errors import OutOfMemoryError
 from distxla.ir.element_type import TOKEN
 from distxla.jax.pjrt import events
-from distxla.jax.pjrt.devices import Device
+from distxla.jax.pjrt.devices import Device, Memory
 from distxla.jax.pjrt.handles import CArray
 from distxla.jax.pjrt.native_functions import native_functions
 from distxla.jax.pjrt.native_gate import GATE_LEFT, WATCH_LATE, WATCH_LEFT
@@ -61,6 +61,7 @@ class Plan:
         devices: Sequence[Device],
         parameters: Sequence[Constants],
         results: Sequence[Constants],
+        kinds: Sequence[int],
         blocks: ResultBlocks,
         donated: frozenset[int],
         name: str,
@@ -78,7 +79,7 @@ class Plan:
         uses = [sum(number == k for number, _ in layout.places) * len(devices) for k in range(len(layout.sizes))]
         made = (_BUFFER * max(1, len(devices) * len(results)))()
         for number, (device, k) in enumerate((d, k) for d in devices for k in range(len(results))):
-            made[number] = _model(results[k], device, layout.places[k][1])
+            made[number] = _model(results[k], device.memories[kinds[k]], layout.places[k][1])
         self._kept = {
             "handles": CArray(ctypes.c_void_p, [device.handle for device in devices]),
             "dims": CArray(ctypes.c_void_p, [constants.dims.address for constants in parameters]),
@@ -148,7 +149,7 @@ class Plan:
         return not self._blocks
 
 
-def _model(constants: Constants, device: Device, place: int) -> ctypes.Structure:
+def _model(constants: Constants, memory: Memory, place: int) -> ctypes.Structure:
     """The record of a result, whose place counts from its block's begin."""
     found = _BUFFER(
         type=constants.number,
@@ -157,9 +158,9 @@ def _model(constants: Constants, device: Device, place: int) -> ctypes.Structure
         dims=constants.dims.address,
         num_dims=constants.dims.size,
         size=constants.size,
-        device=device.handle,
-        memory=device.memory.handle,
-        pointer=device.address(),
+        device=memory.device.handle,
+        memory=memory.handle,
+        pointer=memory.device.address(),
         is_native=True,
     )
     assert isinstance(found, ctypes.Structure)
@@ -265,6 +266,7 @@ class DirectIssuer:
         devices: Sequence[Device],
         parameters: Sequence[Constants],
         results: Sequence[Constants],
+        kinds: Sequence[int],
         blocks: ResultBlocks,
         donated: frozenset[int],
     ) -> Plan | None:
@@ -279,7 +281,7 @@ class DirectIssuer:
             return None  # computed in the memory of what it takes
         if not all(isinstance(self._cluster.memory(device.id), Segment) for device in devices):
             return None
-        plan = Plan(self, place, devices, parameters, results, blocks, donated, program.name)
+        plan = Plan(self, place, devices, parameters, results, kinds, blocks, donated, program.name)
         self._plans[plan.address] = plan
         return plan
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from distxla.errors import ArgumentError, UnsupportedOpError
 from distxla.jax.partitioning import Partitioned, partition_module
+from distxla.jax.pjrt.devices import MEMORY_KINDS
 from distxla.jax.pjrt.host_callbacks import HOST_CALLBACKS
 from distxla.jax.pjrt.protobuf import device_ids
 from distxla.jax.private_names import read_compile_options
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
     from distxla.ir.module import Module
     from distxla.jax.pjrt.client import Client
 
+_MEMORY: Final = re.compile(r"S\((\d+)\)")
+_KINDS: Final = {
+    number: list(MEMORY_KINDS).index(name) for number, name in ((0, "device"), (5, "pinned_host"), (6, "unpinned_host"))
+}
 _PARAMETERS: Final = re.compile(r"\((\d+), \{")
 
 
@@ -36,6 +41,16 @@ class Program:
     donated: frozenset[int]
 
     @property
+    def parameter_kinds(self) -> list[int]:
+        """The memory of each parameter, by number in MEMORY_KINDS."""
+        return [_memory_kind(shape) for shape in self.partitioned.parameter_shapes]
+
+    @property
+    def result_kinds(self) -> list[int]:
+        """As `parameter_kinds`, of the result's leaves."""
+        return [_memory_kind(shape) for shape in self.partitioned.output_shapes]
+
+    @property
     def replicas(self) -> int:
         return len(self.ids)
 
@@ -47,6 +62,15 @@ class Program:
     def devices(self) -> list[int]:
         """In the order of arguments and results."""
         return [device for row in self.ids for device in row]
+
+
+def _memory_kind(shape: str) -> int:
+    """That of a shape as HLO text has it, with XLA's number of its memory: f32[8]{0:S(5)}."""
+    found = _MEMORY.search(shape)
+    number = int(found[1]) if found else 0
+    if number not in _KINDS:
+        raise UnsupportedOpError(f"{shape}: expected memory {', '.join(map(str, _KINDS))}, found {number}")
+    return _KINDS[number]
 
 
 def compile_program(client: Client, code: bytes, form: str, options: bytes) -> Program:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from distxla.errors import ArgumentError
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _HOST_PROGRAM_SHAPE = 4  # of HloModuleProto
+_ELEMENT_TYPE, _DIMENSIONS, _TUPLE_SHAPES, _LAYOUT = 2, 3, 4, 5  # of ShapeProto
+_MINOR_TO_MAJOR = 1  # of LayoutProto
+_NO_ARRAYS = (0, 13, 14, 17)  # numbers of element types: invalid, tuple, opaque, token
 
 
 def varint(value: int) -> bytes:
@@ -91,10 +94,34 @@ def device_ids(assignment: bytes) -> list[list[int]]:
     return [list(row) for row in zip(*columns)]
 
 
+def _encoded(pairs: Iterable[tuple[int, int | bytes]]) -> bytes:
+    return b"".join(_numeric(n, v) if isinstance(v, int) else _message(n, v) for n, v in pairs)
+
+
+def _laid_out(shape: bytes) -> bytes:
+    """xla.ShapeProto: arrays without a layout, which is left to the compiler, are row-major."""
+    found = dict(fields(shape))
+    if _TUPLE_SHAPES in found:
+        return _encoded(
+            (n, _laid_out(v) if n == _TUPLE_SHAPES and isinstance(v, bytes) else v) for n, v in fields(shape)
+        )
+    if _LAYOUT in found or found.get(_ELEMENT_TYPE, 0) in _NO_ARRAYS:
+        return shape
+    sizes = found.get(_DIMENSIONS, b"")
+    rank = len(packed(sizes)) if isinstance(sizes, bytes) else 1
+    layout = _message(_MINOR_TO_MAJOR, bytes(reversed(range(rank)))) if rank else b""
+    return shape + _message(_LAYOUT, layout)
+
+
+def _shapes_laid_out(program_shape: bytes) -> bytes:
+    """xla.ProgramShapeProto."""
+    return _encoded((n, _laid_out(v) if n in (1, 2) and isinstance(v, bytes) else v) for n, v in fields(program_shape))
+
+
 def module_with_config(module: bytes, replicas: int, partitions: int) -> bytes:
     """xla.HloModuleProtoWithConfig: the module, its entry's layout, and the counts."""
     shape = b"".join(v for number, v in fields(module) if number == _HOST_PROGRAM_SHAPE and isinstance(v, bytes))
-    config = _message(1, shape) + _numeric(4, replicas) + _numeric(5, partitions)
+    config = _message(1, _shapes_laid_out(shape)) + _numeric(4, replicas) + _numeric(5, partitions)
     return _message(1, module) + _message(2, config)
 
 

@@ -17,6 +17,8 @@ from tests.jax.pjrt.served import Served
 
 pytestmark = pytest.mark.cluster
 
+# what device_put within a jitted function gives, as of XLA's CPUs: JAX names no unpinned memory in the module
+MEMORIES = {"device": "device", "pinned_host": "pinned_host", "unpinned_host": "device"}
 BODY = """
 import json, warnings
 warnings.simplefilter("error")
@@ -87,6 +89,30 @@ found["view outlives the array"] = view.tolist() == list(range(16)) and float(ag
 before = devices[0].memory_stats()["bytes_in_use"]
 large = jax.device_put(np.zeros(1 << 20, np.uint8), devices[0])
 found["memory"] = devices[0].memory_stats()["bytes_in_use"] - before
+kinds = [[memory.kind for memory in d.addressable_memories()] for d in (*devices, host)]
+found["memory kinds"] = [len(set(map(tuple, kinds))), *kinds[0], devices[1].default_memory().kind]
+for name in kinds[0]:
+    sharding = NamedSharding(mesh, P("i"), memory_kind=name)
+    there = jax.device_put(x, sharding)
+    made = jax.jit(lambda x: x + 1, in_shardings=sharding, out_shardings=sharding)
+    within = jax.jit(lambda x: jax.device_put(2 * x, sharding))
+    results = [there, *(made(there) for _ in range(3)), within(x)]  # the last of made are native
+    found[f"in {name}"] = [each.sharding.memory_kind for each in results]
+    pairs = (results[3], x + 1), (results[4], 2 * x)
+    found[f"values in {name}"] = [bool((np.asarray(y) == z).all()) for y, z in pairs]
+from jax.experimental.layout import Format, Layout, with_layout_constraint
+columns = Layout((1, 0))
+automatic = jax.jit(lambda x: x.T, out_shardings=Format(Layout.AUTO)).lower(x).compile()
+found["automatic layout"] = automatic.output_formats.layout.major_to_minor
+rows = NamedSharding(mesh, P("i"))
+for name, f, layout in (
+    ("automatic", automatic, None),
+    ("asked", jax.jit(lambda x: x.T, out_shardings=Format(columns, rows)), columns),
+    ("constrained", jax.jit(lambda x: with_layout_constraint(x, columns).T, out_shardings=rows), None),
+):
+    y = f(x)
+    order = None if layout is None else y.format.layout.major_to_minor
+    found[f"{name} layout's values"] = [bool((np.asarray(y) == x.T).all()), order and list(order)]
 stats = devices[0].memory_stats()
 found["memory's statistics"] = [
     stats["bytes_in_use"] <= stats["peak_bytes_in_use"] < stats["bytes_limit"] == stats["bytes_reservable_limit"],
@@ -152,6 +178,13 @@ def found(served: Served) -> dict[str, Any]:
         ("eigh on JAX's own", [[1.0, 3.0], 2]),
         ("callbacks compute on JAX's own", [6, True]),
         ("memory", 1 << 20),
+        ("memory kinds", [1, "device", "pinned_host", "unpinned_host", "device"]),
+        *((f"in {name}", [name] * 4 + [inside]) for name, inside in MEMORIES.items()),
+        *((f"values in {name}", [True, True]) for name in MEMORIES),
+        ("automatic layout", [0, 1]),
+        ("automatic layout's values", [True, None]),
+        ("asked layout's values", [True, [1, 0]]),
+        ("constrained layout's values", [True, None]),
         ("memory's statistics", [True] * 4),
         ("costs as lowered", [2.0 * 8 * 16 * 4, 32.0, True]),
         ("costs as compiled", [2.0 * 8 * 16 * 4, 32.0, True]),
