@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
+from distxla.compiler.verify.aliases import in_place_pairs
 from distxla.errors import ArgumentError
 from distxla.ir.public_names import PublicNames
 from distxla.jax.array import Array
@@ -57,6 +58,8 @@ class Compiled(PublicNames):
         self.executable: Executable = cluster.compile(
             module, trace=trace, device_assignment=table, host_calls=host_calls_of(lowered), donated=self._donated
         )
+        # those of which a result may have the memory: by number of the parameter, without tokens and constants
+        self._given_up = frozenset(k - self._fixed for _, k in in_place_pairs(module, self._donated))
         self._calls = ColumnCalls(cluster, self.executable)
         self._before: list[Column] | None = None  # tokens and constants
 
@@ -93,6 +96,8 @@ class Compiled(PublicNames):
             else:
                 k = len(columns)
                 columns.append(put_parameter(cluster, devices, leaf, parameter, executable.parameters[k], k))
+        if self._given_up:
+            self._require_single_use(leaves)
         found = self._calls.submit(columns, self._donated)
         for k in self._donated:  # also those that were copied: the caller has given them up
             leaf = leaves[self.program.parameters[k - self._fixed].leaf]
@@ -102,6 +107,21 @@ class Compiled(PublicNames):
             Array(column, result.signature, result.shards)
             for column, result in zip(found[self.program.tokens :], self.program.results)
         ]
+
+    def _require_single_use(self, leaves: Sequence[Any]) -> None:
+        """ArgumentError where an Array is donated and given once more."""
+        seen: dict[Column, int] = {}
+        for k, parameter in enumerate(self.program.parameters):
+            leaf = leaves[parameter.leaf]
+            if type(leaf) is not Array:
+                continue
+            first = seen.setdefault(leaf.column, k)
+            if first != k and not self._given_up.isdisjoint((first, k)):
+                paths = [self.program.parameters[number].path for number in (first, k)]
+                donated = paths[0 if first in self._given_up else 1]
+                raise ArgumentError(
+                    f"{' and '.join(paths)} are the same array, and {donated} is donated: expected an array of its own"
+                )
 
     def _fixed_columns(self) -> list[Column]:
         """Tokens and constants, which are copied to the devices once."""

@@ -49,6 +49,8 @@ class Calls:
         too many calls are under way. ArgumentError for arguments that do not fit, ClusterError in a host callback.
         """
         require_outside()
+        for row in rows if donated else ():
+            _require_single_use(row, donated)
         held, needs = self._checked(rows)
         taken = self._taken(rows, held, donated) if donated else {}
         places, size = self._blocks.allocate(cluster, self._ids, {k: found[0] for k, found in taken.items()})
@@ -128,6 +130,19 @@ class Calls:
                     needs.append(pending)
             held.append([buffer.live() for buffer in row])
         return held, needs
+
+
+def _require_single_use(row: list[Buffer], donated: frozenset[int]) -> None:
+    """ArgumentError where a device's argument is donated and given once more."""
+    seen: dict[int, int] = {}
+    for k, buffer in enumerate(row):
+        first = seen.setdefault(buffer.handle, k)
+        if first != k and (first in donated or k in donated):
+            whose = first if first in donated else k
+            raise ArgumentError(
+                f"arguments {first} and {k} are the same buffer on device {buffer.device.id}, and argument {whose} is "
+                "donated: expected a buffer of its own"
+            )
 
 
 def _place(executable: Executable, offsets: NDArray[np.uint64], held: list[Any]) -> list[Any]:

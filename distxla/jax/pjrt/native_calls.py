@@ -117,6 +117,8 @@ class NativeCalls(NativeEvents):
         aborted = atomics.acquire(gate.get("control"), control_words.H_ABORT)
         atomics.return_if(builder.icmp_unsigned("!=", aborted, i32(0)), i32(PYTHON))
         failed = gate.get("failed")
+        check = builder.add(gate.get("checks"), i64(1))
+        gate.set("checks", check)
         devices, arguments, results, blocks = (
             builder.zext(plan.get(name), I64) for name in ("devices", "arguments", "results", "blocks")
         )
@@ -145,7 +147,14 @@ class NativeCalls(NativeEvents):
                 wrong = builder.or_(wrong, builder.and_(left, builder.and_(donated, builder.not_(native))))
                 old = builder.icmp_signed("<=", buffer.get("call"), failed)
                 wrong = builder.or_(wrong, builder.and_(native, old))
+                # one that is an argument twice, and donated
+                before = buffer.get("seen")
+                mark = builder.or_(builder.shl(check, i64(1)), builder.zext(donated, I64))
+                again = builder.icmp_unsigned("==", builder.ashr(before, i64(1)), check)
+                either = builder.icmp_unsigned("!=", builder.and_(builder.or_(before, mark), i64(1)), i64(0))
+                wrong = builder.or_(wrong, builder.and_(again, either))
                 atomics.return_if(wrong, i32(PYTHON))
+                buffer.set("seen", mark)
                 atomics.store(buffer.get("offset"), area, builder.mul(k, i64(8)))
         builder.ret(i32(DONE))
         return function

@@ -213,7 +213,7 @@ StridedLayout z:struct_size p:extension_start z:tiled_struct_size p:tiled_extens
 # where newer plugins have a table of functions: null says that there is none.
 _RECORDS: Final = """
 Buffer u:type b:is_deleted,is_on_cpu l:offset p:dims z:num_dims,size p:device,memory,pointer
-  b:is_native,is_pending l:call p:block
+  b:is_native,is_pending l:call p:block l:seen
 Device p:description,memory i:local_hardware_id b:is_addressable p:gate
 DeviceDescription i:id,process_index p:kind z:kind_size p:text z:text_size
 Error u:code p:message z:message_size b:is_destroyed
@@ -229,7 +229,8 @@ Object
 #     well unless it is `failed`, the newest that has not, or is older.  sequence, target: of the command in flight.
 #     plan: its.  events: the first of those that wait for it.  armed: whether the watching thread looks at calls; it
 #     sleeps on that.  seen: the newest call that it has seen.  holds: whether Python holds memory until `issued`
-#     is over.  main: the main thread.
+#     is over.  main: the main thread.  checks: how often arguments were checked; a Buffer's `seen` is twice the number
+#     of the last one that had it as an argument, and one more where it was donated.
 #   Plan: of an executable.  donated, labels, dims, handles: by argument whether it is donated; by argument the
 #     address of its dimension sizes, which tells shapes apart; by device its handle.  records: by device.  results: by
 #     device and result a Buffer to copy, with the offset in its block, and as pointer the memory's begin.  numbers: by
@@ -241,7 +242,8 @@ Object
 _STATES: Final = """
 Block u:uses p:next,free l:offset
 Callback p:next,function,argument
-Gate u:lock,closed,is_in_flight,sequence,target,armed,holds l:issued,over,failed,seen z:main p:control,plan,events
+Gate u:lock,closed,is_in_flight,sequence,target,armed,holds l:issued,over,failed,seen,checks z:main
+  p:control,plan,events
 Plan u:devices,arguments,results,blocks,number b:has_donated p:gate,area,handles,dims,donated,records,made,numbers
   p:free,uses
 """

@@ -59,6 +59,21 @@ SCRIPTS = {
                 break
         print(len(entered) < 30, float(s) == calls, np.asarray(y).tolist(), before.is_deleted(), y.is_deleted())
     """,
+    "donated_twice": """
+        for donated in (0, (0, 1)):
+            f = jax.jit(lambda x, y: (x + 1, y + 2), donate_argnums=donated)
+            ones = jax.jit(lambda: (jnp.ones(2), jnp.ones(2)))
+            for _ in range(6):  # their calls are native then, and so are ones
+                x, y = ones()
+                jax.block_until_ready(f(x, y))
+            for again in (x for _ in range(2) for x in ones()):
+                try:
+                    f(again, again)
+                except Exception as error:  # a ValueError where JAX calls without Python
+                    print(str(error).partition("argument: ")[2], not again.is_deleted())
+            x, y = ones()
+            print([np.asarray(found).tolist() for found in f(x, y)])
+    """,
     "results_that_are_kept": """
         f = prepared(lambda x: (x * 2, x.sum()), np.float32(1))
         kept = [f(np.float32(k)) for k in range(300)]
@@ -188,6 +203,13 @@ def found(served: Served) -> dict[str, str]:
 @pytest.mark.exhaustive
 def test_ordinary_calls_need_no_python(found: dict[str, str]) -> None:
     assert found["without_python"] == "True True [2.0, 4.0] True False\n"
+
+
+def test_donated_twice(found: dict[str, str]) -> None:
+    message = (
+        "arguments 0 and 1 are the same buffer on device 0, and argument 0 is donated: expected a buffer of its own"
+    )
+    assert found["donated_twice"] == (f"{message} True\n" * 4 + "[[2.0, 2.0], [3.0, 3.0]]\n") * 2
 
 
 def test_results_that_are_kept_keep_their_memory(found: dict[str, str]) -> None:
