@@ -2,18 +2,23 @@
 
 One heap serves all devices: a block has the same offset in every device's memory. Pages that a device never touches
 cost it nothing. The memory that all devices of a host have in common has a heap of its own.
+
+The exception of a signal handler may arrive at any line here. So each change is computed first, and then made by one
+assignment to several places in which nothing is called: Python runs handlers after calls and iterations only.
+A block is freed by C code, since Python drops what a `__del__` raises: an interrupt there would lose the block.
 """
 
 from __future__ import annotations
 
 import bisect
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from distxla.errors import OutOfMemoryError
+from distxla.errors import InternalError, OutOfMemoryError
 from distxla.machine.pages import PAGE
 
 ALIGNMENT = 64  # of blocks; a compiled program relies on it
@@ -61,21 +66,23 @@ class HeapUse:
 class Block:
     """Bytes at one offset of every device's memory, or of the control block; freed with its last reference."""
 
-    __slots__ = ("_heap", "offset", "size")
+    __slots__ = ("__weakref__", "_claim", "_freed", "offset", "size")
 
-    def __init__(self, heap: Heap, offset: int, size: int) -> None:
-        self._heap = heap
+    def __init__(self, freed: deque[weakref.ref[Block]], offset: int, size: int) -> None:
+        """freed: of the heap; gets the block's claim once the block is free."""
+        self._freed = freed
         self.offset = offset
         self.size = size
+        self._claim = weakref.ref(self, freed.append)
 
     def free(self) -> None:
         """Free it now, before its last reference goes. May be called twice."""
-        if self.size:
-            self._heap.free_later(self.offset, self.size)
-            self.size = 0
+        self._freed.append(self._claim)
 
-    def __del__(self) -> None:
-        self.free()
+
+_Use = tuple[weakref.ref[Block], int, int, int, bool]
+"""A block in use: its claim, which the heap keeps, else the block's end would go unnoticed; its offset, size, bytes on
+the host, touched or not; and whether it holds no values of the user."""
 
 
 class Heap:
@@ -96,23 +103,20 @@ class Heap:
     def __init__(self, size: int, segments: Sequence[Pages], begin: int = 0, headroom: Headroom | None = None) -> None:
         self._segments = segments
         self._headroom = headroom
-        # ranges given back and not allocated since; beyond _high nothing ever was
-        self._holes: list[tuple[int, int]] = []
-        # bytes on the host that have pages or may get them; bytes that the headroom has allowed
-        self._promised = self._checked = 0
-        self._in_use: dict[int, int] = {}  # by offset of a block its bytes on the host, touched or not
-        self._in_use_bytes = 0  # their sum
-        self._of_runtime: dict[int, int] = {}  # by offset the bytes of blocks that hold no values of the user
         self.size = size
         self._begin = begin
         self._lock = threading.Lock()
-        self._freed: deque[tuple[int, int]] = deque()
-        self._starts = [begin]
-        self._ends = [begin + size]
+        self._freed: deque[weakref.ref[Block]] = deque()  # claims, also of blocks that were never in use
+        self._bounds = [begin, begin + size]  # of free ranges: begin, end, begin, end, ... in rising order
+        self._in_use: dict[int, _Use | None] = {}  # by the claim's id; None where it was freed a moment ago
         self._high = begin  # nothing beyond was ever in use
-        self._used = self._peak = 0
-        self._blocks = self._largest = 0
+        self._used = 0
+        self._most = 0, 0, 0  # in use at any time; blocks so far, and the largest of them
         self._idle = 0  # freed bytes that were not given back since
+        # with a headroom: bytes on the host that have pages or may get them; the sum of those of blocks in use; ranges
+        # given back and not allocated since
+        self._hosted: tuple[int, int, list[tuple[int, int]]] = 0, 0, []
+        self._checked = 0  # bytes on the host that the headroom has allowed
 
     @property
     def used(self) -> int:
@@ -125,28 +129,36 @@ class Heap:
         """How it is used, and was since the last `forget_use`."""
         with self._lock:
             self._settle()
-            free = max((end - start for start, end in zip(self._starts, self._ends, strict=True)), default=0)
-            return HeapUse(self._used, self._peak, self._blocks, self._largest, free)
+            bounds = iter(self._bounds)
+            free = max((end - start for start, end in zip(bounds, bounds, strict=True)), default=0)
+            return HeapUse(self._used, *self._most, free)
 
     def forget_use(self) -> None:
         """Count blocks, and what was the most, from now on."""
         with self._lock:
             self._settle()
-            self._peak, self._blocks, self._largest = self._used, 0, 0
+            self._most = self._used, 0, 0
 
     @property
     def value_bytes(self) -> int:
         """Bytes in use, of each device's memory, for arguments, results and views of them."""
         with self._lock:
             self._settle()
-            return self._used - sum(self._of_runtime.values())
+            return sum(size for _, _, size, _, of_runtime in self._uses() if not of_runtime)
 
     @property
     def value_offsets(self) -> frozenset[int]:
-        """Where the blocks of `value_bytes` begin, if the heap has a headroom."""
+        """Where the blocks of `value_bytes` begin."""
         with self._lock:
             self._settle()
-            return frozenset(self._in_use.keys() - self._of_runtime.keys())
+            return frozenset(offset for _, offset, _, _, of_runtime in self._uses() if not of_runtime)
+
+    def _uses(self) -> list[_Use]:
+        return [use for use in self._in_use.values() if use is not None]
+
+    def holds(self, block: Block) -> bool:
+        """Whether it is a block of this heap."""
+        return isinstance(block, Block) and block._freed is self._freed
 
     def allocate(self, size: int, devices: Sequence[int] = (), *, of_runtime: bool = False) -> Block:
         """A block of at least `size` bytes; page-aligned from one page on. OutOfMemoryError when it is full, or
@@ -164,33 +176,49 @@ class Heap:
     def _allocate(self, size: int, devices: Sequence[int], of_runtime: bool) -> Block:
         alignment = PAGE if size >= PAGE else ALIGNMENT
         size = max(alignment, (size + alignment - 1) // alignment * alignment)
+        # no loop here: CPython 3.13 leaves the end of an iteration out of the block's handler, which frees the lock
         with self._lock:
             self._settle()
-            for i, (start, end) in enumerate(zip(self._starts, self._ends, strict=True)):
-                offset = (start + alignment - 1) // alignment * alignment
-                if offset + size <= end:
-                    if self._headroom is not None:
-                        self._promise(self._headroom, offset, offset + size, devices)
-                    self._cut(i, offset, offset + size)
-                    self._used += size
-                    self._peak = max(self._peak, self._used)
-                    self._blocks += 1
-                    self._largest = max(self._largest, size)
-                    self._idle -= max(0, min(offset + size, self._high) - offset)
-                    self._idle = max(0, self._idle)
-                    self._high = max(self._high, offset + size)
-                    if of_runtime:
-                        self._of_runtime[offset] = size
-                    return Block(self, offset, size)
-        raise OutOfMemoryError(f"device memory is full: {size} bytes wanted, {self._used} of each device's are in use")
+            block = self._first_fit(size, alignment, devices, of_runtime)
+        if block is None:
+            used = self._used
+            raise OutOfMemoryError(f"device memory is full: {size} bytes wanted, {used} of each device's are in use")
+        return block
 
-    def free_later(self, offset: int, size: int) -> None:
-        """Called by Block; takes no lock, since a garbage collection may run it inside `allocate`."""
-        self._freed.append((offset, size))
+    def _first_fit(self, size: int, alignment: int, devices: Sequence[int], of_runtime: bool) -> Block | None:
+        bounds = iter(self._bounds)
+        for i, (start, end) in enumerate(zip(bounds, bounds, strict=True)):
+            offset = (start + alignment - 1) // alignment * alignment
+            if offset + size <= end:
+                return self._take(2 * i, offset, size, devices, of_runtime)
+        return None
 
-    def _promise(self, headroom: Headroom, begin: int, end: int, devices: Sequence[int]) -> None:
-        """Check the headroom for a block from `begin` to `end`, on each of the devices."""
-        count = headroom.count(devices)
+    def _take(self, k: int, offset: int, size: int, devices: Sequence[int], of_runtime: bool) -> Block:
+        """A block of the free range that begins at bound k."""
+        stop, host_bytes, hosted = offset + size, 0, self._hosted
+        if self._headroom is not None:
+            host_bytes = size * self._headroom.count(devices)
+            hosted = self._promise(self._headroom, offset, stop, host_bytes, devices)
+        bounds, high = self._bounds, self._high
+        begin, end = bounds[k], bounds[k + 1]
+        pieces = [begin, offset] if begin < offset else []
+        if stop < end:
+            pieces += (stop, end)
+        idle = self._idle if offset >= high else max(0, self._idle - (min(stop, high) - offset))
+        high = max(high, stop)
+        block = Block(self._freed, offset, size)
+        use, key = (block._claim, offset, size, host_bytes, of_runtime), id(block._claim)
+        used, (peak, blocks, largest) = self._used + size, self._most
+        most = max(peak, used), blocks + 1, max(largest, size)
+        changed = pieces, use, used, most, idle, high, hosted
+        bounds[k : k + 2], self._in_use[key], self._used, self._most, self._idle, self._high, self._hosted = changed
+        return block
+
+    def _promise(
+        self, headroom: Headroom, begin: int, end: int, host_bytes: int, devices: Sequence[int]
+    ) -> tuple[int, int, list[tuple[int, int]]]:
+        """Check the headroom for a block from `begin` to `end`, on each of the devices: `_hosted` with it."""
+        count = host_bytes // (end - begin)
         promised = self._promised_with(begin, end, count)
         if promised - self._checked > UNCHECKED_BYTES:
             try:
@@ -202,60 +230,70 @@ class Heap:
                 promised = self._promised_with(begin, end, count)  # a part of the block may be given back
                 self._require(headroom, promised, count, devices)
             self._checked = promised
-        self._promised = promised
-        self._in_use[begin] = (end - begin) * count
-        self._in_use_bytes += (end - begin) * count
-        left = [piece for a, b in self._holes for piece in ((a, min(b, begin)), (max(a, end), b))]
-        self._holes = [(a, b) for a, b in left if a < b]
+        _, of_blocks, holes = self._hosted
+        if holes:
+            left = [piece for a, b in holes for piece in ((a, min(b, begin)), (max(a, end), b))]
+            holes = [(a, b) for a, b in left if a < b]
+        return promised, of_blocks + host_bytes, holes
 
     def _promised_with(self, begin: int, end: int, count: int) -> int:
-        """`_promised`, with a block on `count` devices: they may touch pages there that others never did."""
-        grown = self._promised + self._unpromised(begin, end) * count
-        return max(grown, self._in_use_bytes + (end - begin) * count)
+        """What is promised with a block on `count` devices: they may touch pages there that others never did."""
+        promised, of_blocks, _ = self._hosted
+        return max(promised + self._unpromised(begin, end) * count, of_blocks + (end - begin) * count)
 
     def _require(self, headroom: Headroom, promised: int, count: int, devices: Sequence[int]) -> None:
-        headroom.require(promised, (promised - self._promised) // max(1, count), devices)
+        headroom.require(promised, (promised - self._hosted[0]) // max(1, count), devices)
 
     def _unpromised(self, begin: int, end: int) -> int:
         """Bytes of a range that have no pages."""
-        inside = sum(max(0, min(end, b) - max(begin, a)) for a, b in self._holes)
+        inside = sum(max(0, min(end, b) - max(begin, a)) for a, b in self._hosted[2])
         return inside + max(0, end - max(begin, self._high))
 
-    def _cut(self, i: int, begin: int, end: int) -> None:
-        start, stop = self._starts[i], self._ends[i]
-        pieces = [(a, b) for a, b in ((start, begin), (end, stop)) if a < b]
-        self._starts[i : i + 1] = [a for a, _ in pieces]
-        self._ends[i : i + 1] = [b for _, b in pieces]
-
     def _settle(self) -> None:
-        """Take freed blocks back, joining neighbours; give memory back where too much is idle."""
-        while self._freed:
-            offset, size = self._freed.popleft()
-            self._used -= size
-            self._idle += size
-            self._in_use_bytes -= self._in_use.pop(offset, 0)
-            self._of_runtime.pop(offset, None)
-            i = bisect.bisect_left(self._starts, offset)
-            self._starts.insert(i, offset)
-            self._ends.insert(i, offset + size)
-            if i + 1 < len(self._starts) and self._ends[i] == self._starts[i + 1]:
-                self._ends[i] = self._ends.pop(i + 1)
-                del self._starts[i + 1]
-            if i > 0 and self._ends[i - 1] == self._starts[i]:
-                self._ends[i - 1] = self._ends.pop(i)
-                del self._starts[i]
-        if self._idle > max(KEPT_IDLE_BYTES, self._used):
+        """Take freed blocks back, joining neighbours; give memory back where too much is idle.
+
+        A claim that an interrupt has left in `_freed`, and one of a block that was not in use, changes nothing.
+        """
+        freed = self._freed
+        while freed:
+            key = id(freed[0])
+            if (use := self._in_use.get(key)) is not None:
+                self._take_back(key, use)
+            self._in_use.pop(key, None)
+            freed.popleft()
+        if self._idle > KEPT_IDLE_BYTES and self._idle > self._used:
             self._give_back()
 
+    def _take_back(self, key: int, use: _Use) -> None:
+        _, begin, size, host_bytes, _ = use
+        bounds, end = self._bounds, begin + size
+        i = bisect.bisect_right(bounds, begin)
+        following = bounds[i] if i < len(bounds) else None
+        if i % 2 or (following is not None and following < end):
+            raise InternalError(f"bytes {begin} to {end} of device memory: expected a block in use, found free bytes")
+        first, last = i, i + (following == end)
+        pieces = [begin] if following == end else [begin, end]
+        if i and bounds[i - 1] == begin:
+            first -= 1
+            del pieces[0]
+        promised, of_blocks, holes = self._hosted
+        hosted = promised, of_blocks - host_bytes, holes
+        changed = pieces, None, self._used - size, self._idle + size, hosted
+        bounds[first:last], self._in_use[key], self._used, self._idle, self._hosted = changed
+
     def _give_back(self) -> None:
-        self._holes = []
-        for start, end in zip(self._starts, self._ends, strict=True):
+        promised, of_blocks, _ = self._hosted
+        checked = self._checked
+        holes: list[tuple[int, int]] = []
+        bounds = iter(self._bounds)
+        for start, end in zip(bounds, bounds, strict=True):
             begin = (start + PAGE - 1) // PAGE * PAGE
             stop = min(end, self._high) // PAGE * PAGE
             if stop - begin >= PUNCHED_BYTES:
-                self._holes.append((begin, stop))
+                holes.append((begin, stop))
                 for segment in self._segments:
                     segment.punch(begin - self._begin, stop - begin)
-        self._idle = 0
         if self._headroom is not None:  # blocks in use may get the pages that they do not have yet
-            self._promised = self._checked = max(self._headroom.resident(), self._in_use_bytes)
+            promised = checked = max(self._headroom.resident(), of_blocks)
+        changed = (promised, of_blocks, holes), 0, checked
+        self._hosted, self._idle, self._checked = changed

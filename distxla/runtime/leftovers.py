@@ -47,7 +47,7 @@ def living_arrays(cluster: Cluster, without: frozenset[int]) -> list[DeviceArray
     found = []
     for each in gc.get_objects():
         if (type(each) is DeviceArray or type(each) is Column) and (block := each._block) is not None:
-            found += [each] if block._heap is cluster.heap and block.offset not in without else []
+            found += [each] if cluster.heap.holds(block) and block.offset not in without else []
     return found
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import struct
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
 from distxla.collectives.protocols import channel as channel_words
 from distxla.collectives.transports.shared_words import SharedWords
 from distxla.compiler.artifact import CommunicatorSpec, CompiledProgram
-from distxla.machine.heap import Block, Heap
+from distxla.machine.heap import Block
 from distxla.runtime.channels import ClusterChannels
 
 
@@ -74,4 +75,4 @@ class ThreadChannels:
 
     def _allocate(self, size: int) -> Block:
         offset, self._memory = self._memory, self._memory + (size + 63) // 64 * 64
-        return Block(Heap(0, []), offset, size)
+        return Block(deque(), offset, size)

@@ -8,6 +8,7 @@ import mmap
 import os
 import struct
 import threading
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,7 +22,7 @@ from distxla.compiler.execution_context import ExecutionContext
 from distxla.ir import unwritten
 from distxla.ir.element_type import S32
 from distxla.ir.shape import Shape
-from distxla.machine.heap import Block, Heap
+from distxla.machine.heap import Block
 from distxla.machine.segments import Segment
 from distxla.runtime.stream_ends import LocalStreamMemory
 from distxla.runtime.streams import ClusterStreams
@@ -187,7 +188,7 @@ def _streams(control: mmap.mmap, state: int, segments: Sequence[Segment], memory
     words = np.frombuffer(control, np.uint8)
     return ClusterStreams(
         lambda size: next(states),
-        lambda size: Block(Heap(0, []), next(begins), size),
+        lambda size: Block(deque(), next(begins), size),
         lambda device: LocalStreamMemory(words, segments[device]),
         lambda: None,
     )
