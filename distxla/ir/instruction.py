@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from distxla.ir.op import Op
 from distxla.ir.shape import Shape
 from distxla.ir.sharding import Sharding
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(NamedTuple):  # which takes a third of a dataclass's time: there is one for each instruction
     """The place of a piece of text: line and columns from 1, end_column exclusive."""
 
     line: int

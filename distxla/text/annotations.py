@@ -40,6 +40,15 @@ METADATA: Final = {
     "logical_creation_pass_id": "int",
 }
 _FLAT = re.compile(r'\{(?:[^"{}/\\]++|"[^"\\\n]*+")*\}')
+# as XLA prints it: parts in this order, in ASCII and without escapes
+_PRINTED_PARTS: Final = (
+    "op_type",
+    "op_name",
+    "source_file",
+    *(name for name, kind in METADATA.items() if kind == "int"),
+)
+_VALUES: Final = {"string": r'"([^"\\]*)"', "int": "([0-9]{1,18})"}
+_PRINTED = re.compile(r"\{" + "".join(f"(?:{name}={_VALUES[METADATA[name]]} ?)?" for name in _PRINTED_PARTS) + r"\}")
 _REPLICATION = re.compile(r"\{\s*(?:(?:true|false)(?:\s*,\s*(?:true|false))*)?\s*\}")
 _STATISTICS = re.compile(rf"\{{{BLANK}(?:[\w.\-]+={BLANK}-?[\w.+\-]+(?:{BLANK},{BLANK}|(?={BLANK}\}})))*{BLANK}\}}")
 _JSON_VALUE = re.compile(rf"{BLANK}\{{")
@@ -106,11 +115,34 @@ def print_frontend_attributes(attributes: tuple[tuple[str, str], ...]) -> str:
 
 def read_metadata(lexer: Lexer) -> Metadata:
     """`{op_type="add" op_name="jit(f)/add" stack_frame_id=3}`; blanks or commas between the parts."""
-    start = lexer.skip()
-    flat = _FLAT.match(lexer.text, start)
-    if flat is not None and flat.group() in _cache:
-        lexer.pos = flat.end()
-        return _cache[flat.group()]
+    flat = _FLAT.match(lexer.text, lexer.skip())
+    if flat is None:
+        return _read_parts(lexer)
+    text = flat.group()
+    metadata = _cache.get(text)
+    if metadata is None:
+        metadata = _printed(text)
+        if metadata is None:
+            metadata = _read_parts(lexer)
+            if flat.end() != lexer.pos:
+                return metadata
+        if len(_cache) > 10_000:
+            _cache.clear()
+        _cache[text] = metadata
+    lexer.pos = flat.end()
+    return metadata
+
+
+def _printed(text: str) -> Metadata | None:
+    """Metadata as XLA prints it; None for any other, which is then read in detail."""
+    match = _PRINTED.fullmatch(text) if text.isascii() else None
+    if match is None:
+        return None
+    found = [(name, part) for name, part in zip(_PRINTED_PARTS, match.groups()) if part is not None]
+    return Metadata(tuple((name, int(part) if METADATA[name] == "int" else part) for name, part in found))
+
+
+def _read_parts(lexer: Lexer) -> Metadata:
     lexer.expect("{")
     found: dict[str, Any] = {}
     while not lexer.accept("}"):
@@ -123,12 +155,7 @@ def read_metadata(lexer: Lexer) -> Metadata:
         lexer.expect("=")
         found[key] = _read_metadata_value(lexer, METADATA[key])
         lexer.accept(",")
-    metadata = Metadata(tuple(found.items()))
-    if flat is not None and flat.end() == lexer.pos:
-        if len(_cache) > 10_000:
-            _cache.clear()
-        _cache[flat.group()] = metadata
-    return metadata
+    return Metadata(tuple(found.items()))
 
 
 def _read_metadata_value(lexer: Lexer, kind: str) -> Any:

@@ -20,11 +20,13 @@ from distxla.text.fresh_names import FreshNames
 from distxla.text.lexer import BLANK, MAX_DEPTH, NAME, WORD, Lexer, Spans
 from distxla.text.literals import read_literal
 from distxla.text.operands import OperandReader, Scope
-from distxla.text.shapes import print_shape, read_shape, starts_shape
+from distxla.text.shapes import known_shape, print_shape, read_shape, starts_shape
 from distxla.time_limit import at
 
 _HEAD = re.compile(rf"{BLANK}(?:(ROOT)(?=[\s%/]){BLANK})?(?:%({NAME})|({WORD})){BLANK}=")
-_OPCODE = re.compile(rf"{BLANK}([A-Za-z][A-Za-z0-9_\-]*){BLANK}\(")
+_OPCODE = re.compile(rf"{BLANK}(?P<opcode>[A-Za-z][A-Za-z0-9_\-]*){BLANK}\(")
+# as XLA prints it: ` f32[2]{0} add(`
+_PRINTED = re.compile(r" *(\w+\[[0-9,]*\](?:\{[0-9,]*\})?) (?P<opcode>[A-Za-z][A-Za-z0-9_\-]*)\(")
 _FIRST_WORD = re.compile(WORD)
 _ATTRIBUTE = re.compile(rf"{BLANK},{BLANK}({WORD}){BLANK}=")
 
@@ -99,7 +101,7 @@ class InstructionReader:
         opened = lexer.skip()
         lexer.expect("{", "'{' and the computation's instructions")
         while not lexer.accept("}"):
-            if lexer.at_end():
+            if lexer.pos >= len(lexer.text):
                 raise lexer.error(
                     "expected the matching '}' of this computation, found the end of the text", opened, opened + 1
                 )
@@ -181,16 +183,20 @@ class InstructionReader:
         lexer = self.lexer
         text = lexer.text
         offsets: dict[str, tuple[int, int]] = {}
-        shape: Shape | None = None
-        at = lexer.skip()
-        if starts_shape(lexer):
-            shape = read_shape(lexer)
-            offsets["shape"] = at, lexer.pos
-        match = _OPCODE.match(text, lexer.pos)
-        if match is None:
-            raise self._no_opcode(shape)
-        opcode = match.group(1)
-        offsets["opcode"] = match.span(1)
+        match = _PRINTED.match(text, lexer.pos)
+        shape = None if match is None else known_shape(match.group(1))
+        if match is not None and shape is not None:
+            offsets["shape"] = match.span(1)
+        else:
+            at = lexer.skip()
+            if starts_shape(lexer):
+                shape = read_shape(lexer)
+                offsets["shape"] = at, lexer.pos
+            match = _OPCODE.match(text, lexer.pos)
+            if match is None:
+                raise self._no_opcode(shape)
+        opcode = match.group("opcode")
+        offsets["opcode"] = match.span("opcode")
         if name is None:
             name = self._names.instruction(opcode)
         else:
@@ -200,12 +206,13 @@ class InstructionReader:
         op = self._ops.get(opcode)
         sugar = sugar_of(opcode) if op is None else None
         if op is None and sugar is None:
-            error = lexer.error(f"HLO has no opcode {opcode!r}", *match.span(1))
+            error = lexer.error(f"HLO has no opcode {opcode!r}", *match.span("opcode"))
             raise with_similar_opcode(error, opcode)
         read_as = op or sugar.read_as  # type: ignore[union-attr]
-        self._read_between(draft, read_as, match.end() - 1)
+        plan = _plan(read_as)
+        self._read_between(draft, plan, match.end() - 1)
         if not nested:
-            self._read_attributes(draft, read_as)
+            self._read_attributes(draft, plan)
         if sugar is not None:
             return self._desugar(draft, sugar)
         return self._build(draft, read_as)
@@ -227,10 +234,10 @@ class InstructionReader:
         lexer.pos = match.end()
         return lexer.expected(f"'(' after opcode {match.group()!r}")
 
-    def _read_between(self, draft: _Draft, op: type[Op], start: int) -> None:
+    def _read_between(self, draft: _Draft, plan: _Plan, start: int) -> None:
         """The text between the parentheses, the closing one included; `start` is the opening one."""
         lexer = self.lexer
-        between = _plan(op).between
+        between = plan.between
         if between is None:
             draft.operands = self._operands.read(self._scope)
         else:
@@ -258,9 +265,9 @@ class InstructionReader:
 
     # --- attributes ---------------------------------------------------------------------------------------------
 
-    def _read_attributes(self, draft: _Draft, op: type[Op]) -> None:
+    def _read_attributes(self, draft: _Draft, plan: _Plan) -> None:
         lexer = self.lexer
-        readers = _plan(op).readers
+        readers = plan.readers
         while True:
             match = _ATTRIBUTE.match(lexer.text, lexer.pos)
             if match is None:

@@ -12,10 +12,12 @@ from distxla.ir.shape import Shape
 from distxla.ops.registry import op_class
 from distxla.text.fresh_names import FreshNames
 from distxla.text.lexer import BLANK, NAME, WORD, Lexer, Spans
-from distxla.text.shapes import read_shape, starts_shape
+from distxla.text.shapes import known_shape, read_shape, starts_shape
 
 _NAMES_ONLY = re.compile(rf"(?:{BLANK}%?{NAME}{BLANK}(?:,{BLANK}%?{NAME}{BLANK})*)?\)")
 _EACH_NAME = re.compile(NAME)
+# as XLA prints it: `f32[2]{0} %x,`
+_PRINTED = re.compile(rf"[ \n]*(?:/\*index=\d+\*/)?(\w+\[[0-9,]*\](?:\{{[0-9,]*\}})?) %({NAME})[ \n]*[,)]")
 _NAME_ONLY = re.compile(rf"{BLANK}(?:%({NAME}+)|({WORD}+)){BLANK}(?![(\[])")
 
 
@@ -53,10 +55,10 @@ class OperandReader:
             if all(name in known for name in names):
                 lexer.pos = match.end()
                 return tuple(names)
-        operands: list[str] = []
-        if lexer.accept(")"):
-            return ()
-        for place in count():
+        operands, is_whole = self._printed(scope)
+        if is_whole or (not operands and lexer.accept(")")):
+            return tuple(operands)
+        for place in count(len(operands)):
             name = self._operand(scope, place)
             if name is not None:
                 operands.append(name)
@@ -65,6 +67,24 @@ class OperandReader:
             if not lexer.accept(","):
                 raise lexer.expected("',' or ')' after an operand")
         return tuple(operands)
+
+    def _printed(self, scope: Scope) -> tuple[list[str], bool]:
+        """The operands as XLA prints them, up to one that is not or is wrong; whether the last one has been read."""
+        text, known, pos = self._lexer.text, scope.instructions, self._lexer.pos
+        operands: list[str] = []
+        is_whole = False
+        while not is_whole and (match := _PRINTED.match(text, pos)) is not None:
+            text_of_shape, name = match.groups()
+            stated, instruction = known_shape(text_of_shape), known.get(name)
+            if stated is None or instruction is None:
+                break
+            if stated is not instruction.shape and not stated.compatible(instruction.shape):
+                break
+            operands.append(name)
+            pos = match.end()
+            is_whole = text[pos - 1] == ")"
+        self._lexer.pos = pos
+        return operands, is_whole
 
     def _operand(self, scope: Scope, place: int) -> str | None:
         """None for a shape alone, which XLA's parser passes over; in a single instruction it is a parameter."""

@@ -29,6 +29,7 @@ _PROPERTY = re.compile(rf"{BLANK}(SC|[DTLESPM#*])(?=\()")
 _PROPERTY_ORDER: Final = ("D", "T", "L", "#", "*", "E", "S", "SC", "P", "M")
 
 _cache: dict[str, Shape] = {}
+known_shape = _cache.get  # the array shape that a text describes, if it has been read lately
 
 
 def starts_shape(lexer: Lexer) -> bool:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import re
+from contextlib import suppress
 
 import numpy as np
 import pytest
 
-from distxla.errors import HloSyntaxError
+from distxla.errors import DistxlaError, HloSyntaxError
 from distxla.ir.element_type import F32, FLOATS, TOKEN
 from distxla.ir.instruction import Instruction, Span
 from distxla.ir.module import Module
@@ -324,3 +326,57 @@ def test_operands_may_carry_their_index() -> None:
     assert printed == (
         "%r = (f32[], f32[], f32[], f32[], f32[], /*index=5*/f32[]) tuple(%x, %x, %x, %x, %x, /*index=5*/%x)"
     )
+
+
+# --- what XLA prints is read in fewer steps than other spellings of the same -----------------------------------------
+
+PRINTED = (
+    'f32[2]{0} add(f32[2]{0} %p, f32[2]{0} %p), metadata={op_type="add" op_name="jit(f)/add" source_file="f.py" '
+    "source_line=3 source_column=7}"
+)
+
+
+@pytest.mark.parametrize(
+    "spelling",
+    [
+        PRINTED.replace("%p,", "%p ,"),
+        PRINTED.replace("f32[2]{0} %p,", "f32[2]{0} /*0*/ p,"),
+        PRINTED.replace("f32[2]{0} %p,", "%p,"),
+        PRINTED.replace("f32[2]{0} add", "f32[2]{0} /* as printed */ add"),
+        PRINTED.replace("f32[2]{0} add", "f32[2]{ 0 }add"),
+        PRINTED.replace('"add" op', '"add", op'),
+        PRINTED.replace('"f.py"', '"\\146.py"'),
+        PRINTED.replace("line=3 source", "line=3\n  source"),
+    ],
+)
+def test_other_spellings_are_the_same_instruction(spelling: str) -> None:
+    texts = [f"ENTRY e {{\n  %p = f32[2]{{0}} parameter(0)\n  ROOT r = {text}\n}}" for text in (spelling, PRINTED)]
+    assert spelling != PRINTED
+    assert instruction(texts[0]) == instruction(texts[1])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            PRINTED.replace("f32[2]{0} %p)", "f32[3]{0} %p)"),
+            "operands.shape: %p is f32[2], here it is said to be f32[3]",
+        ),
+        (PRINTED.replace("%p)", "%q)"), "found 'q'"),
+        (PRINTED.replace("source_line=3", 'op_type="add"'), "the metadata has 'op_type' twice"),
+        (PRINTED.replace("source_line", "line"), "found 'line'"),
+        (PRINTED.replace("source_line=3", 'source_line="3"'), "expected an integer"),
+        (PRINTED.replace("source_line=3", "source_line=9999999999999999999"), "expected an integer from"),
+    ],
+)
+def test_mistakes_in_what_is_nearly_printed(text: str, message: str) -> None:
+    with pytest.raises(DistxlaError) as caught:
+        parse_module(f"ENTRY e {{\n  %p = f32[2]{{0}} parameter(0)\n  ROOT r = {text}\n}}")
+    assert message in str(caught.value)
+
+
+def test_collections_go_on_after_a_text_was_read() -> None:
+    for text in ("ENTRY e { ROOT p = f32[] parameter(0) }", "ENTRY e {"):
+        with suppress(HloSyntaxError):
+            parse_module(text)
+        assert gc.isenabled()
