@@ -12,6 +12,7 @@ from distxla.errors import ArgumentError, JaxError, PartitioningError, Unsupport
 from distxla.ir.module import Module
 from distxla.jax.loading import AS_HLO, with_file_name
 from distxla.location import printable
+from distxla.ops.constant import Constant
 from distxla.text.parser import parse_module
 from distxla.time_limit import at
 
@@ -44,6 +45,7 @@ def device_program(
         if not is_jaxlib_there():
             error.add_note(f"hint: with {EXTRA} distxla partitions it by XLA's own partitioner")
             raise
+        _require_values(module)
         try:
             made = partition_hlo(module, count, module.replica_count or replicas or 1)
             whole = per_device(made, module)
@@ -52,6 +54,14 @@ def device_program(
             raise error from refused
     LOGGER.warning("%s", printable(f"distxla: {_name(module)}: {described(made)}"))
     return whole
+
+
+def _require_values(module: Module) -> None:
+    """UnsupportedOpError for a constant that the text leaves out as {...}: XLA's parser takes the bits 0, 1, 2, ..."""
+    for computation in module.reached():
+        for i in computation:
+            if isinstance(i.op, Constant) and (why := i.op.obstacle(i.shape, ())) is not None:
+                raise UnsupportedOpError(why, module.locate(i, "opcode"))
 
 
 def described(made: Partitioned) -> str:
@@ -65,6 +75,7 @@ def partition_hlo(module: Module, partitions: int, replicas: int = 1) -> Partiti
     from distxla.jax.partitioner_input import partitioner_input  # jaxlib's part of a start that often needs none of it
     from distxla.jax.partitioning import partition_module
 
+    _require_values(module)
     at(_name(module))
     given = partitioner_input(module)
     return partition_module(given.module, partitions=partitions, replicas=replicas, use_shardy=given.use_shardy)

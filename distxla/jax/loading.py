@@ -65,6 +65,11 @@ def _converted(data: bytes, name: str, what: str, devices: int | None) -> Module
     try:
         found = converted_module(data)
     except PartitioningError as error:
+        if b"__elided__" in data:
+            raise ArgumentError(
+                f"{name} leaves out the values of constants, as __elided__: print it with them (mlir-opt without "
+                "--mlir-elide-elementsattrs-if-larger and --mlir-elide-resource-strings-if-larger)"
+            ) from error
         raise ArgumentError(f"{name} looks like {what}, but XLA cannot read it: {_first(error.message)}") from error
     module = parse_module(with_file_name(found.text, name), name + AS_HLO)
     counts = {"num_partitions": found.partitions or devices, "replica_count": found.replicas}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -28,6 +29,7 @@ from distxla.text.shapes import parse_shape
 from distxla.text.shardings import read_sharding
 
 _FORMAT: Final = "partitioned 3"
+_LEFT_OUT: Final = re.compile(rb"\bconstant\([^\n]*\{\s*\.\.\.")  # in HLO text
 # custom-calls whose operands' shardings functions of Python see, or give
 _CALLS_OF_PYTHON: Final = {
     b"InspectSharding": "jax.debug.inspect_array_sharding",
@@ -104,6 +106,8 @@ def partition_module(
         raise ArgumentError(f"expected at least one partition and replica, found {partitions} and {replicas}")
     version = require_jaxlib("partitioning")
     data = module.encode() if isinstance(module, str) else bytes(module)
+    if _LEFT_OUT.search(data):
+        raise PartitioningError("the text leaves out constants' values as {...}, for which XLA would take others")
     options = PartitionerOptions(
         partitions,
         replicas,

@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("jaxlib")
 
 import distxla as dx
-from distxla.errors import DistxlaError
+from distxla.errors import ArgumentError, DistxlaError
 from distxla.jax import private_names
 from distxla.jax.exported import Exported, read_exported
 from distxla.jax.global_modules import device_program
@@ -95,6 +95,17 @@ def test_a_byte_order_mark_is_no_part_of_stablehlo(tmp_path: Path) -> None:
     module = dx.load(path)
     assert module.num_partitions == 4
     assert module.stablehlo == STABLEHLO.encode()
+
+
+@pytest.mark.parametrize("value", ["dense_resource<__elided__>", 'dense<"__elided__">'])
+def test_constants_that_mlir_leaves_out_are_named(value: str, tmp_path: Path) -> None:
+    path = tmp_path / "module.mlir"
+    path.write_text(
+        "module @m { func.func public @main() -> tensor<9xf32> { "
+        f"%c = stablehlo.constant {value} : tensor<9xf32> return %c : tensor<9xf32> }} }}"
+    )
+    with pytest.raises(ArgumentError, match="leaves out the values of constants, as __elided__: print it with them"):
+        dx.load(path)
 
 
 def test_what_jax_export_says() -> None:

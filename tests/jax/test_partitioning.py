@@ -24,6 +24,7 @@ from jax.sharding import NamedSharding
 import distxla.jax as dxj
 from distxla.errors import ArgumentError, PartitioningError, TimeLimitError, UnsupportedOpError
 from distxla.jax import private_names
+from distxla.jax.global_modules import device_program
 from distxla.jax.partition_server import SERVER
 from distxla.jax.partition_worker import difference, last_dump
 from distxla.text.parser import parse_module
@@ -314,6 +315,26 @@ def test_another_module_than_the_given_one_is_told(made: str, what: str) -> None
     found = difference(description(made), given)
     assert found.startswith(what)
     assert bool(found) == bool(what)
+
+
+LEFT_OUT = """HloModule m, num_partitions=2
+ENTRY e {
+  x = f32[4,4] parameter(0), sharding={devices=[2,1]<=[2]}
+  c = f32[4,4] constant({...})
+  ROOT r = f32[4,4] dot(x, c), lhs_contracting_dims={1}, rhs_contracting_dims={0}, sharding={replicated}
+}
+"""
+
+
+def test_constants_that_the_text_leaves_out_are_not_partitioned() -> None:
+    """XLA's parser gives them the bits 0, 1, 2, .. as values."""
+    module = parse_module(LEFT_OUT, "m.hlo")
+    for partition in (device_program, dxj.partition):
+        with pytest.raises(UnsupportedOpError, match="the text elides the constant's value") as caught:
+            partition(module)
+        assert str(caught.value.location) == "m.hlo:4:16"
+    with pytest.raises(PartitioningError, match="leaves out constants' values as"):
+        dxj.partition_module(LEFT_OUT, partitions=2)
 
 
 def test_uneven_parts_are_refused() -> None:
