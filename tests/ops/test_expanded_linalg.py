@@ -116,6 +116,12 @@ def test_eigh_is_xlas(lower: int, dims: tuple[int, ...], kind: str) -> None:
         near(np.linalg.norm(wide(vectors), axis=-2), np.ones(values.shape), kind)
 
 
+@pytest.mark.parametrize("kind", ["f32", "c128"])
+def test_negative_zero_is_a_zero_as_for_xla(kind: str) -> None:
+    a = np.array([[-0.0, 1], [1, -0.0]]).astype(element_type(kind).dtype)
+    both_as_xla(qr(kind, (2, 2)), kind, a)
+
+
 def test_narrow_floats_are_rounded_once() -> None:
     a = drawn("f16", (4, 3))
     wanted = qr("f32", (4, 3)).run(a.astype(np.float32))[1]

@@ -15,7 +15,8 @@ from distxla.ops.support.lapack import working_type
 class Qr(ExpandedTarget):
     """QR with LAPACK's signs: R on and above the diagonal, the reflectors' vectors below it, their factors.
 
-    Narrow floats are factorised in f32 and rounded once, XLA rounds each step.
+    Narrow floats are factorised in f32 and rounded once, XLA rounds each step. Where squares of elements leave the
+    range XLA gives NaN, or no rotation, LAPACK the right numbers.
 
     Shapes: T[.., m, n] -> (T[.., m, n], T[.., min(m, n)]), T a float or complex type.
     Source: XLA's QrExpander.
@@ -25,6 +26,7 @@ class Qr(ExpandedTarget):
         kind = matrices(call, 1)
         (a,) = widened(build, *operands)
         shape = build.shape(a)
+        a = build.compute("add", a, build.constant(0, shape.dtype, shape.dims))  # LAPACK takes -0 for negative, XLA not
         *batch, m, n = shape.dims
         found = lapack_call(build, "geqrf", "", Shape.tuple((shape, shape.with_dims((*batch, min(m, n))))), a)
         return build.join(*(build.convert(build.element(found, k), kind) for k in range(2)))
