@@ -65,8 +65,14 @@ class Jitted:
     def __repr__(self) -> str:
         return f"<distxla.jax.jit of {self._function.__wrapped__}>"
 
+    def lower(self, *args: Any, **kwargs: Any) -> jax.stages.Lowered:
+        """The program for arguments like these, which are arrays or `jax.ShapeDtypeStruct`, as JAX has lowered it:
+        `as_text`, `cost_analysis`, and what `distxla.jax.compile` takes."""
+        _, tree, signatures, _ = self._described(args, kwargs)
+        return self._lowered(args, kwargs, tree, signatures)
+
     def compile(self, *args: Any, **kwargs: Any) -> Compiled:
-        """The program for arguments like these, which are arrays or `jax.ShapeDtypeStruct`; not run. Blocks."""
+        """The program for arguments like these, as of `lower`; not run. Blocks."""
         _, tree, signatures, _ = self._described(args, kwargs)
         return self._compile(args, kwargs, tree, signatures)
 
@@ -87,10 +93,15 @@ class Jitted:
     def _compile(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], tree: Any, signatures: Sequence[Signature]
     ) -> Compiled:
+        lowered = self._lowered(args, kwargs, tree, signatures)
+        return Compiled(lowered, self._cluster, devices=self._devices, trace=self._trace)
+
+    def _lowered(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], tree: Any, signatures: Sequence[Signature]
+    ) -> jax.stages.Lowered:
         abstract = [found.abstract() for found in signatures]
         given, named = self._static.merged(args, kwargs, *jax.tree.unflatten(tree, abstract))
-        lowered = self._function.trace(*given, **named).lower(lowering_platforms=("cpu",))
-        return Compiled(lowered, self._cluster, devices=self._devices, trace=self._trace)
+        return self._function.trace(*given, **named).lower(lowering_platforms=("cpu",))
 
 
 class _Static:

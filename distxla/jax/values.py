@@ -76,12 +76,29 @@ def chosen_devices(what: str, count: int, devices: Sequence[int] | None, cluster
 def device_put(value: Any, sharding: Any, *, cluster: Cluster, devices: Sequence[int] | None = None) -> Any:
     """Copy arrays to a cluster's devices: pytrees of arrays in, pytrees of `distxla.jax.Array` out.
 
-    sharding: a NamedSharding, one for all leaves.  devices: of the cluster, in the order of its mesh; the first ones by
-    default. Blocks until the values are copied. ArgumentError where they cannot be cut evenly, and for devices that the
-    cluster lacks.
+    sharding: a NamedSharding for all leaves, or a pytree of them that is a prefix of the values'.  devices: of the
+    cluster, in the order of its mesh; the first ones by default. Blocks until the values are copied. ArgumentError
+    where they cannot be cut evenly, for shardings of another structure, and for devices that the cluster lacks.
     """
     cluster.wait_started()
-    return jax.tree.map(lambda leaf: _put_leaf(leaf, sharding, cluster, devices), value)
+    leaves, tree = jax.tree.flatten(value)
+    shardings = _one_for_each(sharding, value)
+    return tree.unflatten(_put_leaf(leaf, s, cluster, devices) for leaf, s in zip(leaves, shardings, strict=True))
+
+
+def _one_for_each(sharding: Any, value: Any) -> list[Any]:
+    """Of a prefix of a pytree, what it has for each of the pytree's leaves."""
+    found: list[Any] = []
+    try:
+        jax.tree.map(
+            lambda one, part: found.extend([one] * len(jax.tree.leaves(part))),
+            sharding,
+            value,
+            is_leaf=lambda node: node is None,
+        )
+    except ValueError as error:
+        raise ArgumentError(f"expected shardings of the values' structure, or of its prefix: {error}") from None
+    return found
 
 
 def _put_leaf(leaf: Any, sharding: Any, cluster: Cluster, devices: Sequence[int] | None) -> Array:

@@ -261,6 +261,31 @@ def test_arrays_are_put_and_then_taken_as_they_are(cluster: dx.Cluster) -> None:
         dxj.device_put(np.ones(6), "dp", cluster=cluster)
 
 
+def test_arrays_are_put_by_pytrees_of_shardings(cluster: dx.Cluster) -> None:
+    """One that is a prefix of the values'."""
+    values = {"a": np.arange(4), "none": None, "b": [numbers(8, 4), (numbers(2),)]}
+    put = dxj.device_put(values, {"a": over("tp"), "none": over(), "b": [over("dp", "tp"), over()]}, cluster=cluster)
+    assert jax.tree.map(lambda array: array.sharding.spec, put) == {
+        "a": P("tp"),
+        "none": None,
+        "b": [P("dp", "tp"), (P(),)],
+    }
+    jax.tree.map(np.testing.assert_array_equal, put, values)
+    with pytest.raises(dx.ArgumentError, match="expected shardings of the values' structure, or of its prefix"):
+        dxj.device_put(values, {"a": over(), "b": over()}, cluster=cluster)
+    with pytest.raises(dx.ArgumentError, match="expected a NamedSharding, found NoneType"):
+        dxj.device_put(values, {"a": None, "none": None, "b": over()}, cluster=cluster)
+
+
+def test_a_function_is_lowered_as_it_would_be_for_a_call(cluster: dx.Cluster) -> None:
+    scaled = dxj.jit(lambda x, by: x["rows"] * by, cluster=cluster, in_shardings=over("dp"), static_argnums=1)
+    rows = dxj.device_put({"rows": numbers(4, 2)}, over("tp"), cluster=cluster)
+    lowered = scaled.lower(rows, 3)
+    assert isinstance(lowered, jax.stages.Lowered)
+    assert "stablehlo.multiply" in lowered.as_text()
+    np.testing.assert_array_equal(dxj.compile(lowered, cluster=cluster)(rows), numbers(4, 2) * 3)
+
+
 def test_keys_of_random_numbers(cluster: dx.Cluster) -> None:
     def f(key: Any) -> Any:
         first, second = jax.random.split(key)
