@@ -10,6 +10,7 @@ import hashlib
 import re
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
@@ -28,6 +29,7 @@ from distxla.text.sdy import UnreadableSharding
 from distxla.text.shapes import parse_shape
 from distxla.text.shardings import read_sharding
 
+_EMPTY: Final = re.compile(r"\[(?:\d+,)*0[,\]]")  # dimension sizes
 _FORMAT: Final = "partitioned 3"
 _LEFT_OUT: Final = re.compile(rb"\bconstant\([^\n]*\{\s*\.\.\.")  # in HLO text
 # custom-calls whose operands' shardings functions of Python see, or give
@@ -128,8 +130,18 @@ def partition_module(
         return dataclasses.replace(found, is_cached=True)
     begin = time.perf_counter()
     made = _partitioned(SERVER.partition(data, options), options, version, begin)
+    if partitions > 1 and _is_empty_result_whole(made):
+        with suppress(PartitioningError):  # where the partitioner can't cut an operation on empty arrays
+            kept = dataclasses.replace(options, keeps_empty=True)
+            made = _partitioned(SERVER.partition(data, kept), options, version, begin)
     files.write_object(key, made)
     return made
+
+
+def _is_empty_result_whole(made: Partitioned) -> bool:
+    """Whether a result without elements is not cut: XLA of jaxlib 0.10 forgets its sharding, with the operation."""
+    results = zip(made.output_shapes, made.output_shardings)
+    return any(_EMPTY.search(shape) and sharding == "{replicated}" for shape, sharding in results)
 
 
 def has_shardy(module: bytes) -> bool:

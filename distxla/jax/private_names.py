@@ -107,6 +107,7 @@ class PartitionerOptions:
     use_shardy: the partitioner of Shardy's annotations, not GSPMD's.  propagate_to_parameters, propagate_to_outputs:
     whether the partitioner may choose the shardings of parameters and results that have none: one value each, or one
     for all.  serialized: an xla.CompileOptionsProto to begin with, whose settings go before the others.
+    keeps_empty: leave operations on empty arrays to the partitioner, which XLA's CPU compiler replaces before.
     """
 
     partitions: int
@@ -115,6 +116,7 @@ class PartitionerOptions:
     propagate_to_parameters: tuple[bool, ...]
     propagate_to_outputs: tuple[bool, ...]
     serialized: bytes | None = None
+    keeps_empty: bool = False
 
 
 def _compile_options(wanted: PartitionerOptions, dump_folder: str, passes: str) -> Any:
@@ -143,6 +145,8 @@ def _compile_options(wanted: PartitionerOptions, dump_folder: str, passes: str) 
         debug.xla_dump_hlo_pass_re = passes
         debug.xla_backend_optimization_level = 0
         debug.xla_llvm_disable_expensive_passes = True
+        if wanted.keeps_empty:
+            debug.xla_disable_hlo_passes = "zero_sized_hlo_elimination"
     return options
 
 

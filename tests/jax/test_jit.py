@@ -277,6 +277,17 @@ def test_arrays_are_put_by_pytrees_of_shardings(cluster: dx.Cluster) -> None:
         dxj.device_put(values, {"a": None, "none": None, "b": over()}, cluster=cluster)
 
 
+def test_empty_arrays_are_cut_as_asked(cluster: dx.Cluster) -> None:
+    """Also by jaxlib 0.10, whose partitioner does not see what computes them."""
+    both = over(("dp", "tp"))
+    add = dxj.jit(lambda x: (x + 1, x.sum()), cluster=cluster, in_shardings=both, out_shardings=(both, over()))
+    for _ in range(2):
+        made, total = add(np.zeros((8, 0), np.float32))
+        assert (made.shape, made.sharding.spec, float(total)) == ((8, 0), P(("dp", "tp")), 0)
+        assert [shard.data.shape for shard in made.shards] == [(2, 0)] * 4
+    assert add(made)[0].sharding.spec == P(("dp", "tp"))
+
+
 def test_a_function_is_lowered_as_it_would_be_for_a_call(cluster: dx.Cluster) -> None:
     scaled = dxj.jit(lambda x, by: x["rows"] * by, cluster=cluster, in_shardings=over("dp"), static_argnums=1)
     rows = dxj.device_put({"rows": numbers(4, 2)}, over("tp"), cluster=cluster)
