@@ -44,8 +44,8 @@ class Loaded:
         self.types = CArray(ctypes.c_uint32, [number_of(shape.dtype) for shape in results])
         self.dims = CArray(ctypes.c_int64, [size for shape in results for size in shape.dims])
         self.ranks = CArray(ctypes.c_uint64, [len(shape.dims) for shape in results])
-        self.result_kinds = _Kinds(kinds)
-        self.parameter_kinds = _Kinds(program.parameter_kinds)
+        self.result_kinds = MemoryKindNames(kinds)
+        self.parameter_kinds = MemoryKindNames(program.parameter_kinds)
         logical = [number for r in range(program.replicas) for p in range(program.partitions) for number in (r, p)]
         self.logical_ids = CArray(ctypes.c_int32, logical)
         self.assignment = CBytes(device_assignment(program.ids))
@@ -114,7 +114,7 @@ class Loaded:
         return self._serialized
 
 
-class _Kinds:
+class MemoryKindNames:
     """Names of memory kinds as C++ takes them. kinds: by number in MEMORY_KINDS."""
 
     def __init__(self, kinds: Sequence[int]) -> None:
@@ -353,4 +353,4 @@ ENTRIES: Final = {
     "LoadedExecutable_IsDeleted": is_deleted,
 }
 
-__all__ = ["ENTRIES", "Loaded"]
+__all__ = ["ENTRIES", "Loaded", "MemoryKindNames"]

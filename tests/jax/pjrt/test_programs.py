@@ -102,11 +102,11 @@ for name in kinds[0]:
     found[f"values in {name}"] = [bool((np.asarray(y) == z).all()) for y, z in pairs]
 from jax.experimental.layout import Format, Layout, with_layout_constraint
 columns = Layout((1, 0))
-automatic = jax.jit(lambda x: x.T, out_shardings=Format(Layout.AUTO)).lower(x).compile()
-found["automatic layout"] = automatic.output_formats.layout.major_to_minor
+automatic = jax.jit(lambda x: (x.T, x.sum()), out_shardings=Format(Layout.AUTO)).lower(x).compile()
+found["automatic layouts"] = [each.layout.major_to_minor for each in automatic.output_formats]
 rows = NamedSharding(mesh, P("i"))
 for name, f, layout in (
-    ("automatic", automatic, None),
+    ("automatic", lambda x: automatic(x)[0], None),
     ("asked", jax.jit(lambda x: x.T, out_shardings=Format(columns, rows)), columns),
     ("constrained", jax.jit(lambda x: with_layout_constraint(x, columns).T, out_shardings=rows), None),
 ):
@@ -181,7 +181,7 @@ def found(served: Served) -> dict[str, Any]:
         ("memory kinds", [1, "device", "pinned_host", "unpinned_host", "device"]),
         *((f"in {name}", [name] * 4 + [inside]) for name, inside in MEMORIES.items()),
         *((f"values in {name}", [True, True]) for name in MEMORIES),
-        ("automatic layout", [0, 1]),
+        ("automatic layouts", [[0, 1], []]),
         ("automatic layout's values", [True, None]),
         ("asked layout's values", [True, [1, 0]]),
         ("constrained layout's values", [True, None]),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,10 +16,12 @@ pytest.importorskip("jax")
 from distxla.errors import ArgumentError, ClusterError, OutOfMemoryError, ReplicaLostError, UnsupportedOpError
 from distxla.jax.pjrt import errors, handles, plugin
 from distxla.jax.pjrt.events import Event
+from distxla.jax.pjrt.executables import MemoryKindNames
 from distxla.jax.pjrt.handles import CBytes
 from distxla.jax.pjrt.protobuf import device_assignment, device_ids
 from distxla.jax.pjrt.switch import SWITCH
 from distxla.jax.pjrt.table import ENTRIES, FATAL, RECORDS, STRUCTURES, natives, offset
+from distxla.machine.heap import Heap
 
 FUNCTION = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
 
@@ -270,6 +273,31 @@ def test_what_the_main_thread_waits_for_has_no_error_amid_an_interrupt(monkeypat
     assert found == [None]
     event.on_ready(address, 0)
     assert "interrupted" in message_of(found[1])[1]
+
+
+def test_statistics_of_memory_begin_anew() -> None:
+    heap = Heap(1 << 20, [])
+    device = handles.new(SimpleNamespace(client=SimpleNamespace(heap=lambda: heap)))
+    heap.allocate(8192).free()
+    held = heap.allocate(4096)
+    told = ENTRIES["Device_MemoryStats"](0, None, device)
+    for peak, count in ((8192, 2), (4096, 0)):
+        assert call("Device_MemoryStats", told) is None
+        assert (told.bytes_in_use, told.peak_bytes_in_use, told.num_allocs) == (4096, peak, count)
+        assert (told.peak_bytes_in_use_is_set, told.bytes_limit, told.pool_bytes_is_set) == (True, 1 << 20, False)
+        assert call("Device_ClearMemoryStats", ENTRIES["Device_ClearMemoryStats"](0, None, device)) is None
+    held.free()
+    handles.release(device)
+
+
+def test_parameters_have_memory_kinds() -> None:
+    executable = handles.new(SimpleNamespace(parameter_kinds=MemoryKindNames([1, 0])))
+    told = ENTRIES["Executable_ParameterMemoryKinds"](0, None, executable)
+    assert call("Executable_ParameterMemoryKinds", told) is None
+    sizes = handles.integers(told.memory_kind_sizes, told.num_parameters)
+    places = handles.integers(told.memory_kinds, told.num_parameters)
+    assert [ctypes.string_at(*found) for found in zip(places, sizes)] == [b"pinned_host", b"device"]
+    handles.release(executable)
 
 
 def test_layouts_have_their_fields_where_c_has_them() -> None:
