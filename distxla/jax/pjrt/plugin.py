@@ -23,6 +23,7 @@ from distxla.jax.private_backends import (
     Names,
     around_compilation,
     estimate_costs_of_lowered,
+    is_plugin_chosen,
     is_plugin_registered,
     live_clients,
     register_plugin,
@@ -123,7 +124,7 @@ class Table:
             while True:
                 try:
                     if self._late and waits:
-                        raise self._late.popleft()
+                        self._raise_late()
                     found = entry(view(address)) or SUCCESS
                 except Interrupted:  # amid a wait, of which C++ hears that it is over
                     SWITCH.interrupts = 1
@@ -145,6 +146,14 @@ class Table:
         call.__qualname__ = f"PJRT_{name}"  # for messages
         self._functions.add(call)
         return _CALLBACK(call)
+
+    def _raise_late(self) -> None:
+        """Raise a failure that was kept, unless another thread has taken the last one."""
+        try:
+            failure = self._late.popleft()
+        except IndexError:
+            return
+        raise failure
 
     def _keep(self, name: str, failure: BaseException, args: Any) -> None:
         """Have C++ hear of a failure at a later entry point; what it reads of this one can be read."""
@@ -195,7 +204,10 @@ def initialize() -> None:
     """
     if NAME in wanted_platforms():
         register()
-    elif NAME in os.environ.get("JAX_PLATFORMS", "").split(",") or is_plugin_registered(NAME):
+    elif is_plugin_registered(NAME):
+        if not is_plugin_chosen(NAME):
+            warn_of_other_platforms()
+    elif NAME in os.environ.get("JAX_PLATFORMS", "").split(","):
         warn_of_other_platforms()
 
 

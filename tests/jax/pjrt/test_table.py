@@ -14,6 +14,7 @@ from llvmlite import binding
 pytest.importorskip("jax")
 
 from distxla.errors import ArgumentError, ClusterError, OutOfMemoryError, ReplicaLostError, UnsupportedOpError
+from distxla.jax import private_backends
 from distxla.jax.pjrt import errors, handles, plugin
 from distxla.jax.pjrt.events import Event
 from distxla.jax.pjrt.executables import MemoryKindNames
@@ -186,6 +187,32 @@ def test_events_that_the_caller_sets(status: int, message: str) -> None:
     assert told == [(status, message) if status else None] * 2
     assert "was not set" in message_of(call("Event_Set", given))[1]
     assert call("Event_Destroy", ENTRIES["Event_Destroy"](0, None, made.event)) is None
+
+
+@pytest.mark.parametrize(
+    ("platforms", "is_registered", "environment", "warns"),
+    [
+        (("",), True, "", False),  # JAX takes the plugin, which comes first
+        (("cpu",), True, "", True),
+        (("",), False, "distxla,cpu", True),
+        (("",), False, "cpu", False),
+    ],
+)
+def test_who_asked_for_the_plugin_hears_of_other_platforms(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    platforms: tuple[str],
+    is_registered: bool,
+    environment: str,
+    warns: bool,
+) -> None:
+    for module in (plugin, private_backends):
+        monkeypatch.setattr(module, "wanted_platforms", lambda: platforms)
+    monkeypatch.setattr(plugin, "is_plugin_registered", lambda name: is_registered)
+    monkeypatch.setenv("JAX_PLATFORMS", environment)
+    plugin._warn.cache_clear()
+    plugin.initialize()
+    assert ("asked for distxla's devices" in capsys.readouterr().err) is warns
 
 
 def test_several_processes_of_jax_are_refused() -> None:
