@@ -117,15 +117,22 @@ class _End:
         self._memory = memory
         self._state = state
         self._lock = threading.Lock()
-        self._sleepers = 0
+        self._sleepers: set[int] = set()  # threads; a number would be wrong for good where one is interrupted
+        self._block = block
         self._place(block)
 
     def _place(self, block: Block) -> None:
-        """Give the stream its slots and its area."""
-        self._block = block
-        self._area = block.offset + streams.SLOTS_BYTES
-        self.capacity = (block.size - streams.SLOTS_BYTES) // streams.ALIGNMENT * streams.ALIGNMENT
-        for word, value in ((streams.T_BLOCK, self._block.offset), (streams.T_CAPACITY, self.capacity)):
+        """Give the stream its slots and its area; interrupted, it keeps those that it has."""
+        area, capacity = block.offset + streams.SLOTS_BYTES, _capacity(block)
+        try:
+            self._announce_place(block)
+            self._block, self._area, self.capacity = block, area, capacity
+        except BaseException:
+            self._announce_place(self._block)
+            raise
+
+    def _announce_place(self, block: Block) -> None:
+        for word, value in ((streams.T_BLOCK, block.offset), (streams.T_CAPACITY, _capacity(block))):
             self._memory.set_word(self._state + word, value & _MASK)
             self._memory.set_word(self._state + word + 4, value >> 32)
 
@@ -139,20 +146,24 @@ class _End:
         if left <= 0:
             return False
         try:
-            self._count_sleepers(1)
+            with self._lock:
+                self._sleepers.add(threading.get_ident())
+                self._memory.set_word(self._state + streams.T_HOST_SLEEPS, len(self._sleepers))
             self._memory.wait(self._state + word, seen, left)
         finally:
-            self._count_sleepers(-1)
+            with self._lock:
+                self._sleepers.discard(threading.get_ident())
+                self._memory.set_word(self._state + streams.T_HOST_SLEEPS, len(self._sleepers))
         return True
-
-    def _count_sleepers(self, change: int) -> None:
-        with self._lock:
-            self._sleepers += change
-            self._memory.set_word(self._state + streams.T_HOST_SLEEPS, max(0, self._sleepers))
 
     def _slot(self, number: int) -> int:
         """The offset of an item's slot in the device's memory."""
         return self._block.offset + number % streams.SLOTS * streams.SLOT_BYTES
+
+
+def _capacity(block: Block) -> int:
+    """Bytes of the area in a block."""
+    return (block.size - streams.SLOTS_BYTES) // streams.ALIGNMENT * streams.ALIGNMENT
 
 
 class _Ring:
@@ -189,6 +200,8 @@ class HostToDevice(_End):
         self.is_closed = False
         self._near, self._far = _Ring(0, streams.NEAR_BYTES), _Ring(streams.NEAR_BYTES, self.capacity)
         self._blocks: deque[tuple[int, Block]] = deque()  # items in blocks of their own, by number
+        # while items get other numbers: that of the first, and their slots, which are written next
+        self._moved: tuple[int, list[Bytes]] | None = None
         self._seen = 0  # T_TAKEN when it was looked at last; a look may go to another host
         self._idle_at = -1  # T_TAKEN when patience was lost
 
@@ -278,22 +291,36 @@ class HostToDevice(_End):
         """
         with self._lock:
             taken = self.taken
-            if self._word(streams.T_ISSUED) == self._word(streams.T_TAKEN):
-                return
-            kept = []
-            for number in range(taken, self.posted):
-                slot = self._memory.read(self._slot(number), streams.SLOT_BYTES).copy()
-                if not _SLOT.unpack_from(bytes(slot))[-1]:
-                    kept.append((number, slot))
-            first = self.posted - len(kept)
-            renamed = {old: number for number, (old, _) in enumerate(kept, first)}
-            for number, (_, slot) in enumerate(kept, first):
-                self._memory.write(self._slot(number), slot)
-            for ring in (self._near, self._far):
-                ring.items = deque((renamed[old], begin) for old, begin in ring.items if old in renamed)
-            self._blocks = deque((renamed[old], block) for old, block in self._blocks if old in renamed)
-            self._memory.set_word(self._state + streams.T_TAKEN, 2 * first & _MASK)
-            self._memory.set_word(self._state + streams.T_ISSUED, 2 * first & _MASK)
+            if self._moved or self._word(streams.T_ISSUED) != self._word(streams.T_TAKEN):
+                self._renumber(taken)
+
+    def _renumber(self, taken: int) -> None:
+        """With the lock. What an interrupt leaves undone, the next call does."""
+        if not self._moved:
+            self._plan_moves(taken)
+        assert self._moved is not None
+        first, slots = self._moved
+        for number, slot in enumerate(slots, first):
+            self._memory.write(self._slot(number), slot)
+        self._memory.set_word(self._state + streams.T_TAKEN, 2 * first & _MASK)
+        self._memory.set_word(self._state + streams.T_ISSUED, 2 * first & _MASK)
+        self._moved = None
+
+    def _plan_moves(self, taken: int) -> None:
+        kept = []
+        for number in range(taken, self.posted):
+            slot = self._memory.read(self._slot(number), streams.SLOT_BYTES).copy()
+            if not _SLOT.unpack_from(bytes(slot))[-1]:
+                kept.append((number, slot))
+        first = self.posted - len(kept)
+        renamed = {old: number for number, (old, _) in enumerate(kept, first)}
+        near, far = (
+            deque((renamed[old], begin) for old, begin in ring.items if old in renamed)
+            for ring in (self._near, self._far)
+        )
+        blocks = deque((renamed[old], block) for old, block in self._blocks if old in renamed)
+        moved = first, [slot for _, slot in kept]
+        self._near.items, self._far.items, self._blocks, self._moved = near, far, blocks, moved
 
     def discard(self) -> None:
         """No program runs on the device: forget the items that it has not taken."""
@@ -301,6 +328,7 @@ class HostToDevice(_End):
             for ring in (self._near, self._far):
                 ring.items.clear()
             self._blocks.clear()
+            self._moved = None
             self._memory.set_word(self._state + streams.T_TAKEN, 2 * self.posted & _MASK)
             self._memory.set_word(self._state + streams.T_ISSUED, 2 * self.posted & _MASK)
 
@@ -351,31 +379,43 @@ class DeviceToHost(_End):
         while True:
             with self._lock:
                 if self._kept:
-                    return self._kept.popleft()
+                    return self._hand_out()
                 if self._seen == 2 * self.taken & _MASK:
                     self._seen = self._word(streams.T_POSTED)
                 seen = self._seen
                 if seen != 2 * self.taken & _MASK:
-                    return self._take()
+                    self._take()
+                    return self._hand_out()
             if not self._sleep(streams.T_POSTED, seen, deadline, check):
                 return None
 
-    def _take(self) -> PostedItem:
+    def _hand_out(self) -> PostedItem:
+        self._announce()  # again, as where an interrupt came before it
+        return self._kept.popleft()
+
+    def _take(self) -> None:
+        """Into `_kept`."""
         raw = self._memory.read(self._slot(self.taken), streams.SLOT_BYTES)
         place, size, _, program, site, _ = _SLOT.unpack_from(bytes(raw))
         payload = self._buffers.take(size)
         payload[:] = self._memory.read(place, size)
-        self.taken += 1
+        found, taken = deque([*self._kept, PostedItem(payload, program, site)]), self.taken + 1
+        self._kept, self.taken = found, taken
+
+    def _announce(self) -> None:
         try:
             self._memory.set_word(self._state + streams.T_TAKEN, 2 * self.taken & _MASK)
         finally:
             self._memory.wake(self._state + streams.T_TAKEN)
-        return PostedItem(payload, program, site)
 
     def move(self, block: Block) -> None:
         """No program runs on the device: use another block from now on."""
         with self._lock:
             self._seen = self._word(streams.T_POSTED)
-            while self._seen != 2 * self.taken & _MASK:
-                self._kept.append(self._take())
+            self._take_all()
+            self._announce()
             self._place(block)
+
+    def _take_all(self) -> None:
+        while self._seen != 2 * self.taken & _MASK:
+            self._take()
