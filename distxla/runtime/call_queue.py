@@ -6,13 +6,13 @@ import copy
 import os
 import queue
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
 from distxla.errors import ClusterError, DistxlaError, InternalError
-from distxla.runtime.interrupts import deferred_interrupt
 
 MOST_CALLS = 32  # under way at once; a further one waits until half are over
 MOST_BYTES = 64 << 20  # of the results of calls under way, on each device; a further call waits likewise
@@ -21,16 +21,20 @@ INTERRUPTED = "the call was interrupted"
 
 
 class DirectIssuer(Protocol):
-    """Issues calls without the queue while that has none, one at a time."""
+    """Issues calls without the queue while that has none, one at a time. Each method may be called again where an
+    interrupt may have come before its end."""
 
     def close(self) -> bool:
-        """Issue none from now on; whether one is in flight. As often as `open`."""
+        """Issue none from now on; whether one is in flight, or was not taken whole."""
 
     def take(self) -> PendingCall | None:
-        """The call in flight, which is the queue's to end from now on."""
+        """The call in flight, which is the queue's to end from now on; the same one until `taken`."""
+
+    def taken(self) -> None:
+        """The queue has what `take` has given."""
 
     def open(self) -> None:
-        """Undo one `close`."""
+        """Issue calls again."""
 
 
 class _NoDirectIssuer:
@@ -41,6 +45,8 @@ class _NoDirectIssuer:
 
     def take(self) -> None: ...
 
+    def taken(self) -> None: ...
+
     def open(self) -> None: ...
 
 
@@ -49,8 +55,8 @@ class PendingCall:
 
     name: of its program.  run: runs it and blocks until it has ended; called once, in the queue's thread.  needs: calls
     whose results it takes.  result_bytes: of its results, on each device.  is_issued: whether it is in flight already,
-    and `run` ends it.  failed_first: the call whose failure this one has: itself, or one that it needs; None where it
-    has not failed, or was interrupted.
+    and `run` ends it.  has_run: whether the queue is done with it.  failed_first: the call whose failure this one has:
+    itself, or one that it needs; None where it has not failed, or was interrupted.
     """
 
     __slots__ = (
@@ -61,6 +67,7 @@ class PendingCall:
         "_then",
         "error",
         "failed_first",
+        "has_run",
         "is_issued",
         "is_over",
         "is_stopped",
@@ -81,6 +88,7 @@ class PendingCall:
         self.is_issued = is_issued
         self.result_bytes = result_bytes
         self.is_over = False
+        self.has_run = False
         self.is_stopped = False
         self.error: BaseException | None = None
         self.failed_first: PendingCall | None = None
@@ -155,12 +163,21 @@ class PendingCall:
             told(self)
 
 
+class _Reservation:
+    """Of the devices, for a call without the queue."""
+
+    __slots__ = ("__weakref__",)
+
+
 class CallQueue:
     """Runs calls in the order of their submission, in a thread of its own that the first call starts.
 
     Threads may submit; a call that is submitted while a call runs in the queue's own thread is refused.
     direct: issues calls while the queue has none; it is closed while the queue has calls, and from a failure until the
     next call that has not failed: devices may still compute.
+
+    The exception of a signal handler may leave any method at any line. What it leaves undone, the next call does: with
+    `direct` closed too long calls take longer, the reverse could have two threads issue at once.
     """
 
     def __init__(self, require_outside: Callable[[], None] = lambda: None) -> None:
@@ -169,11 +186,15 @@ class CallQueue:
         self._lock = threading.Lock()  # of the fields below
         self._calls: deque[PendingCall] = deque()  # under way; the first one may be running
         self._ended = ""  # why no call is taken any more
-        self._has_closed = False  # whether `direct` is closed
+        self._has_closed = False  # whether `direct` is closed, and nothing of it in flight
+        self._has_failed = False  # the newest call that has ended
+        self._reservations: dict[int, weakref.ref[_Reservation]] = {}  # for which `direct` is closed
         self.direct: DirectIssuer = _NoDirectIssuer()
+        self._forever = _Reservation()
         self._unseen: PendingCall | None = None
         self._work: queue.SimpleQueue[bool] = queue.SimpleQueue()  # whether there is a call, or the end
         self._thread: threading.Thread | None = None
+        self._serves = threading.Lock()  # held by the thread
         self._owner = os.getpid()
 
     def await_room(self, result_bytes: int) -> None:
@@ -218,20 +239,23 @@ class CallQueue:
     def _take_direct(self) -> None:
         """Close `direct` unless that was done; its call in flight is under way here then. With the lock."""
         if not self._has_closed:
+            if self.direct.close():
+                self._append_direct()
             self._has_closed = True
-            self._append_direct()
 
     def _append_direct(self) -> None:
-        if self.direct.close():
-            with deferred_interrupt():
-                call = self.direct.take()
-                if call is not None:
-                    call._queue = self
-                    self._append(call)
+        call = self.direct.take()
+        if call is not None:
+            call._queue = self
+            if not call.has_run and call not in self._calls:  # as where this was interrupted
+                self._append(call)
+        self.direct.taken()
 
     def _release_direct(self) -> None:
-        """Open `direct` where nothing is under way. With the lock."""
-        if self._has_closed and not self._calls and not self._ended:
+        """Open `direct` where nothing keeps it closed; not where an interrupt has left its call in between. With the
+        lock."""
+        kept = [kept for kept in list(self._reservations.values()) if kept() is not None]
+        if self._has_closed and not (self._calls or self._ended or self._has_failed or kept):
             self._has_closed = False
             self.direct.open()
 
@@ -256,28 +280,40 @@ class CallQueue:
     def forbid_direct(self) -> None:
         """Have no call issued directly any more. Blocks until the calls under way are over."""
         with self._lock:
-            self._append_direct()
+            self._reserve(self._forever)
         self.drain()
+
+    def _reserve(self, reservation: _Reservation) -> None:
+        """Keep `direct` closed as long as the reservation exists, or until it is taken back. With the lock."""
+        self._reservations[id(reservation)] = weakref.ref(reservation)
+        self._take_direct()
+
+    def _take_back(self, reservation: _Reservation) -> None:
+        """With the lock."""
+        self._reservations.pop(id(reservation), None)
+        self._release_direct()
 
     @contextmanager
     def reserved(self) -> Iterator[None]:
         """No call is issued directly within, and none is in flight at the beginning. Blocks until the calls under way
         are over. Raises as `submit`."""
         self._require_outside()
-        with self._lock:
-            self._append_direct()
+        reservation = _Reservation()
         try:
+            with self._lock:
+                self._reserve(reservation)
             self.drain()
             yield
         finally:
-            self.direct.open()
+            with self._lock:
+                self._take_back(reservation)
 
     def wait(self, call: PendingCall) -> None:
         """Block until a call that was submitted is over, whether or not it failed. Ctrl-C as `PendingCall.wait`."""
         if call.is_over:
             return
-        self._require_other_thread()
         try:
+            self._require_other_thread()
             call._block()
         except KeyboardInterrupt:
             self.interrupt()
@@ -297,8 +333,8 @@ class CallQueue:
         self.take_direct()
         with self._lock:
             calls = list(self._calls)
-            for call in calls:
-                call.is_stopped = True
+        for call in calls:
+            call.is_stopped = True
         if calls and not self._is_own_thread():
             for call in calls:
                 call._block()
@@ -337,10 +373,15 @@ class CallQueue:
             self._thread = None
 
     def _start(self) -> None:
-        self._thread = threading.Thread(target=self._serve, name="distxla-calls", daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=self._serve, name="distxla-calls", daemon=True)
+        thread.start()
+        if self._thread is None:
+            self._thread = thread
 
     def _serve(self) -> None:
+        if not self._serves.acquire(blocking=False):
+            return  # another one was started, of which an interrupt has kept the queue from hearing
+        self._thread = threading.current_thread()
         while self._work.get():
             with self._lock:
                 call = self._calls[0] if self._calls else None
@@ -349,7 +390,9 @@ class CallQueue:
             is_withdrawn = call.is_stopped and not call.is_issued
             error = ClusterError(INTERRUPTED) if is_withdrawn else call._outcome()
             with self._lock:
+                call.has_run = True
                 self._calls.popleft()
+                self._has_failed = error is not None
                 if error is not None and self._unseen is None and call.failed_first is call:
                     self._unseen = call
                 if error is None:

@@ -168,12 +168,16 @@ class HostCalls:
         for device in devices:
             posted = streams.outfeed(device, FIRST_HOST_CALL).posted
             with self._changed:
-                while self._handled[device] != posted:
-                    if end is not None and time.monotonic() >= end:
-                        raise TimeLimitError(
-                            f"the time limit ran out while a function that device {device} has called still ran"
-                        )
-                    self._changed.wait(SLICE_S)
+                self._await_handled(device, posted, end)
+
+    def _await_handled(self, device: int, posted: int, end: float | None) -> None:
+        """With the lock, apart from which the loop must be: an interrupt could keep it locked."""
+        while self._handled[device] != posted:
+            if end is not None and time.monotonic() >= end:
+                raise TimeLimitError(
+                    f"the time limit ran out while a function that device {device} has called still ran"
+                )
+            self._changed.wait(SLICE_S)
 
     def _serve(self, streams: ClusterStreams, device: int) -> None:
         """The thread of a device."""

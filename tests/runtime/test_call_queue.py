@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,7 +13,7 @@ import pytest
 import distxla as dx
 from distxla.runtime import call_queue
 from distxla.runtime.call_queue import CallQueue, PendingCall
-from tests.interrupted import interrupted_after
+from tests.interrupted import Alarm, interrupted_after, interrupted_everywhere
 from tests.stopwatch import Stopwatch
 
 
@@ -218,17 +219,23 @@ class Issuer:
     def __init__(self, call: PendingCall | None = None) -> None:
         self.closed = 0
         self.call = call
+        self.taking: PendingCall | None = None
 
     def close(self) -> bool:
-        self.closed += 1
-        return self.call is not None
+        self.closed = 1
+        return self.call is not None or self.taking is not None
 
     def take(self) -> PendingCall | None:
-        call, self.call = self.call, None
-        return call
+        if self.call is not None:
+            self.taking, self.call = self.call, None
+        return self.taking
+
+    def taken(self) -> None:
+        self.taking = None
 
     def open(self) -> None:
-        self.closed -= 1
+        assert self.taking is None
+        self.closed = 0
 
 
 def until(condition: Callable[[], bool]) -> None:
@@ -304,3 +311,53 @@ def test_settling_waits_for_a_while_and_longer_where_the_queue_is_full(queue: Ca
     threading.Timer(0.1, gate.set).start()
     queue.settle(0.0)
     assert calls[-1].is_over
+
+
+def counted(seen: list[str], name: str, **how: bool) -> PendingCall:
+    return PendingCall(name, lambda: seen.append(name), **how)
+
+
+class Submission:
+    """A queue with a call in flight without it, and a call that is submitted."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+        self.queue = CallQueue()
+        self.flying = counted(self.seen, "in flight", is_issued=True)
+        self.issuer = self.queue.direct = Issuer(self.flying)
+        self.call = counted(self.seen, "submitted")
+
+    def submit(self) -> None:
+        self.queue.submit(self.call)
+        self.call.wait()
+
+    def reserve(self) -> None:
+        with self.queue.reserved():
+            self.seen.append("reserved")
+
+    def look(self) -> None:
+        assert self.queue.is_busy or self.flying.is_over
+        self.queue.interrupt()
+        assert self.flying.is_over
+
+    def require_whole(self) -> None:
+        """The queue goes on as if nothing had been, and no call ran twice, or while others could issue."""
+        last = PendingCall("last", lambda: self.seen.append(f"last {self.issuer.closed}"))
+        self.queue.submit(last)
+        last.wait()
+        assert self.flying.is_over
+        assert self.seen.count("in flight") == 1
+        assert self.seen.count("submitted") <= 1
+        assert self.seen[-1] == "last 1"
+        until(lambda: self.issuer.closed == 0)
+        self.queue.close("the test is over")
+        assert not self.queue._thread
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="sys.monitoring is new in Python 3.12")
+@pytest.mark.parametrize("error", [Alarm, KeyboardInterrupt])
+@pytest.mark.parametrize("name", ["submit", "reserve", "look"])
+def test_an_interrupt_anywhere_leaves_the_queue_whole(name: str, error: type[BaseException]) -> None:
+    method = getattr(Submission, name)
+    for _, found in interrupted_everywhere([call_queue], Submission, method, error=error):
+        found.require_whole()

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import dis
+import itertools
 import os
+import re
 import signal
+import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import CodeType
 
 import psutil
 import pytest
@@ -91,3 +97,38 @@ def test_an_interrupted_close_leaves_nothing(delay: float) -> None:
     started = cluster_interrupted(delay)
     assert len(started) >= 5  # supervisor, raylet, gcs_server, replicas
     assert not [process for process in started if process.is_running()]
+
+
+def uncovered_loops(code: CodeType, lines: list[str]) -> Iterator[str]:
+    """Loops in a with-body that has a lock, of which the compiler has left the end of an iteration out of the body's
+    handler: an exception that arrives there keeps the lock."""
+    for found in code.co_consts:
+        if isinstance(found, CodeType):
+            yield from uncovered_loops(found, lines)
+    instructions = {found.offset: found for found in dis.get_instructions(code)}
+    ranges = dis._parse_exception_table(code)  # type: ignore[attr-defined]
+
+    def handler(offset: int) -> int | None:
+        around = [found for found in ranges if found.start <= offset < found.end]
+        return max(around, key=lambda found: found.start).target if around else None
+
+    for offset, found in instructions.items():
+        if found.opname != "JUMP_BACKWARD" or handler(offset) == handler(found.jump_target):
+            continue
+        target = handler(found.jump_target)
+        begin = instructions[target].positions if target is not None else None
+        opens = begin is not None and begin.lineno is not None and lines[begin.lineno - 1].strip()
+        if opens and opens.startswith("with ") and re.search(r"lock|_news|_changed|TAKING", opens):
+            yield f"{code.co_qualname}, line {found.positions.lineno if found.positions else None}: {opens}"
+
+
+@pytest.mark.skipif(sys.version_info < (3, 13), reason="dis has the targets of jumps from Python 3.13 on")
+def test_no_interrupt_keeps_a_lock() -> None:
+    root = Path(dx.__file__).parent
+    found = []
+    for file in itertools.chain(*((root / name).rglob("*.py") for name in ("machine", "runtime", "jax", "testing"))):
+        text = file.read_text()
+        found += [f"{file}: {where}" for where in uncovered_loops(compile(text, file, "exec"), text.splitlines())]
+    assert not found
+    text = "def f(a):\n    with a.lock:\n        for x in a:\n            if x:\n                return x\n"
+    assert [*uncovered_loops(compile(text, "f", "exec"), text.splitlines())], "such loops are found"

@@ -57,32 +57,32 @@ class Event:
         waits: bool = False,
         record: ctypes.Structure | None = None,
     ) -> None:
-        """record: that of native code, which this takes over."""
+        """record: that of native code, which this takes over: `adopt` has to follow."""
+        self._is_taken = False  # nor is there a record to free, where an interrupt ends this
         self._count = count
         self._lock = threading.Lock()
         self._then: dict[tuple[int, int], None] = {}  # once each, although an interrupt may have one registered again
         self._pending = pending
         self._waits = waits
         self.failure: BaseException | None = None
-        self._is_taken = record is not None
         self._record: Any = record or RECORDS["Event"](is_ready=pending is None)
         self.handle = handles.bind(self, self._record)
-        if record is not None:
-            self._take_callbacks()
-        if pending is not None:
+        if pending is not None and record is None:
             pending.then(self._over)
 
-    def _take_callbacks(self) -> None:
-        """Those that native code has registered."""
-        address = self._record.callbacks
-        while address:
+    def adopt(self) -> None:
+        """Take over what native code has registered. May be called again where it was interrupted."""
+        assert self._pending is not None
+        self._is_taken = True
+        while address := self._record.callbacks:
             found: Any = STATES["Callback"].from_address(address)
             self._then[found.function, found.argument] = None
-            address, gone = found.next, address
-            handles.free(gone)
+            self._record.callbacks = found.next
+            handles.free(address)
+        self._pending.then(self._over)
 
     def __del__(self, free: Any = handles.free) -> None:
-        if self._is_taken:
+        if getattr(self, "_is_taken", False):  # an interrupt may come before everything else
             free(self.handle)
 
     @property
@@ -160,12 +160,16 @@ READY: Final = Event()
 """The event of all that is done at once; C++ may destroy it as often as it likes."""
 
 
-def take(first: int, pending: Pending) -> None:
-    """Take over the events of a call of native code, which are a list. With TAKING."""
-    while first:
+def take(gate: Any, pending: Pending) -> None:
+    """Take over the events of a call of native code, those that were not yet. gate: its record. With TAKING."""
+    while first := gate.taken_events:
         record: Any = RECORDS["Event"].from_address(first)
-        first = record.next or 0
-        Event(pending, count=record.uses - 1, waits=record.waits, record=record)
+        following = record.next
+        event = handles.find(first)
+        if event is None:
+            event = Event(pending, count=record.uses - 1, waits=record.waits, record=record)
+        event.adopt()
+        gate.taken_events = following
 
 
 takers: Final[dict[int, Callable[[], object]]] = {}
@@ -177,8 +181,7 @@ def _of(handle: int) -> Event | None:
     found = handles.find(handle)
     if found is None:
         record: Any = RECORDS["Event"].from_address(handle)
-        if record.is_native:
-            takers[record.gate]()
+        takers[record.gate]()  # if it is not native, an interrupt has kept it from being taken over
         with TAKING:  # of events that are being taken over
             found = None if record.is_native else handles.of(handle)
     assert isinstance(found, Event | None)

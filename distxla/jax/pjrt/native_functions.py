@@ -30,8 +30,8 @@ class NativeFunctions:
         self.entry_points = {name: self._address(f"try_{name}") for name in ENTRY_POINTS}
         self.gate_close = self._quick("gate_close", None, _POINTER)
         self.gate_open = self._quick("gate_open", None, _POINTER)
-        self.gate_take = self._quick("gate_take", ctypes.c_int64, _POINTER)
-        self.gate_trim = self._quick("gate_trim", _POINTER, _POINTER, _POINTER)
+        self.gate_take = self._quick("gate_take", None, _POINTER)
+        self.gate_trim = self._quick("gate_trim", None, _POINTER, _POINTER, _POINTER)
         self.buffer_take = self._quick("buffer_take", None, _POINTER)
         self.block_release = self._quick("block_release", None, _POINTER, _POINTER)
         self.call_execute = _LONG(ctypes.c_int32, _POINTER, ctypes.c_int32)(self._address("call_execute"))

@@ -105,35 +105,40 @@ class NativeGate(NativeModule):
             event.set("is_ready", 1)
 
     def _emit_gate(self) -> None:
-        """gate_close, gate_open; gate_take: the events of the call in flight, which is Python's from then on, 1 where
-        there is none; gate_trim: the blocks of a plan that are free, none until the last call is over."""
-        for name, change in (("gate_close", 1), ("gate_open", -1)):
+        """Each may be called again where an interrupt has come before Python has gone on. gate_close, gate_open;
+        gate_take: `taking` is the call in flight, if there is one, and its events are Python's from then on; gate_trim
+        (gate, place, into): moves the blocks of a plan that are free, none until the last call is over, nor where
+        there are some from before."""
+        for name in ("gate_close", "gate_open"):
             function, atomics = self._function(name, VOID, [POINTER])
+            builder = atomics.builder
             with self._locked(atomics, function.args[0]) as gate:
-                gate.set("closed", atomics.builder.add(gate.get("closed"), i32(change)))
-            atomics.builder.ret_void()
-        function, atomics = self._function("gate_take", I64, [POINTER])
+                closed = gate.get("closed")
+                changed = builder.or_(closed, i32(1)) if name == "gate_close" else builder.and_(closed, i32(~1))
+                gate.set("closed", changed)
+            builder.ret_void()
+        function, atomics = self._function("gate_take", VOID, [POINTER])
         builder, (address,) = atomics.builder, function.args
-        with self._locked(atomics, address) as gate:
-            nothing = builder.icmp_unsigned("==", gate.get("is_in_flight"), i32(0))
-            found = builder.select(nothing, i64(1), builder.ptrtoint(gate.get("events"), I64))
+        with builder.goto_entry_block():
+            place = builder.alloca(POINTER)
+        with self._locked(atomics, address) as gate, self._when_in_flight(atomics, gate):
+            gate.set("taking", gate.get("issued"))
+            gate.set("taken_events", gate.get("events"))
             gate.set("is_in_flight", 0)
             gate.set("events", NULL)
-            with builder.goto_entry_block():
-                place = builder.alloca(POINTER)
-            first = builder.select(nothing, i64(0), found)
-            atomics.store(builder.inttoptr(first, POINTER), place)
+            atomics.store(gate.get("taken_events"), place)
             with self._each(atomics, place, RECORDS["Event"]) as event:
                 event.set("is_native", 0)
-        builder.ret(found)
-        function, atomics = self._function("gate_trim", POINTER, [POINTER, POINTER])
-        builder, (address, place) = atomics.builder, function.args
+        builder.ret_void()
+        function, atomics = self._function("gate_trim", VOID, [POINTER, POINTER, POINTER])
+        builder, (address, place, into) = atomics.builder, function.args
         with self._locked(atomics, address) as gate:
             runs = builder.icmp_unsigned("!=", gate.get("issued"), gate.get("over"))
-            first = atomics.load(POINTER, place)
-            found = builder.select(runs, NULL, first)
-            atomics.store(builder.select(runs, first, NULL), place)
-        builder.ret(found)
+            left = builder.icmp_unsigned("!=", builder.ptrtoint(atomics.load(POINTER, into), I64), i64(0))
+            with atomics.when(builder.not_(builder.or_(runs, left))):
+                atomics.store(atomics.load(POINTER, place), into)
+                atomics.store(NULL, place)
+        builder.ret_void()
 
     def _emit_watch(self) -> None:
         """i32 gate_watch(gate): look at calls from time to time: WATCH_... Blocks."""

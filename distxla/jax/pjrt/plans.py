@@ -6,8 +6,8 @@ import ctypes
 import os
 import threading
 from collections import deque
-from collections.abc import Sequence
-from typing import Final, cast
+from collections.abc import Callable, Sequence
+from typing import Any, Final, cast
 
 from distxla.errors import OutOfMemoryError
 from distxla.ir.element_type import TOKEN
@@ -74,8 +74,9 @@ class Plan:
         self.bytes = layout.bytes
         self._sizes = layout.sizes
         self._count = 0  # of blocks of each kind
-        self._blocks: dict[int, tuple[ctypes.Structure, Block]] = {}  # by address of the record
-        self._free = CArray(ctypes.c_uint64, [0] * len(layout.sizes))
+        # by address of the record; None where it was given up a moment ago
+        self._blocks: dict[int, tuple[Any, Block] | None] = {}
+        self._free, self._trimmed = (CArray(ctypes.c_uint64, [0] * len(layout.sizes)) for _ in range(2))
         uses = [sum(number == k for number, _ in layout.places) * len(devices) for k in range(len(layout.sizes))]
         made = (_BUFFER * max(1, len(devices) * len(results)))()
         for number, (device, k) in enumerate((d, k) for d in devices for k in range(len(results))):
@@ -117,20 +118,36 @@ class Plan:
 
     def _add(self, block: Block, place: int) -> None:
         record = _BLOCK(uses=1, free=place, offset=block.offset)
-        self._blocks[ctypes.addressof(record)] = record, block
-        native_functions().block_release(self._issuer.gate, ctypes.addressof(record))
+        address = ctypes.addressof(record)
+        try:
+            self._blocks[address] = record, block
+            native_functions().block_release(self._issuer.gate, address)
+        except BaseException:
+            if record.uses:  # native code does not know it
+                self._blocks.pop(address, None)
+            raise
 
-    def trim(self) -> list[Block]:
-        """Take the blocks that are free; none until the last call is over."""
-        found = []
+    def trim(self, keep: Callable[[list[Block]], object]) -> bool:
+        """Take the blocks that are free; none until the last call is over. Whether there were any. keep: gets them.
+
+        What an interrupt has left in `_trimmed`, the next call takes.
+        """
+        trimmed = (ctypes.c_uint64 * len(self._sizes)).from_address(self._trimmed.address)
+        has_any = False
         for k in range(len(self._sizes)):
-            address = native_functions().gate_trim(self._issuer.gate, self._free.address + 8 * k)
-            while address:
-                record, block = self._blocks.pop(address)
-                found.append(block)
-                address = record.next
+            native_functions().gate_trim(self._issuer.gate, self._free.address + 8 * k, self._trimmed.address + 8 * k)
+            while address := trimmed[k]:
+                found = self._blocks[address]
+                if found is not None:
+                    has_any = True
+                    record, block = found
+                    keep([block])
+                    trimmed[k], self._blocks[address] = record.next or 0, None
+                self._blocks.pop(address, None)
+        for address in [address for address, found in list(self._blocks.items()) if found is None]:
+            self._blocks.pop(address, None)
         self._count = min(self._count, len(self._blocks))
-        return found
+        return has_any
 
     @property
     def held_bytes(self) -> int:
@@ -196,7 +213,7 @@ class DirectIssuer:
         self._native.gate_close(self.gate)
         if self._gate.is_in_flight:
             self._native.gate_retire(self.gate)
-        return bool(self._gate.is_in_flight)
+        return bool(self._gate.is_in_flight or self._gate.taking)
 
     def open(self) -> None:
         """See call_queue.DirectIssuer."""
@@ -205,28 +222,37 @@ class DirectIssuer:
     def take(self) -> PendingCall | None:
         """See call_queue.DirectIssuer."""
         with events.TAKING:
-            first = self._native.gate_take(self.gate)
-            if first == 1:
+            self._native.gate_take(self.gate)
+            number = self._gate.taking
+            if number <= self._gate.over:  # 0, or one that the queue has ended before it has said `taken`
                 return None
-            gate = self._gate
-            number, plan = gate.issued, self._plans[gate.plan]
-            sequence, target = gate.sequence, gate.target
-
-            def run() -> None:
-                try:
-                    self._cluster.direct.end(plan.devices, sequence, target, [plan])
-                except BaseException:
-                    gate.failed = number
-                    raise
-                finally:
-                    gate.over = number
-                    self._let_go()
-                del self._taken[number]
-
-            call = PendingCall(plan.name, run, result_bytes=plan.bytes, is_issued=True)
-            self._taken[number] = call
-            events.take(first, call)
+            call = self._taken.get(number)
+            if call is None:
+                call = self._taken[number] = self._pending_call(number)
+            events.take(self._gate, call)
             return call
+
+    def taken(self) -> None:
+        """See call_queue.DirectIssuer."""
+        self._gate.taking = 0
+
+    def _pending_call(self, number: int) -> PendingCall:
+        gate = self._gate
+        plan = self._plans[gate.plan]
+        sequence, target = gate.sequence, gate.target
+
+        def run() -> None:
+            try:
+                self._cluster.direct.end(plan.devices, sequence, target, [plan])
+            except BaseException:
+                gate.failed = number
+                raise
+            finally:
+                gate.over = number
+                self._let_go()
+            del self._taken[number]
+
+        return PendingCall(plan.name, run, result_bytes=plan.bytes, is_issued=True)
 
     # --- for buffers
 
@@ -251,12 +277,13 @@ class DirectIssuer:
             self._cluster.direct.keep([thing])
 
     def _let_go(self) -> None:
-        found = []
         with self._lock:
-            while self._held and self._held[0][0] <= self._gate.over:
-                found.append(self._held.popleft()[1])
-        if found:
-            self._cluster.direct.keep(found)  # where the call has failed, devices may be late
+            self._let_go_now()
+
+    def _let_go_now(self) -> None:
+        while self._held and self._held[0][0] <= self._gate.over:
+            self._cluster.direct.keep([self._held[0][1]])  # where the call has failed, devices may be late
+            self._held.popleft()
 
     # --- for executables
 
@@ -303,13 +330,12 @@ class DirectIssuer:
     def _trim(self, plans: Sequence[Plan]) -> bool:
         self._native.gate_retire(self.gate)
         self._let_go()
-        found = [block for plan in plans for block in plan.trim()]
-        self._cluster.direct.keep(found)
+        found = [plan.trim(self._cluster.direct.keep) for plan in plans]
         for plan in plans:
             if plan.address in self._dropped and plan.is_empty and not self._gate.is_in_flight:
                 self._dropped.discard(plan.address)
                 self._plans.pop(plan.address, None)
-        return bool(found)
+        return any(found)
 
     # --- its life
 
@@ -329,7 +355,7 @@ class DirectIssuer:
 
     def _leave(self) -> None:
         """In a forked child, which must not use the parent's devices."""
-        self._gate.closed += 1 << 16
+        self._gate.closed |= 1 << 16
         self._gate.lock = 0
 
 

@@ -224,13 +224,14 @@ Object
 """
 
 # What native calls share with Python (native_calls.py says how). Calls are counted from 1.
-#   Gate: of a cluster.  lock: taken by a thread for a moment.  closed: how often it was closed.  is_in_flight: whether
-#     `issued`, the newest call, is.  over: the newest call of which it is known that it and all before have ended, and
-#     well unless it is `failed`, the newest that has not, or is older.  sequence, target: of the command in flight.
-#     plan: its.  events: the first of those that wait for it.  armed: whether the watching thread looks at calls; it
-#     sleeps on that.  seen: the newest call that it has seen.  holds: whether Python holds memory until `issued`
-#     is over.  main: the main thread.  checks: how often arguments were checked; a Buffer's `seen` is twice the number
-#     of the last one that had it as an argument, and one more where it was donated.
+#   Gate: of a cluster.  lock: taken by a thread for a moment.  closed: 1 while it is closed; further bits close it for
+#     good.  is_in_flight: whether `issued`, the newest call, is.  taking, taken_events: the call that becomes Python's,
+#     0 for none, and those of its events that are not yet.  over: the newest call of which it is known that it and all
+#     before have ended, and well unless it is `failed`, the newest that has not, or is older.  sequence, target: of the
+#     command in flight.  plan: its.  events: the first of those that wait for it.  armed: whether the watching thread
+#     looks at calls; it sleeps on that.  seen: the newest call that it has seen.  holds: whether Python holds memory
+#     until `issued` is over.  main: the main thread.  checks: how often arguments were checked; a Buffer's `seen` is
+#     twice the number of the last one that had it as an argument, and one more where it was donated.
 #   Plan: of an executable.  donated, labels, dims, handles: by argument whether it is donated; by argument the
 #     address of its dimension sizes, which tells shapes apart; by device its handle.  records: by device.  results: by
 #     device and result a Buffer to copy, with the offset in its block, and as pointer the memory's begin.  numbers: by
@@ -242,8 +243,8 @@ Object
 _STATES: Final = """
 Block u:uses p:next,free l:offset
 Callback p:next,function,argument
-Gate u:lock,closed,is_in_flight,sequence,target,armed,holds l:issued,over,failed,seen,checks z:main
-  p:control,plan,events
+Gate u:lock,closed,is_in_flight,sequence,target,armed,holds l:issued,over,failed,seen,taking,checks z:main
+  p:control,plan,events,taken_events
 Plan u:devices,arguments,results,blocks,number b:has_donated p:gate,area,handles,dims,donated,records,made,numbers
   p:free,uses
 """

@@ -251,7 +251,7 @@ class RemoteHost:
     def _ask(self, ask: Callable[[int], Frame], target: memoryview, seconds: float | None = None) -> bool:
         """Ask for bytes, which fill `target`, and wait for them; False where they can't come any more, or not in time.
         Notices tell of long waits. ask: the frame, for the number of the request."""
-        fetch, begin, notice = _Fetch(target), time.monotonic(), NOTICE_S
+        fetch, begin = _Fetch(target), time.monotonic()
         end = math.inf if seconds is None else begin + seconds
         with self._news:
             self._fetched = number = (self._fetched + 1) & 0xFFFFFFFF
@@ -259,15 +259,20 @@ class RemoteHost:
         try:
             self._send(ask(number))
             with self._news:
-                while not fetch.done and not self.is_lost and not self._closing and time.monotonic() < end:
-                    self._news.wait(0.2)
-                    if (waited := time.monotonic() - begin) >= notice and not fetch.done:
-                        notice *= 2
-                        LOGGER.warning("%s", printable(f"distxla: {self.silence(waited)}"))
+                self._await_fetched(fetch, begin, end)
         finally:
             with self._news:
                 self._fetches.pop(number, None)
         return fetch.done
+
+    def _await_fetched(self, fetch: _Fetch, begin: float, end: float) -> None:
+        """With the lock, apart from which the loop must be: an interrupt could keep it locked."""
+        notice = NOTICE_S
+        while not fetch.done and not self.is_lost and not self._closing and time.monotonic() < end:
+            self._news.wait(0.2)
+            if (waited := time.monotonic() - begin) >= notice and not fetch.done:
+                notice *= 2
+                LOGGER.warning("%s", printable(f"distxla: {self.silence(waited)}"))
 
     def silence(self, seconds: float) -> str:
         """A notice that the agent has not answered for so long."""
@@ -363,11 +368,15 @@ class RemoteHost:
     def _wait_for(self, kind: type[Frame], expected: int, seconds: float) -> bool:
         end = time.monotonic() + seconds
         with self._news:
-            while self._answers.get(kind, 0) < expected:
-                left = end - time.monotonic()
-                if left <= 0 or self.is_lost:
-                    return False
-                self._news.wait(min(left, 0.1))
+            return self._await_answers(kind, expected, end)
+
+    def _await_answers(self, kind: type[Frame], expected: int, end: float) -> bool:
+        """With the lock, as `_await_fetched`."""
+        while self._answers.get(kind, 0) < expected:
+            left = end - time.monotonic()
+            if left <= 0 or self.is_lost:
+                return False
+            self._news.wait(min(left, 0.1))
         return True
 
     def _receive(self) -> None:

@@ -145,10 +145,7 @@ class RayElsewhere:
         with self._lock:
             self._send(request)
             with self._in_step():
-                poll = select.poll()
-                poll.register(self._connection, select.POLLIN)
-                while not poll.poll(LOOK_MS):
-                    self._check()
+                self._await_answer()
                 try:
                     error, value = receive(self._connection)
                 except (EOFError, OSError) as ended:
@@ -156,6 +153,13 @@ class RayElsewhere:
         if error is not None:
             raise error
         return value
+
+    def _await_answer(self) -> None:
+        """With the lock, apart from which the loop must be: an interrupt could keep it locked."""
+        poll = select.poll()
+        poll.register(self._connection, select.POLLIN)
+        while not poll.poll(LOOK_MS):
+            self._check()
 
     def _gone(self) -> ClusterError:
         with contextlib.suppress(OSError):
