@@ -41,7 +41,7 @@ from distxla.runtime.hosts.nodes import checked_counts, checked_size
 from distxla.runtime.interrupts import deferred_interrupt
 from distxla.runtime.memory_need import Need
 from distxla.runtime.program_loading import ProgramLoader
-from distxla.runtime.ray.shortages import PROCESSES
+from distxla.runtime.ray.shortages import started_thread
 from distxla.runtime.together import together
 from distxla.targets.registry import target_of_backend
 from distxla.time_limit import phase
@@ -139,8 +139,7 @@ class Cluster(Handle):
             return "not started"
         if self._failure is not None:
             return "could not be started"
-        plural = "" if self.devices == 1 else "s"
-        return "starting" if self._loader is None else f"{self.devices} device{plural} running"
+        return "starting" if self._loader is None else f"{self.devices} device{'s' * (self.devices > 1)} running"
 
     def __enter__(self) -> Cluster:
         with deferred_interrupt():  # otherwise no `close` would follow an interrupted start
@@ -184,12 +183,8 @@ class Cluster(Handle):
         self._hosts.prepare()
         _open.add(self)
         self._compiler = ServerShare()
-        thread = self._thread = threading.Thread(target=self._start, name="distxla-start", daemon=True)
-        try:
-            thread.start()
-        except RuntimeError as error:
-            self._thread = None
-            raise ClusterError(f"the cluster could not be started: {PROCESSES}") from error
+        thread = threading.Thread(target=self._start, name="distxla-start", daemon=True)
+        self._thread = started_thread(thread, "the cluster could not be started")
         return self
 
     def wait_started(self) -> None:

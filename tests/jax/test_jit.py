@@ -123,54 +123,6 @@ def test_calls_under_way_take_results_and_donate_them(cluster: dx.Cluster) -> No
         step(first, n)
 
 
-def write(cache: Any, row: Any, k: Any) -> Any:
-    return jax.lax.dynamic_update_slice(cache, row[None], (k, 0)), cache.shape[0]
-
-
-def test_a_donated_array_is_updated_where_it_is(cluster: dx.Cluster) -> None:
-    step = dxj.jit(write, cluster=cluster, donate_argnums=0)
-    cache, _ = step(np.zeros((64, 32), np.float32), np.ones(32, np.float32), 0)
-    place = cache.column.place
-    for k in range(1, 4):
-        cache, _ = step(cache, np.full(32, k + 1, np.float32), k)
-        assert cache.column.place == place
-    np.testing.assert_array_equal(np.asarray(cache)[:, 0], [1, 2, 3, 4] + [0] * 60)
-
-
-def test_what_others_see_of_a_donated_array_stays(cluster: dx.Cluster) -> None:
-    step = dxj.jit(write, cluster=cluster, donate_argnums=0)
-    cache, _ = step(np.zeros((64, 32), np.float32), np.ones(32, np.float32), 0)
-    seen, place = np.asarray(cache), cache.column.place
-    cache, _ = step(cache, np.full(32, 7, np.float32), 0)
-    assert cache.column.place != place
-    np.testing.assert_array_equal(seen[0], np.ones(32))
-    np.testing.assert_array_equal(np.asarray(cache)[0], np.full(32, 7))
-
-
-@pytest.mark.parametrize("donated", [0, 1, (0, 1)])
-def test_an_array_that_is_donated_is_no_other_argument(cluster: dx.Cluster, donated: Any) -> None:
-    def both(cache: Any, same: Any) -> Any:
-        return jax.lax.dynamic_update_slice(cache, jnp.ones((1, 4), np.float32), (0, 0)), same * 2
-
-    step = dxj.jit(both, cluster=cluster, donate_argnums=donated)
-    cache = dxj.device_put(numbers(2, 4), over(mesh=dxj.make_mesh((1,), ("one",))), cluster=cluster)
-    path = r"args\[1\]" if donated == 1 else r"args\[0\]"
-    with pytest.raises(dx.ArgumentError, match=rf"args\[0\] and args\[1\] are the same array, and {path} is donated"):
-        step(cache, cache)
-    updated, twice = step(cache, np.asarray(cache))  # nothing was called, and it is still there
-    np.testing.assert_array_equal(np.asarray(updated)[0], np.ones(4))
-    np.testing.assert_array_equal(np.asarray(twice), 2 * numbers(2, 4))
-
-
-def test_what_no_result_can_take_may_be_donated_and_given_once_more(cluster: dx.Cluster) -> None:
-    """As in JAX, which gives such an argument's memory to nothing."""
-    step = dxj.jit(lambda x, y: (x[:2] + 1, y[1:3]), cluster=cluster, donate_argnums=0)
-    x = dxj.jit(lambda: jnp.arange(4.0), cluster=cluster)()
-    with pytest.warns(UserWarning, match="donated buffers were not usable"):
-        found = step(x, x)
-    assert [np.asarray(each).tolist() for each in found] == [[1, 2], [1, 2]]
-
-
 def test_pytrees_unused_static_and_closed_over_arguments(cluster: dx.Cluster) -> None:
     table = jnp.asarray(numbers(4))
 

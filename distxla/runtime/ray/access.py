@@ -23,7 +23,7 @@ from distxla.runtime.ray.embedded import EmbeddedRay
 from distxla.runtime.ray.forks import watch_forks
 from distxla.runtime.ray.plain import PlainRay
 from distxla.runtime.ray.session import RayHere, Session
-from distxla.runtime.ray.shortages import PROCESSES
+from distxla.runtime.ray.shortages import started_thread
 
 WORKERS_AHEAD = 64  # may start at the same time, while the number of devices is not known
 DEVICES_AHEAD = 128  # for which the servers then have enough open files
@@ -49,12 +49,12 @@ class _Ahead:
         self._ray = EmbeddedRay(supervisor=supervisor)
         self._failure: BaseException | None = None
         self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._start, name="distxla-ray", daemon=True)
+        thread = threading.Thread(target=self._start, name="distxla-ray", daemon=True)
         try:
-            self._thread.start()
-        except RuntimeError as error:  # no more threads
+            self._thread = started_thread(thread, "the embedded Ray cannot be started")
+        except ClusterError:
             self._ray.close()
-            raise ClusterError(f"the embedded Ray cannot be started: {PROCESSES}") from error
+            raise
 
     def _start(self) -> None:
         try:

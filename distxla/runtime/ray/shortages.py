@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import errno
 import re
+import threading
 from pathlib import Path
 from typing import Final
+
+from distxla.errors import ClusterError
 
 PROCESSES: Final = (
     "this machine allows no more processes or threads (see `ulimit -u`, and pids.max of the control group)"
@@ -25,6 +28,15 @@ _STACK = re.compile(r"\(\+0x|    @ |[Ss]tack ?[Tt]race|\*\*\*|\[0x[0-9a-f]+\]|PC
 _MOST = 8  # lines of a server
 
 
+def started_thread(thread: threading.Thread, what: str) -> threading.Thread:
+    """The thread, started. ClusterError, `what` and why, where the machine allows no more."""
+    try:
+        thread.start()
+    except RuntimeError as error:
+        raise ClusterError(f"{what}: {PROCESSES}") from error
+    return thread
+
+
 def of_error(number: int) -> str | None:
     """What an errno says that is missing."""
     return _BY_ERRNO.get(number)
@@ -40,4 +52,4 @@ def explained(what: str, logs: str) -> str:
     return "\n".join([what, *("".join(c for c in line[:300] if c.isprintable()) for line in lines)]).strip()
 
 
-__all__ = ["PROCESSES", "explained", "of_error"]
+__all__ = ["PROCESSES", "explained", "of_error", "started_thread"]
