@@ -62,9 +62,8 @@ def read_arguments(world: RunPrograms, path: str | None, seed: int, generate_mis
                 generated[k] = (*generated.get(k, ()), device)
                 if program.whole is not None:
                     array = generate(program.whole.parameters[k].shape, seed, k, 0)
-                    by_device[device].append(
-                        np.asarray(world.shard("arg", k, device, array), order="C")
-                    )  # also of rank 0
+                    # not ascontiguousarray, which makes a scalar an array of rank 1
+                    by_device[device].append(np.asarray(world.shard("arg", k, device, array), order="C"))
                     continue
                 by_device[device].append(generate(shape, seed, k, 0 if k in same else device))
             else:

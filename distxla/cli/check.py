@@ -148,7 +148,7 @@ def _obstacles(module: Module) -> Obstacles:
 
 
 def _by_reason(found: Obstacles) -> dict[str, list[Instruction]]:
-    """A dump may call an unknown target hundreds of times: one line says it."""
+    """Instructions by their obstacle: a dump may call an unknown target hundreds of times, and one line says so."""
     refused: dict[str, list[Instruction]] = {}
     for instruction, why in found:
         refused.setdefault(why, []).append(instruction)

@@ -55,7 +55,8 @@ def written_whole(path: str) -> Iterator[IO[bytes]]:
         if is_special(target):
             content = io.BytesIO()  # a pipe cannot seek
             yield content
-            target.write_bytes(content.getvalue())  # no copy, and no view: CPython 3.12 dies of one in a cycle
+            # not getbuffer: a failed write leaves its view in a cycle, at whose collection CPython 3.12 crashes
+            target.write_bytes(content.getvalue())
         else:
             with _replacing(target.resolve()) as file:  # a symbolic link stays one
                 yield file

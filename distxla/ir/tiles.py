@@ -21,7 +21,7 @@ from distxla.ir.shape import Shape
 
 @dataclass(frozen=True, slots=True)
 class Digit:
-    """A digit of a place in memory: floor(index / weight) mod size of a dimension; those that tiles add are below 0."""
+    """A digit of a place in memory: floor(index / weight) mod size. Dimensions that tiles add have numbers below 0."""
 
     dimension: int
     weight: int

@@ -58,7 +58,7 @@ class Compiled(PublicNames):
         self.executable: Executable = cluster.compile(
             module, trace=trace, device_assignment=table, host_calls=host_calls_of(lowered), donated=self._donated
         )
-        # those of which a result may have the memory: by number of the parameter, without tokens and constants
+        # parameters in whose memory a result may be computed: by number, without tokens and constants
         self._given_up = frozenset(k - self._fixed for _, k in in_place_pairs(module, self._donated))
         self._calls = ColumnCalls(cluster, self.executable)
         self._before: list[Column] | None = None  # tokens and constants

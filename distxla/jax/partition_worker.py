@@ -278,7 +278,7 @@ def _read(folder: str, options: private_names.PartitionerOptions) -> Answer:
 
 
 def difference(made: private_names.HloDescription, given: private_names.HloDescription) -> str:
-    """What of the partitioned module is not the given one's, or is not in it; "" where all is."""
+    """How the partitioned module contradicts the given one, or what it leaves out; "" where neither is so."""
     if _NAME.findall(made.text)[:1] != _NAME.findall(given.text)[:1]:
         return f"it begins with {made.text[:60]!r}"
     for what, found, wanted in (

@@ -1,4 +1,4 @@
-"""A module as XLA's partitioner is to be given it: what a front end wrote, or HLO text in the words of this jaxlib."""
+"""The form in which a module goes to XLA's partitioner: what a front end wrote, or HLO text that this jaxlib reads."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _dropped(sharding: Sharding, i: Instruction) -> Sharding | None:
 
 
 def _in_tiles(sharding: Sharding, _: Instruction) -> Sharding:
-    """The same without names of axes, which older parsers of XLA don't know, and no parser beside tiles."""
+    """The same without names of axes: older parsers of XLA don't know them, and none takes them beside tiles."""
     if sharding.kind == "tuple":
         return _tuple(_in_tiles(element, _) for element in sharding.elements)
     if sharding.kind == "replicated" or (sharding.kind == "mesh" and not sharding.tile_dims):
@@ -89,7 +89,7 @@ def _in_tiles(sharding: Sharding, _: Instruction) -> Sharding:
 
 @dataclass(frozen=True)
 class _Named:
-    """Over this mesh, with an entry for each dimension: XLA 0.12 dies of `replicated` without them."""
+    """`replicated` with a mesh and an entry for each dimension, without which XLA 0.12 dies."""
 
     mesh: str
 

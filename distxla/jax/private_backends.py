@@ -1,6 +1,6 @@
-"""JAX's own clients, which the plugin's stand beside: the private names of JAX that the plugin uses.
+"""The private names of JAX that only the plugin uses: of JAX's clients, its settings, and how it compiles.
 
-They are looked up as those of private_names.py, and move as those do.
+They are looked up like those of private_names.py, and move from release to release like them.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def around_compilation(around: Callable[[str, Sequence[Callable[..., Any]], Call
 
 
 def configured_devices() -> int | None:
-    """The number of CPU devices that jax_num_cpu_devices asks for, or JAX_NUM_CPU_DEVICES; None where they don't."""
+    """The number of CPU devices by jax_num_cpu_devices or JAX_NUM_CPU_DEVICES; None where neither is set."""
     bridge = _xla_bridge()
     with expected_names():
         found = int(bridge.num_cpu_devices.value)
@@ -96,8 +96,8 @@ def configured_devices() -> int | None:
 
 @dataclass(frozen=True)
 class Names:
-    """plugin: of the backend.  platform: of JAX, which means the plugin's devices where the plugin is chosen.  own: by
-    which JAX's client of that platform is there then."""
+    """plugin: the backend's.  platform: that of JAX which means the plugin's devices where the plugin is chosen.  own:
+    the name that JAX's own client of this platform has then."""
 
     plugin: str
     platform: str

@@ -3,9 +3,9 @@
 One heap serves all devices: a block has the same offset in every device's memory. Pages that a device never touches
 cost it nothing. The memory that all devices of a host have in common has a heap of its own.
 
-The exception of a signal handler may arrive at any line here. So each change is computed first, and then made by one
-assignment to several places in which nothing is called: Python runs handlers after calls and iterations only.
-A block is freed by C code, since Python drops what a `__del__` raises: an interrupt there would lose the block.
+A signal handler may raise at any line here. So each change is computed first, and then made by one assignment to
+several places that calls nothing: Python runs handlers after calls and iterations only. A block is freed by the
+callback of a weak reference, its claim, which is C code: an interrupt in a `__del__` would lose the block.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class Headroom(Protocol):
 class HeapUse:
     """Use of each device's memory, in bytes.
 
-    used: in use.  peak: the most that ever was.  blocks: how many were allocated so far.  largest: the largest of them.
-    largest_free: the largest block that there is place for.
+    used: in use.  Since the last `forget_use`: peak, the most in use; blocks, how many were allocated; largest, the
+    largest of them.  largest_free: the largest block that there is place for.
     """
 
     used: int
@@ -81,8 +81,8 @@ class Block:
 
 
 _Use = tuple[weakref.ref[Block], int, int, int, bool]
-"""A block in use: its claim, which the heap keeps, else the block's end would go unnoticed; its offset, size, bytes on
-the host, touched or not; and whether it holds no values of the user."""
+"""A block in use: its claim, kept here since a weak reference that is gone calls nothing; its offset; its size; its
+bytes on the host, touched or not; and whether it holds no values of the user."""
 
 
 class Heap:
@@ -111,7 +111,7 @@ class Heap:
         self._in_use: dict[int, _Use | None] = {}  # by the claim's id; None where it was freed a moment ago
         self._high = begin  # nothing beyond was ever in use
         self._used = 0
-        self._most = 0, 0, 0  # in use at any time; blocks so far, and the largest of them
+        self._most = 0, 0, 0  # of HeapUse: peak, blocks, largest
         self._idle = 0  # freed bytes that were not given back since
         # with a headroom: bytes on the host that have pages or may get them; the sum of those of blocks in use; ranges
         # given back and not allocated since
@@ -134,7 +134,7 @@ class Heap:
             return HeapUse(self._used, *self._most, free)
 
     def forget_use(self) -> None:
-        """Count blocks, and what was the most, from now on."""
+        """Count blocks and the peak anew, from now on."""
         with self._lock:
             self._settle()
             self._most = self._used, 0, 0
@@ -176,7 +176,7 @@ class Heap:
     def _allocate(self, size: int, devices: Sequence[int], of_runtime: bool) -> Block:
         alignment = PAGE if size >= PAGE else ALIGNMENT
         size = max(alignment, (size + alignment - 1) // alignment * alignment)
-        # no loop here: CPython 3.13 leaves the end of an iteration out of the block's handler, which frees the lock
+        # no loop in the with-body: an interrupt at the end of an iteration would leave the lock taken in CPython 3.13
         with self._lock:
             self._settle()
             block = self._first_fit(size, alignment, devices, of_runtime)
@@ -252,7 +252,7 @@ class Heap:
     def _settle(self) -> None:
         """Take freed blocks back, joining neighbours; give memory back where too much is idle.
 
-        A claim that an interrupt has left in `_freed`, and one of a block that was not in use, changes nothing.
+        The claim of a block that was taken back already, as after an interrupt, or was never in use, changes nothing.
         """
         freed = self._freed
         while freed:

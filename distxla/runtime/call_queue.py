@@ -21,11 +21,11 @@ INTERRUPTED = "the call was interrupted"
 
 
 class DirectIssuer(Protocol):
-    """Issues calls without the queue while that has none, one at a time. Each method may be called again where an
-    interrupt may have come before its end."""
+    """Issues calls without the queue while that has none, one at a time. A method that an interrupt may have ended
+    early may be called again."""
 
     def close(self) -> bool:
-        """Issue none from now on; whether one is in flight, or was not taken whole."""
+        """Issue none from now on; whether one is in flight, or an interrupt came before `taken`."""
 
     def take(self) -> PendingCall | None:
         """The call in flight, which is the queue's to end from now on; the same one until `taken`."""
@@ -164,7 +164,8 @@ class PendingCall:
 
 
 class _Reservation:
-    """Of the devices, for a call without the queue."""
+    """Keeps `direct` closed while it exists. One that an interrupt kept from being taken back ends with its last
+    reference."""
 
     __slots__ = ("__weakref__",)
 
@@ -176,8 +177,8 @@ class CallQueue:
     direct: issues calls while the queue has none; it is closed while the queue has calls, and from a failure until the
     next call that has not failed: devices may still compute.
 
-    The exception of a signal handler may leave any method at any line. What it leaves undone, the next call does: with
-    `direct` closed too long calls take longer, the reverse could have two threads issue at once.
+    A signal handler may raise at any line of any method. The next call does what was left undone. Where in doubt
+    `direct` stays closed: calls then take longer, while two threads could issue at once if it were open too early.
     """
 
     def __init__(self, require_outside: Callable[[], None] = lambda: None) -> None:
@@ -247,13 +248,12 @@ class CallQueue:
         call = self.direct.take()
         if call is not None:
             call._queue = self
-            if not call.has_run and call not in self._calls:  # as where this was interrupted
+            if not call.has_run and call not in self._calls:  # an interrupt may have ended an earlier try
                 self._append(call)
         self.direct.taken()
 
     def _release_direct(self) -> None:
-        """Open `direct` where nothing keeps it closed; not where an interrupt has left its call in between. With the
-        lock."""
+        """Open `direct` where nothing keeps it closed, and no interrupt has left its call half taken. With the lock."""
         kept = [kept for kept in list(self._reservations.values()) if kept() is not None]
         if self._has_closed and not (self._calls or self._ended or self._has_failed or kept):
             self._has_closed = False
@@ -380,7 +380,7 @@ class CallQueue:
 
     def _serve(self) -> None:
         if not self._serves.acquire(blocking=False):
-            return  # another one was started, of which an interrupt has kept the queue from hearing
+            return  # an interrupt came before `_start` could note the thread that serves already
         self._thread = threading.current_thread()
         while self._work.get():
             with self._lock:

@@ -72,8 +72,8 @@ class Cluster(Handle):
             step = cluster.compile(module)
             outs = step(args)
 
-    Entering initialises Ray in this process, and begins to start the replicas in the background; `compile` needs none
-    of them, so both overlap, and the first call waits for the rest. `wait_started` waits and raises its error.
+    Entering begins to start Ray and the replicas in the background; `compile` needs none of them, so both overlap, and
+    the first call waits for the rest. `wait_started` waits and raises its error.
     Leaving takes everything down that the cluster started.
 
     address: a Ray cluster to join, of which this host is a node; None for an embedded Ray of our own

@@ -171,7 +171,7 @@ class HostCalls:
                 self._await_handled(device, posted, end)
 
     def _await_handled(self, device: int, posted: int, end: float | None) -> None:
-        """With the lock, apart from which the loop must be: an interrupt could keep it locked."""
+        """With the lock. The loop is not directly in the with-body: an interrupt there could leave the lock taken."""
         while self._handled[device] != posted:
             if end is not None and time.monotonic() >= end:
                 raise TimeLimitError(

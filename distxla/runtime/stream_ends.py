@@ -117,12 +117,12 @@ class _End:
         self._memory = memory
         self._state = state
         self._lock = threading.Lock()
-        self._sleepers: set[int] = set()  # threads; a number would be wrong for good where one is interrupted
+        self._sleepers: set[int] = set()  # ids of threads; a count would stay wrong after an interrupt
         self._block = block
         self._place(block)
 
     def _place(self, block: Block) -> None:
-        """Give the stream its slots and its area; interrupted, it keeps those that it has."""
+        """Give the stream its slots and its area. An interrupt leaves it those that it has."""
         area, capacity = block.offset + streams.SLOTS_BYTES, _capacity(block)
         try:
             self._announce_place(block)
@@ -200,7 +200,7 @@ class HostToDevice(_End):
         self.is_closed = False
         self._near, self._far = _Ring(0, streams.NEAR_BYTES), _Ring(streams.NEAR_BYTES, self.capacity)
         self._blocks: deque[tuple[int, Block]] = deque()  # items in blocks of their own, by number
-        # while items get other numbers: that of the first, and their slots, which are written next
+        # while items are renumbered: the first one's new number, and the slots that are still to be written
         self._moved: tuple[int, list[Bytes]] | None = None
         self._seen = 0  # T_TAKEN when it was looked at last; a look may go to another host
         self._idle_at = -1  # T_TAKEN when patience was lost
@@ -390,7 +390,7 @@ class DeviceToHost(_End):
                 return None
 
     def _hand_out(self) -> PostedItem:
-        self._announce()  # again, as where an interrupt came before it
+        self._announce()  # also of items that an earlier call took, where an interrupt came before this
         return self._kept.popleft()
 
     def _take(self) -> None:

@@ -136,7 +136,7 @@ class Lexer:
 
     def skip(self) -> int:
         """Pass blanks and comments; returns the position."""
-        if self.text[self.pos : self.pos + 1] not in _BLANKS_BEGIN:  # most often: a third of the time of a match
+        if self.text[self.pos : self.pos + 1] not in _BLANKS_BEGIN:  # as most often; takes a third of a match's time
             return self.pos
         match = _BLANK.match(self.text, self.pos)
         if match is not None:

@@ -16,9 +16,8 @@ _MLIR_TEXT = re.compile(
 )
 # An operation of MLIR begins a line, perhaps behind its results.
 _OPERATION = re.compile(r'^\s*(?:%[\w:#]+(?:\s*,\s*%[\w:#]+)*\s*=\s*)?"?([a-z_]\w*)\.\w', re.MULTILINE)
-_BESIDE_STABLEHLO: Final = frozenset(
-    {"builtin", "chlo", "func", "sdy"}
-)  # what a module of StableHLO may have beside it
+# dialects that a module of StableHLO may have besides
+_BESIDE_STABLEHLO: Final = frozenset({"builtin", "chlo", "func", "sdy"})
 BYTE_ORDER_MARK: Final = "\ufeff"  # editors may write it before a text in UTF-8; it is no part of it
 _MLIR_BYTECODE: Final = b"ML\xefR"
 _FIRST_FIELD: Final = b"\n"  # the tag of a protocol buffer's field 1 that has a length

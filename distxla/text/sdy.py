@@ -14,7 +14,7 @@ from distxla.ir.mesh import Axis, Mesh, MeshError
 from distxla.ir.sharding import Sharding
 
 SHARDING_ATTRIBUTE = "xla.sdy.sharding"  # the frontend attribute of a value's sharding
-IN_SHARDINGS, OUT_SHARDINGS = "xla.sdy.in_shardings", "xla.sdy.out_shardings"  # of a manual region's values
+IN_SHARDINGS, OUT_SHARDINGS = "xla.sdy.in_shardings", "xla.sdy.out_shardings"  # of a manual region
 SHARDING_ATTRIBUTES = frozenset({SHARDING_ATTRIBUTE, IN_SHARDINGS, OUT_SHARDINGS})
 
 _AXIS = re.compile(r'"([^"]*)"\s*=\s*(\d+)')

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 PLATFORM: Final = "cpu"
 NAME: Final = "distxla"  # with which the platform's version begins: that tells it from JAX's own
-OWN: Final = "jax_cpu"  # by which JAX's own client is there
+OWN: Final = "jax_cpu"  # the name that JAX's own CPU client has beside the plugin
 _KIND: Final = CBytes("cpu")
 MEMORY_KINDS: Final = {name: CBytes(name) for name in ("device", "pinned_host", "unpinned_host")}
 """Of each device, as XLA's CPUs have them: the first is the default. All of them are the device's one memory."""
 
 
 def is_ours(platform_version: str) -> bool:
-    """Whether JAX has this version of the plugin's platform; its first line may be of JAX's own."""
+    """Whether a platform with this version, as JAX gives it, is the plugin's. Its first line may be of JAX's own."""
     return any(line.startswith(NAME) for line in platform_version.splitlines())
 
 

@@ -20,8 +20,8 @@ def install(
 ) -> None:
     """Let JAX run on distxla's devices from now on, as JAX_PLATFORMS=distxla does; nothing starts before JAX is used.
 
-    partitions: the number of devices; None for DISTXLA_DEVICES, else what JAX is configured to have CPU devices when
-    they are used first, else 8.  address, device_memory, backend: as of `Cluster`. Does not block. JaxError where
+    partitions: the number of devices; None for DISTXLA_DEVICES, else the number of CPU devices in JAX's settings when
+    devices are used first, else 8.  address, device_memory, backend: as of `Cluster`. Does not block. JaxError where
     JAX has made its devices already, and where jaxlib is missing or of another version; ArgumentError for bad counts
     and for a backend that this machine doesn't have.
     """

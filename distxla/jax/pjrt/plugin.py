@@ -55,7 +55,7 @@ _IMPLEMENTED: Final[dict[str, Entry]] = {
 
 
 # entry points that an interrupt ends; the others are quick, and done again: waits for events then end as interrupted.
-# Of their errors JAX always tells, so they have those of FATAL entry points, too
+# JAX raises all of their errors, so they also return the failures that FATAL entry points have kept
 _WAITING: Final = frozenset(
     {
         "Buffer_CopyRawToHost",
@@ -156,7 +156,7 @@ class Table:
         raise failure
 
     def _keep(self, name: str, failure: BaseException, args: Any) -> None:
-        """Have C++ hear of a failure at a later entry point; what it reads of this one can be read."""
+        """Keep a failure for a later entry point, and write outputs that C++ can read."""
         failure.add_note(f"in PJRT_{name}, which cannot fail")
         for field in outputs(name):
             if field == "event":

@@ -266,7 +266,7 @@ class RemoteHost:
         return fetch.done
 
     def _await_fetched(self, fetch: _Fetch, begin: float, end: float) -> None:
-        """With the lock, apart from which the loop must be: an interrupt could keep it locked."""
+        """With the lock. The loop is not directly in the with-body: an interrupt there could leave the lock taken."""
         notice = NOTICE_S
         while not fetch.done and not self.is_lost and not self._closing and time.monotonic() < end:
             self._news.wait(0.2)
@@ -371,7 +371,7 @@ class RemoteHost:
             return self._await_answers(kind, expected, end)
 
     def _await_answers(self, kind: type[Frame], expected: int, end: float) -> bool:
-        """With the lock, as `_await_fetched`."""
+        """With the lock; a function of its own for the reason that `_await_fetched` has."""
         while self._answers.get(kind, 0) < expected:
             left = end - time.monotonic()
             if left <= 0 or self.is_lost:

@@ -67,8 +67,8 @@ class _Actor:
 class RayElsewhere:
     """A session.Session by requests to the other process.
 
-    check: raises an error if it cannot answer any more.  explained: an error of a text, with the reason if one is
-    known.
+    check: raises an error if it cannot answer any more.  explained: makes the error for a message, with the reason if
+    one is known.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class RayElsewhere:
         return value
 
     def _await_answer(self) -> None:
-        """With the lock, apart from which the loop must be: an interrupt could keep it locked."""
+        """With the lock. The loop is not directly in the with-body: an interrupt there could leave the lock taken."""
         poll = select.poll()
         poll.register(self._connection, select.POLLIN)
         while not poll.poll(LOOK_MS):

@@ -1,4 +1,4 @@
-"""What Ray's servers lack when they end or don't start, out of their messages: a line instead of their stacks."""
+"""Says in one line, read from the messages of Ray's servers, which resource they lack when they end or don't start."""
 
 from __future__ import annotations
 
