@@ -46,8 +46,8 @@ def parse_module(text: str | bytes, file: str = "<string>") -> Module:
 def _without_collections() -> Iterator[None]:
     """Collections would take a third of a long text's time, and find nothing: what is read is kept."""
     was_on = gc.isenabled()
-    gc.disable()
-    try:
+    try:  # before the collector is off: a signal handler may raise behind each call
+        gc.disable()
         yield
     finally:
         if was_on:
