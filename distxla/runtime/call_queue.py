@@ -113,6 +113,15 @@ class PendingCall:
                 self._queue.note_seen(self.failed_first)
             raise _again(self.error)
 
+    @property
+    def is_submitted(self) -> bool:
+        """Whether a queue has it, or had it."""
+        queue = self._queue
+        if queue is None:
+            return False
+        with queue._lock:
+            return self.has_run or self in queue._calls
+
     def interrupt(self) -> None:
         """End the calls under way, as Ctrl-C does while one waits."""
         if self._queue is not None:
@@ -344,6 +353,11 @@ class CallQueue:
         """Whether calls are under way."""
         self.take_direct()
         return bool(self._calls)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether a further call waits for one of those under way."""
+        return self._in_the_way(0) is not None
 
     def stop_reason(self) -> ClusterError | None:
         """The error with which the call that this thread runs should end now; None while it may go on."""

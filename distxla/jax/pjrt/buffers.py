@@ -11,16 +11,15 @@ from numpy.typing import NDArray
 
 from distxla.errors import ArgumentError, UnsupportedOpError
 from distxla.ir.shape import Shape
-from distxla.jax.pjrt import handles
+from distxla.jax.pjrt import handles, late
 from distxla.jax.pjrt.devices import Device, Memory
 from distxla.jax.pjrt.element_types import element_type_of_number
 from distxla.jax.pjrt.errors import Interrupted
 from distxla.jax.pjrt.events import READY, TAKING, Pending, pending_event, wait_for
-from distxla.jax.pjrt.handles import integers
+from distxla.jax.pjrt.handles import Once, integers
 from distxla.jax.pjrt.native_functions import native_functions
-from distxla.jax.pjrt.plans import taken_block
+from distxla.jax.pjrt.plans import NativeBlock
 from distxla.jax.pjrt.shape_constants import Constants, constants_at, constants_of
-from distxla.jax.pjrt.switch import SWITCH
 from distxla.jax.pjrt.table import RECORDS, STRUCTURES
 from distxla.machine.heap import ALIGNMENT, Block
 from distxla.machine.segments import Segment
@@ -56,8 +55,9 @@ class Buffer:
         record: ctypes.Structure | None = None,
         memory: Memory | None = None,
     ) -> None:
-        """constants: of the array's shape.  record: that of native code, which this takes over.  memory: of the
-        device's; its first by default."""
+        """constants: of the array's shape.  record: that of native code, which this takes over: `adopt` has to
+        follow.  memory: of the device's; its first by default."""
+        self._is_taken = False  # nor is there a record to free, where an interrupt ends this
         constants = constants or constants_of(array.hlo_shape)
         self.array: DeviceArray | None = array
         self.device = device
@@ -65,10 +65,17 @@ class Buffer:
         self.is_destroyed = False  # C++ has given it up
         self._external = 0
         self._held: DeviceArray | None = None  # what external references still see of a deleted buffer
-        self._is_taken = record is not None
         self.record: Any = record or _record(array, memory or device.memories[0], constants)
-        self.pending = pending
-        self.handle = handles.bind(self, self.record)
+        self._pending = pending
+        self.record.is_pending = pending is not None
+        self.handle = ctypes.addressof(self.record)
+        if record is None:
+            handles.bind(self, self.record)
+
+    def adopt(self, block: NativeBlock) -> None:
+        """Take the record of native code over, and the memory: in one statement, amid which no handler runs."""
+        objects, owned, has_memory = handles.objects, (self, self.record), not self.record.is_deleted
+        objects[self.handle], self._is_taken, block.is_taken = owned, True, has_memory
 
     @property
     def pending(self) -> Pending | None:
@@ -80,7 +87,8 @@ class Buffer:
         self.record.is_pending = call is not None
 
     def __del__(self, free: Any = handles.free) -> None:
-        if self._is_taken:
+        if getattr(self, "_is_taken", False):  # an interrupt may come before everything else
+            self._is_taken = False
             free(self.handle)
 
     def delete(self) -> None:
@@ -101,7 +109,7 @@ class Buffer:
         """Block until the array is there; raise the failure of the call that makes it. Interrupted by Ctrl-C."""
         if self.pending is not None:
             wait_for(self.pending)
-            if SWITCH.is_interrupting():
+            if late.is_late():
                 raise Interrupted
             self.pending.wait()  # raises the failure
             self.pending = None
@@ -118,13 +126,15 @@ class Buffer:
         self.wait()
         return np.asarray(array)
 
-    def refer(self) -> None:
+    def refer(self, once: Once) -> None:
         """Something outside of PJRT uses the memory."""
-        self.live()
-        self._external += 1
+        if not once.is_done:
+            self.live()
+            self._external, once.is_done = self._external + 1, True
 
-    def unrefer(self) -> None:
-        self._external -= 1
+    def unrefer(self, once: Once) -> None:
+        if not once.is_done:
+            self._external, once.is_done = self._external - 1, True
         if not self._external:
             self.device.client.direct().hold(self._held)
             self._held = None
@@ -176,11 +186,13 @@ def _taken(handle: int) -> Buffer:
     client = device.client
     pending = client.direct().pending(record.call)
     native_functions().buffer_take(handle)
-    block = taken_block(client.direct().gate, record.block, constants.size)
-    array = DeviceArray(client.cluster.memory(device.id), block, record.offset, device.id, constants.shape)
+    block = NativeBlock(client.direct().gate, record.block, constants.size)
+    memory = client.cluster.memory(device.id)
+    array = DeviceArray(memory, cast(Block, block), record.offset, device.id, constants.shape)
     found = Buffer(array, device, pending, constants, record)
     if record.is_deleted:
         found.array = None
+    found.adopt(block)
     return found
 
 
@@ -337,7 +349,7 @@ def _copied(buffer: Buffer, place: Memory) -> int:
     try:
         values = buffer.values()
     except Interrupted:
-        raise KeyboardInterrupt from None
+        values = _zeros(buffer.shape)  # nobody sees it
     return put(values, buffer.shape, place).handle
 
 
@@ -387,14 +399,14 @@ def _pointer(buffer: Buffer) -> int:
     return int(found)
 
 
-def increase(args: Any) -> None:
-    of(args.buffer).refer()
+def increase(args: Any, once: Once) -> None:
+    of(args.buffer).refer(once)
 
 
-def decrease(args: Any) -> None:
+def decrease(args: Any, once: Once) -> None:
     buffer = handles.find(args.buffer)
     if buffer is not None:
-        buffer.unrefer()
+        buffer.unrefer(once)
         if buffer.is_destroyed and not buffer.is_referred:
             handles.release(args.buffer)
 
@@ -409,16 +421,18 @@ def memory_layout(args: Any) -> None:
     args.minor_to_major, args.minor_to_major_size = order.address, order.size
 
 
+ONCE: Final = {
+    "Buffer_DecreaseExternalReferenceCount": decrease,
+    "Buffer_IncreaseExternalReferenceCount": increase,
+}
 ENTRIES: Final = {
     "Buffer_CopyRawToHost": raw_to_host,
     "Buffer_CopyToDevice": copy_to_device,
     "Buffer_CopyToMemory": copy_to_memory,
-    "Buffer_DecreaseExternalReferenceCount": decrease,
     "Buffer_Delete": delete,
     "Buffer_Destroy": destroy,
     "Buffer_DynamicDimensionIndices": dynamic_dimensions,
     "Buffer_GetMemoryLayout": memory_layout,
-    "Buffer_IncreaseExternalReferenceCount": increase,
     "Buffer_OpaqueDeviceMemoryDataPointer": opaque_pointer,
     "Buffer_ReadyEvent": ready_event,
     "Buffer_ToHostBuffer": to_host,
@@ -428,4 +442,4 @@ ENTRIES: Final = {
     "Client_CreateViewOfDeviceBuffer": view_of_device_buffer,
 }
 
-__all__ = ["ENTRIES", "Buffer", "of", "put"]
+__all__ = ["ENTRIES", "ONCE", "Buffer", "of", "put"]

@@ -11,6 +11,7 @@ from distxla.errors import ArgumentError, UnsupportedOpError
 from distxla.ir.element_type import TOKEN
 from distxla.jax.pjrt.buffers import Buffer
 from distxla.jax.pjrt.devices import Device
+from distxla.jax.pjrt.late import is_late
 from distxla.jax.pjrt.plans import DirectIssuer, Plan
 from distxla.jax.pjrt.shape_constants import constants_of
 from distxla.runtime.call_queue import PendingCall
@@ -40,10 +41,10 @@ class Calls:
         self._kinds = kinds
         self._blocks = ResultBlocks(executable.results)
 
-    def submit(
+    def prepare(
         self, cluster: Cluster, rows: list[list[Buffer]], donated: frozenset[int]
     ) -> tuple[list[list[Buffer]], PendingCall]:
-        """Call it behind all calls under way: the results of each device, which are pending, and the call.
+        """A call for the cluster's queue: the results of each device, which are pending, and the call.
 
         rows: the arguments of each device.  donated: numbers of those whose memory the caller gives up.  Blocks while
         too many calls are under way. ArgumentError for arguments that do not fit, ClusterError in a host callback.
@@ -51,6 +52,8 @@ class Calls:
         require_outside()
         for row in rows if donated else ():
             _require_single_use(row, donated)
+        if is_late() and cluster.queue.is_full:
+            raise InterruptedError("a signal handler has raised while the call waited for others")
         held, needs = self._checked(rows)
         taken = self._taken(rows, held, donated) if donated else {}
         places, size = self._blocks.allocate(cluster, self._ids, {k: found[0] for k, found in taken.items()})
@@ -68,7 +71,6 @@ class Calls:
 
         call = PendingCall(executable.program.name, run, needs, size)
         made = [self._made(cluster, device, found, call) for device, found in zip(self._devices, results)]
-        cluster.queue.submit(call)
         return made, call
 
     def plan(self, issuer: DirectIssuer, donated: frozenset[int]) -> Plan | None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from distxla.errors import ArgumentError, ClusterError, DistxlaError, UnsupportedOpError
-from distxla.jax.pjrt import handles
+from distxla.jax.pjrt import handles, late
 from distxla.jax.pjrt.devices import NAME, PLATFORM, Description, Device, Topology
 from distxla.jax.pjrt.handles import CArray, CBytes, text
 from distxla.jax.pjrt.plans import DirectIssuer
@@ -97,6 +97,8 @@ class Client:
         """The cluster, once its devices serve; ClusterError where they could not be started, or in a forked child."""
         self.require_owner()
         if not self._is_started:
+            if late.is_late():
+                raise InterruptedError("a signal handler has raised while the devices started")
             self.cluster.wait_started()
             with self._lock:
                 if self._direct is None:

@@ -43,13 +43,14 @@ _CODES: Final[tuple[tuple[type[BaseException], int], ...]] = (
     (TimeLimitError, DEADLINE_EXCEEDED),
     (ReplicaLostError, UNAVAILABLE),
     (KeyboardInterrupt, CANCELLED),
+    (InterruptedError, CANCELLED),
     (DistxlaError, FAILED_PRECONDITION),
 )
 
 
 class Interrupted(BaseException):
-    """Ctrl-C came while an entry point waited for a call. C++ hears of no error, since its own exceptions would hide
-    the KeyboardInterrupt, which is raised as soon as Python goes on; nothing sees the results before that."""
+    """A signal handler has raised while an entry point waited for a call; its exception was deferred (late.py). C++
+    hears of no error, which would hide that; nothing sees the results before it is raised."""
 
 
 class StatusError(Exception):

@@ -23,6 +23,7 @@ from distxla.jax.pjrt.protobuf import device_assignment, module_with_config
 from distxla.jax.pjrt.serialized import deserialized, serialized
 from distxla.jax.pjrt.table import RECORDS, STRUCTURES
 from distxla.jax.private_backends import cost_analysis
+from distxla.runtime.call_queue import PendingCall
 
 _PATIENCE_S: Final = PATIENCE_NS / 1e9
 _FORMAT: Final = CBytes("hlo_with_config")
@@ -71,27 +72,22 @@ class Loaded:
         if plan is not None:
             self.client.direct().drop(plan)
 
-    def issue(self, args: Any, rows: list[list[int]]) -> bool:
-        """Issue the call by native code, which could not do it alone; False where it can't. rows: of handles."""
+    def issue(self, args: Any, rows: list[list[int]], answer: int) -> None:
+        """Issue the call by native code, which could not do it alone, if that is possible. rows: of handles.  answer:
+        where native code writes whether it has."""
         if not self._is_planned and self.calls.has_begun:
-            self._is_planned = True
             self._plan = self.calls.plan(self.client.direct(), self.program.donated)
             self._record.plan = None if self._plan is None else self._plan.address
+            self._is_planned = True
         if self._plan is None:
-            return False
+            return
         self.client.cluster.queue.settle(_PATIENCE_S)
         if self._plan.is_short:
             self.client.direct().grow(self._plan)
         for buffer in (handles.find(handle) for row in rows for handle in row):
             if buffer is not None:
                 buffer.settle()
-        if not native_functions().call_execute(ctypes.addressof(args), 1):
-            return False
-        for row in rows:
-            for number in self.program.donated:
-                if (buffer := handles.find(row[number])) is not None:  # native code has deleted its own
-                    buffer.delete()
-        return True
+        native_functions().call_execute(ctypes.addressof(args), 1, answer)
 
     @property
     def optimized(self) -> CBytes:
@@ -290,29 +286,60 @@ def fingerprint(args: Any) -> None:
     args.executable_fingerprint, args.executable_fingerprint_size = found.address, found.size
 
 
-def execute(args: Any) -> None:
-    """LoadedExecutable_Execute."""
-    loaded = handles.of(args.executable)
-    loaded.client.require_owner()
-    if loaded.is_deleted:
-        raise ArgumentError("the executable has been deleted")
-    count = args.num_devices
-    if count != len(loaded.devices):
-        raise ArgumentError(f"arguments for {count} devices; the program has {len(loaded.devices)}")
-    places = integers(args.argument_lists, count, ctypes.c_uint64)
-    given = [integers(place, args.num_args, ctypes.c_uint64) for place in places]
-    donated = _given_up(loaded.program.donated, args.options)
-    if donated == loaded.program.donated and loaded.issue(args, given):
-        return
-    rows = [list(map(buffers.of, row)) for row in given]
-    made, call = loaded.calls.submit(loaded.client.started(), rows, donated)
-    for row in rows:
-        for number in donated:
-            row[number].delete()
-    for row, place in zip(made, integers(args.output_lists, count, ctypes.c_uint64)):
-        handles.write(place, [buffer.handle for buffer in row])
-    if args.device_complete_events:
-        handles.write(args.device_complete_events, [pending_event(call, count=count)] * count)
+class Execution:
+    """LoadedExecutable_Execute; called again where an interrupt has come, it goes on behind what is done."""
+
+    def __init__(self) -> None:
+        self._issued = ctypes.c_int32()  # by native code
+        self._submitted: tuple[list[list[buffers.Buffer]], PendingCall] | None = None
+
+    def __call__(self, args: Any) -> None:
+        loaded = handles.of(args.executable)
+        loaded.client.require_owner()
+        if loaded.is_deleted:
+            raise ArgumentError("the executable has been deleted")
+        count = args.num_devices
+        if count != len(loaded.devices):
+            raise ArgumentError(f"arguments for {count} devices; the program has {len(loaded.devices)}")
+        places = integers(args.argument_lists, count, ctypes.c_uint64)
+        given = [integers(place, args.num_args, ctypes.c_uint64) for place in places]
+        donated = _given_up(loaded.program.donated, args.options)
+        if donated == loaded.program.donated and self._is_issued(loaded, args, given):
+            for numbers in given:
+                for k in donated:
+                    if (buffer := handles.find(numbers[k])) is not None:  # native code has deleted its own
+                        buffer.delete()
+            return
+        rows = [list(map(buffers.of, row)) for row in given]
+        made, call = self._submit(loaded, rows, donated)
+        for row in rows:
+            for k in donated:
+                row[k].delete()
+        for found, place in zip(made, integers(args.output_lists, count, ctypes.c_uint64)):
+            handles.write(place, [buffer.handle for buffer in found])
+        if args.device_complete_events:
+            handles.write(args.device_complete_events, [pending_event(call, count=count)] * count)
+
+    def _is_issued(self, loaded: Loaded, args: Any, rows: list[list[int]]) -> bool:
+        """Whether native code has issued the call, now or before."""
+        if not self._issued.value and not self.is_submitted:
+            loaded.issue(args, rows, ctypes.addressof(self._issued))
+        return bool(self._issued.value)
+
+    def _submit(
+        self, loaded: Loaded, rows: list[list[buffers.Buffer]], donated: frozenset[int]
+    ) -> tuple[list[list[buffers.Buffer]], PendingCall]:
+        """The results and the call, which the queue has."""
+        cluster = loaded.client.started()
+        if self._submitted is None or not self.is_submitted:
+            self._submitted = loaded.calls.prepare(cluster, rows, donated)
+            cluster.queue.submit(self._submitted[1])
+        return self._submitted
+
+    @property
+    def is_submitted(self) -> bool:
+        """Whether the queue has the call."""
+        return self._submitted is not None and self._submitted[1].is_submitted
 
 
 def _given_up(donated: frozenset[int], options: int | None) -> frozenset[int]:
@@ -346,11 +373,11 @@ ENTRIES: Final = {
     "LoadedExecutable_AddressableDevices": addressable_devices,
     "LoadedExecutable_Delete": delete,
     "LoadedExecutable_Destroy": destroy_loaded,
-    "LoadedExecutable_Execute": execute,
+    "LoadedExecutable_Execute": lambda args: Execution()(args),
     "LoadedExecutable_Fingerprint": fingerprint,
     "LoadedExecutable_GetDeviceAssignment": assignment,
     "LoadedExecutable_GetExecutable": get_executable,
     "LoadedExecutable_IsDeleted": is_deleted,
 }
 
-__all__ = ["ENTRIES", "Loaded", "MemoryKindNames"]
+__all__ = ["ENTRIES", "Execution", "Loaded", "MemoryKindNames"]

@@ -3,23 +3,54 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from distxla.jax.pjrt.switch import SWITCH
 from distxla.jax.pjrt.table import RECORDS, STRUCTURES, offset
 
 free: Final = ctypes.CDLL(None).free
 """Frees a record that native code has made."""
 free.argtypes, free.restype = (ctypes.c_void_p,), None
 _FLOAT: Final = 3  # PJRT_NamedValue_Type
-_objects: Final[dict[int, Any]] = {}  # by handle, while C++ may give it back
+objects: Final[dict[int, Any]] = {}
+"""Objects and their records, by handle, while C++ may give it back."""
+fresh: Final[list[int]] = []
+"""What the main thread has bound, in the entry points that it is in."""
 
 
 def bind(owner: Any, record: ctypes.Structure) -> int:
     """The handle of an object, which is kept until `release`. record: what native getters read of it."""
     handle = ctypes.addressof(record)
-    _objects[handle] = owner, record
+    if threading.get_ident() == SWITCH.main:
+        fresh.append(handle)
+    objects[handle] = owner, record
     return handle
+
+
+class Once:
+    """Whether an entry point has changed what must change once: it is called again where an interrupt has come."""
+
+    __slots__ = ("is_done",)
+
+    def __init__(self) -> None:
+        self.is_done = False
+
+
+def forget(first: int) -> None:
+    """Release what the main thread has bound since `fresh` had so many elements: an interrupt has kept C++ from getting
+    it. Nothing in other threads, which have no interrupts."""
+    if threading.get_ident() == SWITCH.main:
+        for handle in fresh[first:]:
+            release(handle)
+        del fresh[first:]
+
+
+def hand_over(first: int) -> None:
+    """C++ gets what the main thread has bound since `fresh` had so many elements."""
+    if threading.get_ident() == SWITCH.main:
+        del fresh[first:]
 
 
 def new(owner: Any) -> int:
@@ -29,24 +60,24 @@ def new(owner: Any) -> int:
 
 def of(handle: int) -> Any:
     """The object of a handle."""
-    return _objects[handle][0]
+    return objects[handle][0]
 
 
 def find(handle: int) -> Any:
     """The object of a handle, or None for one that was released, or is null."""
-    found = _objects.get(handle)
+    found = objects.get(handle)
     return None if found is None else found[0]
 
 
 def release(handle: int | None) -> None:
     """C++ has given the handle up; null is fine."""
     if handle:
-        _objects.pop(handle, None)
+        objects.pop(handle, None)
 
 
 def count(kind: type[Any] = object) -> int:
     """Handles of objects of this class that C++ holds."""
-    return sum(isinstance(owner, kind) for owner, _ in list(_objects.values()))
+    return sum(isinstance(owner, kind) for owner, _ in list(objects.values()))
 
 
 class CBytes:
@@ -109,12 +140,17 @@ __all__ = [
     "CArray",
     "CBytes",
     "CNumbers",
+    "Once",
     "bind",
     "count",
     "find",
+    "forget",
     "free",
+    "fresh",
+    "hand_over",
     "integers",
     "new",
+    "objects",
     "of",
     "release",
     "text",

@@ -58,10 +58,15 @@ class NativeCalls(NativeEvents):
         self._emit_execute()
 
     def _emit_execute(self) -> None:
-        """LoadedExecutable_Execute, and i32 call_execute(args, deletes): the same; deletes: the caller then deletes the
-        donated buffers that are Python's."""
+        """LoadedExecutable_Execute, and void call_execute(args, deletes, place): the same, with the answer in *place,
+        since an interrupt may keep Python from getting it; deletes: the caller then deletes the donated buffers that
+        are Python's."""
         check, issue = self._emit_check(), self._emit_issue()
-        function, atomics = self._function("call_execute", I32, [POINTER, I32])
+        function, atomics = self._function("execute", I32, [POINTER, I32], internal=True)
+        noted, noting = self._function("call_execute", VOID, [POINTER, I32, POINTER])
+        found = noting.builder.call(function, noted.args[:2])
+        noting.store(found, noted.args[2])
+        noting.builder.ret_void()
         entry, given = self._entry("LoadedExecutable_Execute")
         entry.builder.ret(entry.builder.call(function, [given.base, i32(0)]))
         args = Struct(atomics, ENTRIES["LoadedExecutable_Execute"], function.args[0])

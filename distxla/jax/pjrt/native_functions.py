@@ -34,7 +34,7 @@ class NativeFunctions:
         self.gate_trim = self._quick("gate_trim", None, _POINTER, _POINTER, _POINTER)
         self.buffer_take = self._quick("buffer_take", None, _POINTER)
         self.block_release = self._quick("block_release", None, _POINTER, _POINTER)
-        self.call_execute = _LONG(ctypes.c_int32, _POINTER, ctypes.c_int32)(self._address("call_execute"))
+        self.call_execute = _LONG(None, _POINTER, ctypes.c_int32, _POINTER)(self._address("call_execute"))
         self.gate_retire = _LONG(None, _POINTER)(self._address("gate_retire"))
         self.gate_watch = _LONG(ctypes.c_int32, _POINTER)(self._address("gate_watch"))
 

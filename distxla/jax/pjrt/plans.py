@@ -7,7 +7,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from distxla.errors import OutOfMemoryError
 from distxla.ir.element_type import TOKEN
@@ -36,11 +36,13 @@ _BUFFER: Final = RECORDS["Buffer"]
 
 
 class NativeBlock:
-    """Memory of one result that Python has taken over from native code; as a `Block` of the heap."""
+    """Memory of one result that Python has taken over from native code; as a `Block` of the heap. is_taken: whether it
+    is Python's to release."""
 
-    __slots__ = ("_gate", "_record", "_release", "offset", "size")
+    __slots__ = ("_gate", "_record", "_release", "is_taken", "offset", "size")
 
     def __init__(self, gate: int, record: int, size: int) -> None:
+        self.is_taken = False
         self._gate = gate
         self._record = record
         self._release = native_functions().block_release
@@ -48,7 +50,9 @@ class NativeBlock:
         self.size = size
 
     def __del__(self) -> None:
-        self._release(self._gate, self._record)
+        if getattr(self, "is_taken", False):  # an interrupt may come before everything else
+            self.is_taken = False
+            self._release(self._gate, self._record)
 
 
 class Plan:
@@ -359,9 +363,4 @@ class DirectIssuer:
         self._gate.lock = 0
 
 
-def taken_block(gate: int, record: int, size: int) -> Block:
-    """The memory of a result that Python takes over."""
-    return cast(Block, NativeBlock(gate, record, size))
-
-
-__all__ = ["DirectIssuer", "NativeBlock", "Plan", "taken_block"]
+__all__ = ["DirectIssuer", "NativeBlock", "Plan"]

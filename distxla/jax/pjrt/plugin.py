@@ -5,19 +5,20 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from collections import deque
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final
 
-from distxla.jax.pjrt import buffers, client, devices, events, executables
+from distxla.errors import InternalError
+from distxla.jax.pjrt import buffers, client, devices, events, executables, handles, late
 from distxla.jax.pjrt.devices import NAME, NOTHING_TO_DELETE, OWN, PLATFORM, is_ours
 from distxla.jax.pjrt.errors import INTERNAL, Interrupted, PjrtError, new_error
 from distxla.jax.pjrt.events import failed_event
+from distxla.jax.pjrt.handles import Once
 from distxla.jax.pjrt.host_callbacks import HOST_CALLBACKS
 from distxla.jax.pjrt.native_functions import native_functions
+from distxla.jax.pjrt.plans import NativeBlock
 from distxla.jax.pjrt.stubs import SUCCESS, Stubs
-from distxla.jax.pjrt.switch import SWITCH
 from distxla.jax.pjrt.table import ENTRIES, FATAL, MAJOR, MINOR, STRUCTURES, is_native, outputs
 from distxla.jax.private_backends import (
     Names,
@@ -52,11 +53,27 @@ _IMPLEMENTED: Final[dict[str, Entry]] = {
     **events.ENTRIES,
     **executables.ENTRIES,
 }
+_ONCE: Final = buffers.ONCE | events.ONCE
 
 
-# entry points that an interrupt ends; the others are quick, and done again: waits for events then end as interrupted.
-# JAX raises all of their errors, so they also return the failures that FATAL entry points have kept
-_WAITING: Final = frozenset(
+def _once(entry: Callable[[Any, Once], None]) -> Entry:
+    """The entry point with what it knows of one call."""
+    once = Once()
+    return lambda args: entry(args, once)
+
+
+# those that know what was done before an interrupt
+_RESUMED: Final[dict[str, Callable[[], Entry]]] = {
+    "Event_OnReady": events.Registration,
+    "Event_Set": events.Setting,
+    "LoadedExecutable_Execute": executables.Execution,
+    **{name: partial(_once, entry) for name, entry in _ONCE.items()},
+}
+_ATTEMPTS: Final = 20  # to run an entry point in spite of interrupts
+# those that an interrupt ends with an error; the others are done again, and their waits end at once
+_LONG: Final = frozenset({"Client_Compile", "Client_Create", "Executable_DeserializeAndLoad"})
+# JAX raises all errors of these, so they also return the failures that FATAL entry points have kept
+_RAISING: Final = _LONG | frozenset(
     {
         "Buffer_CopyRawToHost",
         "Buffer_CopyToDevice",
@@ -65,12 +82,9 @@ _WAITING: Final = frozenset(
         "Buffer_ToHostBuffer",
         "Buffer_UnsafePointer",
         "Client_BufferFromHostBuffer",
-        "Client_Compile",
-        "Client_Create",
         "Client_CreateUninitializedBuffer",
         "Client_CreateViewOfDeviceBuffer",
         "Device_MemoryStats",
-        "Executable_DeserializeAndLoad",
         "LoadedExecutable_Execute",
     }
 )
@@ -85,7 +99,7 @@ def _missing(name: str) -> Entry:
 
 def is_implemented(name: str) -> bool:
     """Whether an entry point does something but raise; `name` as in the C header, without PJRT_."""
-    return name in _IMPLEMENTED or is_native(name)
+    return name in _IMPLEMENTED or name in _ONCE or is_native(name)
 
 
 class Table:
@@ -93,7 +107,7 @@ class Table:
 
     def __init__(self) -> None:
         self._functions: set[Any] = set()
-        self._late: deque[BaseException] = deque()  # failures of FATAL entry points, for the next one that is _WAITING
+        self._kept: dict[BaseException, None] = {}  # failures of FATAL entry points, for the next one that is _RAISING
         called = [name for name in ENTRIES if not is_native(name)]
         self._emergency = PjrtError(
             INTERNAL, "distxla: Python could not run the plugin: the stack or memory is exhausted"
@@ -118,42 +132,57 @@ class Table:
         """A C function that calls the entry point; whatever it raises becomes a PJRT_Error."""
         view = ENTRIES[name].from_address
         entry = _IMPLEMENTED.get(name) or _missing(name)
-        waits, is_fatal = name in _WAITING, name in FATAL
+        is_long, is_fatal, raises = name in _LONG, name in FATAL, name in _RAISING
+        begin = _RESUMED.get(name, lambda: entry)
+
+        def answered(failure: BaseException, args: Any) -> int:
+            """What C++ hears of a failure; 0 where the entry point is to be called again."""
+            if isinstance(failure, Interrupted):  # amid a wait, of which C++ hears that it is over
+                return SUCCESS
+            if late.is_of_handler(failure):
+                late.defer(failure)
+                return new_error(failure) if is_long else 0
+            if is_fatal:
+                self._keep(name, failure, args)
+                return SUCCESS
+            return new_error(failure)
 
         def call(address: int, answer: int) -> None:
-            while True:
+            found, run, failure, told, first = 0, None, None, None, len(handles.fresh)
+            for _ in range(_ATTEMPTS):  # a handler may raise at any line
                 try:
-                    if self._late and waits:
-                        self._raise_late()
-                    found = entry(view(address)) or SUCCESS
-                except Interrupted:  # amid a wait, of which C++ hears that it is over
-                    SWITCH.interrupts = 1
-                    found = SUCCESS
-                except KeyboardInterrupt as failure:
-                    SWITCH.interrupts = 1  # Python raises it once C++ has returned
-                    if not waits:
-                        continue
-                    found = new_error(failure)
-                except BaseException as failure:
-                    if is_fatal:
-                        self._keep(name, failure, view(address))
-                        found = SUCCESS
-                    else:
-                        found = new_error(failure)
-                _ANSWER(answer).value = found
-                return
+                    if failure is not None and found:  # after its end
+                        late.defer(failure)
+                        failure = None
+                    elif failure is not None:
+                        told = None
+                        if not isinstance(run, executables.Execution) or not run.is_submitted:
+                            handles.forget(first)
+                        found = answered(failure, view(address))
+                        failure = None
+                    elif not found:
+                        if raises and self._kept:
+                            told = self._first_kept()
+                        if run is None:
+                            run = begin()
+                        found = new_error(told) if told is not None else run(view(address)) or SUCCESS
+                    if found:
+                        if told is not None:
+                            self._kept.pop(told, None)
+                        handles.hand_over(first)
+                        _ANSWER(answer).value = found
+                        return
+                except BaseException as error:
+                    failure = error
+            raise InternalError(f"PJRT_{name} failed {_ATTEMPTS} times") from failure
 
         call.__qualname__ = f"PJRT_{name}"  # for messages
         self._functions.add(call)
         return _CALLBACK(call)
 
-    def _raise_late(self) -> None:
-        """Raise a failure that was kept, unless another thread has taken the last one."""
-        try:
-            failure = self._late.popleft()
-        except IndexError:
-            return
-        raise failure
+    def _first_kept(self) -> BaseException | None:
+        """A failure that was kept, unless another thread has told the last one, or this is to raise something else."""
+        return None if late.is_late() else next(iter(list(self._kept)), None)
 
     def _keep(self, name: str, failure: BaseException, args: Any) -> None:
         """Keep a failure for a later entry point, and write outputs that C++ can read."""
@@ -163,17 +192,27 @@ class Table:
                 args.event = failed_event(failure)
                 return  # which tells it
             setattr(args, field, NOTHING_TO_DELETE if field.endswith("_deleter") else 0)
-        self._late.append(failure)
+        self._kept[failure] = None
 
     def _hush(self) -> None:
-        """Have Python not print interrupts that come in the first line of a callback: the stub delivers them again."""
+        """Keep what a handler raises in the first line of a callback, or in a finaliser, which is then called again.
+        Python does not print it then."""
         before, functions = sys.unraisablehook, self._functions
+        finalisers = [kind.__del__ for kind in (buffers.Buffer, events.Event, NativeBlock)]
 
         def hook(found: Any) -> None:
             text = found.err_msg or ""  # has the function from Python 3.13 on
             is_ours = found.object in functions or any(repr(function) in text for function in functions)
-            if found.exc_type is not KeyboardInterrupt or not is_ours:
+            is_finaliser = found.object in finalisers
+            if not (is_ours or is_finaliser) or not late.is_of_handler(found.exc_value):
                 before(found)
+                return
+            late.defer(found.exc_value)
+            trace = found.exc_traceback
+            while is_finaliser and trace is not None:
+                if trace.tb_frame.f_code is found.object.__code__:
+                    found.object(trace.tb_frame.f_locals["self"])
+                trace = trace.tb_next
 
         sys.unraisablehook = hook
 

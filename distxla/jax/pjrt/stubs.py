@@ -4,8 +4,9 @@ C++ destructors call entry points while a Python exception is pending, and threa
 a stub takes the GIL, puts a pending exception aside, calls Python, and restores it. Where the interpreter has ended, a
 stub fails without Python.
 
-A signal handler of Python may raise in the callback's first or last line, where nothing can catch it: then the stub
-calls again, and has the interrupt delivered after its own end. Only in the main thread: no other handles signals.
+A signal handler of Python may raise in the callback's first line, where nothing can catch it: then the stub calls
+again. Only in the main thread: no other handles signals. What is to be raised later (late.py) Python raises as soon as
+it goes on: the stub has it called then.
 """
 
 from __future__ import annotations
@@ -26,6 +27,10 @@ _PYTHON: Final = (
     "PyErr_Fetch",
     "PyErr_Restore",
     "PyErr_SetInterrupt",
+    "PyErr_SetObject",
+    "PyObject_Type",
+    "Py_AddPendingCall",
+    "Py_DecRef",
     "Py_IsInitialized",
 )
 _TYPES: Final[dict[Any, str]] = {
@@ -43,8 +48,28 @@ declare void @PyGILState_Release(i32)
 declare void @PyErr_Fetch(ptr, ptr, ptr)
 declare void @PyErr_Restore(ptr, ptr, ptr)
 declare void @PyErr_SetInterrupt()
+declare void @PyErr_SetObject(ptr, ptr)
+declare ptr @PyObject_Type(ptr)
+declare i32 @Py_AddPendingCall(ptr, ptr)
+declare void @Py_DecRef(ptr)
 declare i32 @Py_IsInitialized()
 declare i64 @pthread_self()
+
+define i32 @deliver(ptr %unused) {{
+  %late = load i64, ptr inttoptr (i64 {late} to ptr), align 8
+  %is_none = icmp eq i64 %late, 0
+  br i1 %is_none, label %nothing, label %something
+nothing:
+  ret i32 0
+something:
+  store i64 0, ptr inttoptr (i64 {late} to ptr), align 8
+  %error = inttoptr i64 %late to ptr
+  %type = call ptr @PyObject_Type(ptr %error)
+  call void @PyErr_SetObject(ptr %type, ptr %error)
+  call void @Py_DecRef(ptr %type)
+  call void @Py_DecRef(ptr %error)
+  ret i32 -1
+}}
 
 define ptr @enter(ptr %callback, ptr %args, ptr %otherwise) {{
   %alive = call i32 @Py_IsInitialized()
@@ -89,6 +114,14 @@ given_up:
   %value_before = load ptr, ptr %value
   %trace_before = load ptr, ptr %trace
   call void @PyErr_Restore(ptr %kind_before, ptr %value_before, ptr %trace_before)
+  %late = load i64, ptr inttoptr (i64 {late} to ptr), align 8
+  %is_late = icmp ne i64 %late, 0
+  br i1 %is_late, label %defer, label %look
+defer:
+  %added = call i32 @Py_AddPendingCall(ptr @deliver, ptr null)
+  store i32 0, ptr inttoptr (i64 {interrupts} to ptr), align 4
+  br label %look
+look:
   %asked = load i32, ptr inttoptr (i64 {interrupts} to ptr), align 4
   %is_anybodys = icmp ne i32 %asked, 0
   %is_asked = and i1 %is_anybodys, %is_main
@@ -134,8 +167,8 @@ class Stubs:
         self.addresses = {name: int(self._engine.get_function_address(f"pjrt_{name}")) for name in ENTRIES}
 
     def _text(self) -> str:
-        main, interrupts = (ctypes.addressof(SWITCH) + offset(Switch, name) for name in ("main", "interrupts"))
-        enter = _ENTER.format(main=main, interrupts=interrupts, attempts=_ATTEMPTS, success=SUCCESS)
+        fields = {name: ctypes.addressof(SWITCH) + offset(Switch, name) for name in ("main", "late", "interrupts")}
+        enter = _ENTER.format(**fields, attempts=_ATTEMPTS, success=SUCCESS)
         return enter + "\n".join(self._function(name) for name in ENTRIES)
 
     def _function(self, name: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
@@ -15,7 +16,7 @@ pytest.importorskip("jax")
 
 from distxla.errors import ArgumentError, ClusterError, OutOfMemoryError, ReplicaLostError, UnsupportedOpError
 from distxla.jax import private_backends
-from distxla.jax.pjrt import errors, handles, plugin
+from distxla.jax.pjrt import errors, events, handles, late, plugin
 from distxla.jax.pjrt.events import Event
 from distxla.jax.pjrt.executables import MemoryKindNames
 from distxla.jax.pjrt.handles import CBytes
@@ -23,6 +24,7 @@ from distxla.jax.pjrt.protobuf import device_assignment, device_ids
 from distxla.jax.pjrt.switch import SWITCH
 from distxla.jax.pjrt.table import ENTRIES, FATAL, RECORDS, STRUCTURES, natives, offset
 from distxla.machine.heap import Heap
+from tests.interrupted import interrupted_everywhere
 
 FUNCTION = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
 
@@ -215,6 +217,99 @@ def test_who_asked_for_the_plugin_hears_of_other_platforms(
     assert ("asked for distxla's devices" in capsys.readouterr().err) is warns
 
 
+NEEDS_MONITORING = pytest.mark.skipif(sys.version_info < (3, 12), reason="sys.monitoring is new in Python 3.12")
+
+
+def fail() -> ctypes.Structure:
+    """A failure of a function that must have none."""
+    gone = ENTRIES["LoadedExecutable_GetDeviceAssignment"](0, None, 0xBAD, 7, 7, 7, 7)
+    assert call("LoadedExecutable_GetDeviceAssignment", gone) is None
+    return gone
+
+
+def tellings() -> int:
+    """How many functions tell it."""
+    count = 0
+    while "KeyError: 2989" in message_of(call("Client_Compile", ENTRIES["Client_Compile"]()))[1]:
+        count += 1
+    return count
+
+
+@NEEDS_MONITORING
+def test_what_must_not_fail_has_no_error_wherever_a_handler_raises() -> None:
+    places = 0
+    found: list[ctypes.Structure] = []
+    for place, _ in interrupted_everywhere([plugin, handles], found.clear, lambda _: found.append(fail())):
+        places += 1
+        # done again, it fails again; where the first failure was kept by then, both are told
+        assert tellings() in (1, 2), place
+    assert places > 10
+    assert tellings() == 1  # that of the last call, in which no handler raised
+
+
+@NEEDS_MONITORING
+@pytest.mark.parametrize("name", ["Client_BufferFromHostBuffer", "Client_Compile"])
+def test_a_failure_is_told_once_wherever_a_handler_raises(name: str) -> None:
+    words = (ctypes.c_uint64 * (5 + len(ENTRIES))).from_address(plugin.table().address)
+    function = FUNCTION(words[5 + list(ENTRIES).index(name)])
+    args = ENTRIES[name]()
+    later = []
+
+    def prepare() -> list[int | None]:
+        fail()
+        return []
+
+    def tell(answers: list[int | None]) -> None:
+        answers.extend(map(function, [ctypes.addressof(args)]))  # whatever is raised then
+
+    for place, answers in interrupted_everywhere([plugin, handles], prepare, tell):
+        later.append(tellings())
+        assert later[-1] + ("KeyError: 2989" in message_of(answers[0])[1]) == 1, place
+    assert set(later) == {0, 1}
+    assert tellings() == 0
+
+
+@NEEDS_MONITORING
+@pytest.mark.parametrize("status", [0, 5])
+def test_an_event_is_set_once_wherever_a_handler_raises(status: int) -> None:
+    found: list[int] = []
+    callback = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(lambda error, user: found.append(user))
+    address = ctypes.cast(callback, ctypes.c_void_p).value
+
+    def prepare() -> int:
+        found.clear()
+        made = ENTRIES["Event_Create"]()
+        assert call("Event_Create", made) is None
+        for user in (3, 4):
+            assert call("Event_OnReady", ENTRIES["Event_OnReady"](0, None, made.event, address, user)) is None
+        return int(made.event)
+
+    text = CBytes("no such thing")
+
+    def set_it(event: int) -> None:
+        assert call("Event_Set", ENTRIES["Event_Set"](0, None, event, status, text.address, text.size)) is None
+
+    places = 0
+    for place, event in interrupted_everywhere([plugin, handles, events], prepare, set_it):
+        places += 1
+        assert found == [3, 4], place
+        failure = call("Event_Await", ENTRIES["Event_Await"](0, None, event))
+        assert (0 if failure is None else message_of(failure)[0]) == status, place
+        assert call("Event_Destroy", ENTRIES["Event_Destroy"](0, None, event)) is None
+    assert places > 20
+
+
+def test_a_thread_forgets_nothing_that_the_main_thread_has_bound() -> None:
+    first = len(handles.fresh)
+    found = handles.new("something")
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(handles.forget, first).result()
+        pool.submit(handles.hand_over, first).result()
+    assert (handles.find(found), handles.fresh[first:]) == ("something", [found])
+    handles.forget(first)
+    assert (handles.find(found), handles.fresh[first:]) == (None, [])
+
+
 def test_several_processes_of_jax_are_refused() -> None:
     name = CBytes("num_nodes")
     options = STRUCTURES["NamedValue"](0, None, name.address, name.size, 1, 2, 1)
@@ -264,8 +359,8 @@ def test_an_interrupt_is_delivered_by_the_main_threads_stub(monkeypatch: pytest.
     name = "Client_CreateAliasBuffer"  # calls Python
     with ThreadPoolExecutor(1) as pool:
         message_of(pool.submit(call, name, ENTRIES[name]()).result())
-        assert pool.submit(SWITCH.is_interrupting).result() is False
-    assert SWITCH.is_interrupting()
+        assert pool.submit(late.is_late).result() is False
+    assert late.is_late()
     with pytest.raises(KeyboardInterrupt):
         call(name, ENTRIES[name]())
     assert not SWITCH.interrupts
@@ -294,11 +389,11 @@ def test_what_the_main_thread_waits_for_has_no_error_amid_an_interrupt(monkeypat
     late = Late()
     event = Event(late, waits=True)
     monkeypatch.setattr(SWITCH, "interrupts", 1)
-    event.on_ready(address, 0)
+    event.on_ready(address, 0, [])
     monkeypatch.setattr(SWITCH, "interrupts", 0)  # as the stub has it at its end
     late.told(late)
     assert found == [None]
-    event.on_ready(address, 0)
+    event.on_ready(address, 0, [])
     assert "interrupted" in message_of(found[1])[1]
 
 

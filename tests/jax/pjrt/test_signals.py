@@ -1,0 +1,124 @@
+"""What the handler of a signal raises amid the plugin arrives once, as itself, and changes nothing else."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from tests.jax.pjrt.served import Served
+
+pytest.importorskip("jax")
+
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.skipif(sys.version_info < (3, 12), reason="sys.monitoring is new in Python 3.12"),
+]
+
+BEGIN = """
+import gc, importlib
+from tests.interrupted import Alarm, interrupted_everywhere
+modules = [importlib.import_module("distxla." + name) for name in (
+    "jax.pjrt.buffers", "jax.pjrt.calls", "jax.pjrt.client", "jax.pjrt.errors", "jax.pjrt.events",
+    "jax.pjrt.executables", "jax.pjrt.handles", "jax.pjrt.plans", "jax.pjrt.plugin", "jax.pjrt.shape_constants",
+    "machine.heap", "runtime.call_queue", "runtime.device_array", "runtime.result_blocks")]
+f = jax.jit(lambda x: x + 1)
+donating = jax.jit(lambda x: x * 2, donate_argnums=0)
+x = jax.device_put(np.full(1000, 3, np.float32))
+for _ in range(3):
+    jax.block_until_ready((f(x), donating(f(x))))
+
+def used():
+    gc.collect()
+    cluster().queue.drain()
+    cluster().heap.reclaim()
+    gc.collect()
+    return cluster().heap.value_bytes
+
+def everywhere(call, every=1, **how):
+    before, places = used(), 0
+    def ended(state):
+        call(state)
+        time.sleep(0)  # what was raised in a destructor arrives here
+    for place, state in interrupted_everywhere(modules, list, ended, every=every, **how):
+        places += 1
+        assert float(f(x)[7]) == 4, place
+        assert all(value == 4 for value in state), (place, state)
+    print(places > 20, used() - before)
+"""
+SCRIPTS = {
+    "put": "everywhere(lambda state: state.append(float(np.asarray(jax.device_put(np.float32(4))))))",
+    "call": """
+        def call(state):
+            y = f(x)
+            state.append(float(np.asarray(y)[0]))
+        everywhere(call, 3)
+    """,
+    "queue": """
+        def call(state):
+            ys = [f(x) for _ in range(3)]
+            cluster().queue.take_direct()
+            zs = [f(x) for _ in range(3)]
+            state += [float(np.asarray(y)[0]) for y in ys + zs]
+        everywhere(call, 3)
+    """,
+    "donated": """
+        def call(state):
+            y = donating(donating(jax.device_put(np.full(1000, 1, np.float32))))
+            state.append(float(np.asarray(y)[0]))
+        everywhere(call, 3)
+    """,
+    "destructors": """
+        def call(state):
+            ys = [jax.device_put(np.ones(100, np.float32)) for _ in range(3)]
+            del ys
+        everywhere(call, 3)
+    """,
+    "ctrl_c": """
+        def call(state):
+            y = f(x)
+            cluster().queue.take_direct()
+            state.append(float(np.asarray(y)[0]))
+        everywhere(call, 3, error=KeyboardInterrupt, number=signal.SIGINT)
+    """,
+    "real_signals": """
+        class Late(Exception):
+            pass
+        def handle(number, frame):
+            raise Late
+        f(jax.device_put(np.zeros(100, np.float32)))  # JAX itself may not be interrupted while it traces
+        former = signal.signal(signal.SIGALRM, handle)
+        before, caught, wrong = used(), 0, []
+        for k in range(200):
+            try:
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, 0.00005 * (k % 20 + 1))
+                    for _ in range(20):
+                        y = jax.device_put(np.full(100, k, np.float32))
+                        if float(np.asarray(f(y) if k % 2 else y)[0]) != k + k % 2:
+                            wrong.append(k)
+                        del y
+                finally:
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+            except Late:
+                caught += 1
+        signal.signal(signal.SIGALRM, former)
+        y = None
+        print(caught > 100, wrong, used() - before)
+    """,
+}
+
+
+@pytest.fixture(scope="module")
+def found(served: Served) -> dict[str, str]:
+    return served.printed_by_each({"begin": BEGIN, **SCRIPTS})
+
+
+@pytest.mark.parametrize("name", [name for name in SCRIPTS if name != "real_signals"])
+def test_it_arrives_wherever_it_comes(found: dict[str, str], name: str) -> None:
+    assert found[name] == "True 0\n"
+
+
+def test_an_alarm(found: dict[str, str]) -> None:
+    """It ended the process, where it came in a destructor."""
+    assert found["real_signals"] == "True [] 0\n"
