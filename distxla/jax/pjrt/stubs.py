@@ -56,6 +56,7 @@ declare i32 @Py_IsInitialized()
 declare i64 @pthread_self()
 
 define i32 @deliver(ptr %unused) {{
+  store i32 0, ptr inttoptr (i64 {is_queued} to ptr), align 4
   %late = load i64, ptr inttoptr (i64 {late} to ptr), align 8
   %is_none = icmp eq i64 %late, 0
   br i1 %is_none, label %nothing, label %something
@@ -118,8 +119,15 @@ given_up:
   %is_late = icmp ne i64 %late, 0
   br i1 %is_late, label %defer, label %look
 defer:
-  %added = call i32 @Py_AddPendingCall(ptr @deliver, ptr null)
   store i32 0, ptr inttoptr (i64 {interrupts} to ptr), align 4
+  %queued = load i32, ptr inttoptr (i64 {is_queued} to ptr), align 4
+  %is_queued = icmp ne i32 %queued, 0
+  br i1 %is_queued, label %look, label %queue
+queue:
+  %added = call i32 @Py_AddPendingCall(ptr @deliver, ptr null)
+  %is_added = icmp eq i32 %added, 0
+  %now = zext i1 %is_added to i32
+  store i32 %now, ptr inttoptr (i64 {is_queued} to ptr), align 4
   br label %look
 look:
   %asked = load i32, ptr inttoptr (i64 {interrupts} to ptr), align 4
@@ -167,7 +175,7 @@ class Stubs:
         self.addresses = {name: int(self._engine.get_function_address(f"pjrt_{name}")) for name in ENTRIES}
 
     def _text(self) -> str:
-        fields = {name: ctypes.addressof(SWITCH) + offset(Switch, name) for name in ("main", "late", "interrupts")}
+        fields = {name: ctypes.addressof(SWITCH) + offset(Switch, name) for name, _ in Switch._fields_}
         enter = _ENTER.format(**fields, attempts=_ATTEMPTS, success=SUCCESS)
         return enter + "\n".join(self._function(name) for name in ENTRIES)
 

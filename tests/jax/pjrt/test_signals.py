@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
+import signal
 import sys
+import threading
+from contextlib import suppress
+from typing import Any
 
 import pytest
 
+from tests.interrupted import interrupted_everywhere
 from tests.jax.pjrt.served import Served
 
 pytest.importorskip("jax")
+
+from distxla.jax.pjrt import events, late
+from distxla.jax.pjrt.errors import Interrupted
+from distxla.jax.pjrt.switch import SWITCH
+from distxla.runtime import call_queue
+from distxla.runtime.call_queue import CallQueue, PendingCall
 
 pytestmark = [
     pytest.mark.cluster,
@@ -87,6 +99,7 @@ SCRIPTS = {
         def handle(number, frame):
             raise Late
         f(jax.device_put(np.zeros(100, np.float32)))  # JAX itself may not be interrupted while it traces
+        y = _ = ends = None  # those of other scripts
         former = signal.signal(signal.SIGALRM, handle)
         before, caught, wrong = used(), 0, []
         for k in range(200):
@@ -122,3 +135,41 @@ def test_it_arrives_wherever_it_comes(found: dict[str, str], name: str) -> None:
 def test_an_alarm(found: dict[str, str]) -> None:
     """It ended the process, where it came in a destructor."""
     assert found["real_signals"] == "True [] 0\n"
+
+
+class Wait:
+    """A call that ends where it is interrupted."""
+
+    def __init__(self) -> None:
+        self.queue = CallQueue()
+        self.stopped = threading.Event()
+        self.call = PendingCall("runs", self.run)
+        self.queue.submit(self.call)
+
+    def run(self) -> None:
+        while self.queue.stop_reason() is None and not self.stopped.wait(0.001):
+            pass
+
+    def wait(self) -> None:
+        """As an entry point does."""
+        try:
+            events.wait_for(self.call)
+        except Interrupted:
+            pass
+        except KeyboardInterrupt as error:  # in its first line
+            late.defer(error)
+            with suppress(Interrupted):
+                events.wait_for(self.call)
+        assert SWITCH.late
+        SWITCH.late = 0
+        raise KeyboardInterrupt
+
+
+def test_ctrl_c_early_in_a_wait_ends_the_call() -> None:
+    how: Any = {"error": KeyboardInterrupt, "number": signal.SIGINT}
+    for place, found in itertools.islice(interrupted_everywhere([events, call_queue], Wait, Wait.wait, **how), 10):
+        try:
+            assert found.call.is_over, place
+        finally:
+            found.stopped.set()
+            found.queue.close("the test is over")
