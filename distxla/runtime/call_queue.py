@@ -82,10 +82,11 @@ class PendingCall:
         needs: Sequence[PendingCall] = (),
         result_bytes: int = 0,
         *,
-        is_issued: bool = False,
+        issued_for: CallQueue | None = None,
     ) -> None:
+        """issued_for: of a call that was issued directly, the queue that is to end it."""
         self.name = name
-        self.is_issued = is_issued
+        self.is_issued = issued_for is not None
         self.result_bytes = result_bytes
         self.is_over = False
         self.has_run = False
@@ -94,7 +95,7 @@ class PendingCall:
         self.failed_first: PendingCall | None = None
         self._run: Callable[[], object] | None = run
         self._needs = needs
-        self._queue: CallQueue | None = None
+        self._queue = issued_for
         self._then: list[Callable[[PendingCall], object]] = []
         self._done = threading.Lock()
         self._done.acquire()
@@ -323,6 +324,7 @@ class CallQueue:
             return
         try:
             self._require_other_thread()
+            self.take_direct()  # the call may be one that an interrupt has left half taken
             call._block()
         except KeyboardInterrupt:
             self.interrupt()

@@ -247,7 +247,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 def test_a_call_in_flight_is_ended_before_a_submitted_one(queue: CallQueue) -> None:
     gate, seen = threading.Event(), list[str]()
-    queue.direct = issuer = Issuer(PendingCall("in flight", lambda: seen.append("in flight"), is_issued=True))
+    queue.direct = issuer = Issuer(PendingCall("in flight", lambda: seen.append("in flight"), issued_for=queue))
     call = PendingCall("submitted", lambda: (seen.append("submitted"), gate.wait()))
     queue.submit(call)
     assert issuer.closed == 1
@@ -271,7 +271,7 @@ def test_nothing_is_issued_directly_from_a_failure_to_the_next_call_that_succeed
 
 
 def test_the_queue_takes_a_call_in_flight_and_interrupts_it(queue: CallQueue) -> None:
-    call = PendingCall("in flight", until_stopped(queue), is_issued=True)
+    call = PendingCall("in flight", until_stopped(queue), issued_for=queue)
     queue.direct = Issuer(call)
     queue.interrupt()
     assert call.is_over
@@ -280,7 +280,7 @@ def test_the_queue_takes_a_call_in_flight_and_interrupts_it(queue: CallQueue) ->
 
 def test_a_call_in_flight_is_ended_although_it_was_interrupted_before_its_turn(queue: CallQueue) -> None:
     gate, ended = threading.Event(), list[int]()
-    queue.direct = Issuer(PendingCall("in flight", lambda: (gate.wait(), ended.append(1)), is_issued=True))
+    queue.direct = Issuer(PendingCall("in flight", lambda: (gate.wait(), ended.append(1)), issued_for=queue))
     queue.take_direct()
     thread = threading.Thread(target=queue.interrupt)
     thread.start()
@@ -291,7 +291,7 @@ def test_a_call_in_flight_is_ended_although_it_was_interrupted_before_its_turn(q
 
 def test_nothing_is_issued_directly_while_the_queue_is_reserved(queue: CallQueue) -> None:
     seen = list[int]()
-    queue.direct = issuer = Issuer(PendingCall("in flight", lambda: seen.append(1), is_issued=True))
+    queue.direct = issuer = Issuer(PendingCall("in flight", lambda: seen.append(1), issued_for=queue))
     with queue.reserved():
         assert seen == [1]
         assert issuer.closed == 1
@@ -313,7 +313,7 @@ def test_settling_waits_for_a_while_and_longer_where_the_queue_is_full(queue: Ca
     assert calls[-1].is_over
 
 
-def counted(seen: list[str], name: str, **how: bool) -> PendingCall:
+def counted(seen: list[str], name: str, **how: CallQueue) -> PendingCall:
     return PendingCall(name, lambda: seen.append(name), **how)
 
 
@@ -323,7 +323,7 @@ class Submission:
     def __init__(self) -> None:
         self.seen: list[str] = []
         self.queue = CallQueue()
-        self.flying = counted(self.seen, "in flight", is_issued=True)
+        self.flying = counted(self.seen, "in flight", issued_for=self.queue)
         self.issuer = self.queue.direct = Issuer(self.flying)
         self.call = counted(self.seen, "submitted")
 
@@ -361,3 +361,11 @@ def test_an_interrupt_anywhere_leaves_the_queue_whole(name: str, error: type[Bas
     method = getattr(Submission, name)
     for _, found in interrupted_everywhere([call_queue], Submission, method, error=error):
         found.require_whole()
+
+
+def test_a_wait_takes_the_call_over_that_an_interrupt_has_left(queue: CallQueue) -> None:
+    """Its events are Python's already, and nobody else would run it."""
+    call = PendingCall("in flight", lambda: None, issued_for=queue)
+    queue.direct = Issuer(call)
+    call.wait()
+    assert call.is_over

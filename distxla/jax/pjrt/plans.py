@@ -200,6 +200,7 @@ class DirectIssuer:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))  # C++ destroys buffers when Python's modules are gone
         self._plans: dict[int, Plan] = {}
         self._dropped: set[int] = set()  # those of executables that are gone
+        self._trimming = threading.Lock()
         self._taken: dict[int, PendingCall] = {}  # by number: calls in flight that became the queue's, or failed ones
         self._held: deque[tuple[int, object]] = deque()
         self._lock = threading.Lock()  # of taking from it
@@ -256,7 +257,7 @@ class DirectIssuer:
                 self._let_go()
             del self._taken[number]
 
-        return PendingCall(plan.name, run, result_bytes=plan.bytes, is_issued=True)
+        return PendingCall(plan.name, run, result_bytes=plan.bytes, issued_for=self._cluster.queue)
 
     # --- for buffers
 
@@ -325,13 +326,17 @@ class DirectIssuer:
     def drop(self, plan: Plan) -> None:
         """Its executable is gone: it has no further calls."""
         self._dropped.add(plan.address)
-        self._trim([self._plans[address] for address in list(self._dropped)])
+        if not self._trimming.locked():  # as it is where a collection comes here amid a trim; the next one takes it
+            with self._trimming:
+                self._trim([self._plans[address] for address in list(self._dropped)])
 
     def trim(self) -> bool:
         """Give free blocks back to the heap, unless a call is in flight; whether there were any."""
-        return self._trim(list(self._plans.values()))
+        with self._trimming:
+            return self._trim(list(self._plans.values()))
 
     def _trim(self, plans: Sequence[Plan]) -> bool:
+        """With the lock."""
         self._native.gate_retire(self.gate)
         self._let_go()
         found = [plan.trim(self._cluster.direct.keep) for plan in plans]
