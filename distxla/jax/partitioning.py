@@ -31,7 +31,7 @@ from distxla.text.shardings import read_sharding
 
 _EMPTY: Final = re.compile(r"\[(?:\d+,)*0[,\]]")  # dimension sizes
 _FORMAT: Final = "partitioned 3"
-_LEFT_OUT: Final = re.compile(rb"\bconstant\([^\n]*\{\s*\.\.\.")  # in HLO text
+_LEFT_OUT: Final = re.compile(rb"\bconstant\([^\n\"]*\{\s*\.\.\.")  # in HLO text
 # custom-calls whose operands' shardings functions of Python see, or give
 _CALLS_OF_PYTHON: Final = {
     b"InspectSharding": "jax.debug.inspect_array_sharding",
