@@ -107,7 +107,8 @@ class ProgramLoader:
         try:
             self._load(executable, number, calls.offset)
         except BaseException:
-            self.unload(number)
+            with contextlib.suppress(DistxlaError):  # what went wrong is told, not what followed
+                self.unload(number)
             raise
         self._unloader.watch(executable, number)
         executable.load_s = time.perf_counter() - begin

@@ -15,6 +15,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from typing import Any
 
 from distxla.errors import ClusterError
@@ -34,6 +35,8 @@ _users = 0
 _running: EmbeddedRay | PlainRay | None = None
 _ahead: _Ahead | None = None
 _joined: str | None = None  # the address of a running Ray that this module has joined
+
+_parents: object = None  # of a forked child: what it has a copy of, which must not end here
 
 ANSWER_S = 5.0  # for a Ray that is to be joined
 HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"  # RFC 9113, 3.4
@@ -78,12 +81,26 @@ class _Ahead:
         self._ray.abandon()
 
 
+@cache
+def _watch_forks() -> None:
+    """From now on forked children leave what is running to their parents."""
+    watch_forks()
+    os.register_at_fork(after_in_child=_forget)
+
+
+def _forget() -> None:
+    global _lock, _users, _running, _ahead, _joined, _parents
+    _parents = _running, _ahead, _parents
+    _lock, _users, _running, _ahead, _joined = threading.Lock(), 0, None, None, None
+
+
 def begin(supervisor: subprocess.Popen[bytes]) -> None:
     """Start an embedded Ray for the first cluster of this process, in the background; that takes about as long as
     importing NumPy and reading a module. It ends with the process, or by `abandon`."""
     global _ahead
     with suppress(ClusterError):  # `acquire` tries again, and raises
         if _has_servers():
+            _watch_forks()
             _ahead = _Ahead(supervisor)
             atexit.register(abandon)
             return
@@ -116,7 +133,7 @@ def acquire(workers: int, address: str | None, closing: threading.Event) -> tupl
             ray: Any = sys.modules.get("ray")
             if ray is not None and ray.is_initialized():
                 return RayHere(), False
-        watch_forks()
+        _watch_forks()
         if address is not None:
             if _running is not None or _ahead is not None:
                 raise ClusterError("this process already runs an embedded Ray and can join no other")

@@ -19,22 +19,24 @@ from typing import Any
 from distxla.runtime.ray import commands
 
 _LOOK_S = 0.002
+_PR_SET_PDEATHSIG = 1
 _SIGACTION_BYTES = 256  # more than the C library's struct has on any machine
 
 
-def introduce(port: str, answer: str) -> None:
+def introduce(port: str, answer: str, parent: str) -> None:
     """Store in a new gcs_server the values that other processes read, and write "ADDRESS CLUSTER" into `answer`.
 
-    port: the file into which the server writes it; blocks until that is there, and gives up where the parent has ended.
+    port: the file into which the server writes it; blocks until that is there.  parent: the process that has forked
+    this one, with which it ends: the server may never come, and Ray waits for a minute for one that has gone.
     """
-    parent = os.getppid()
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != int(parent):
+        return
     from ray._common.usage import usage_lib
     from ray._private import ray_constants
     from ray._raylet import GcsClient  # type: ignore[attr-defined]  # compiled
 
     while not os.path.exists(port) or not (text := Path(port).read_text()).isdigit():
-        if os.getppid() != parent:
-            return
         time.sleep(_LOOK_S)
     address = f"{commands.LOOPBACK}:{text}"
     gcs = GcsClient(address=address)

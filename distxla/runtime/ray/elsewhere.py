@@ -22,15 +22,18 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from distxla.errors import ClusterError, DistxlaError
 from distxla.runtime.ray import client
 from distxla.runtime.ray.session import RayHere
+from distxla.runtime.ray.shortages import started_thread
 
 LENGTH = struct.Struct("<Q")
 ASKED = {"join", "nodes", "answers"}
-LOOK_MS = 50  # between checks that the servers live
+LOOK_S = 0.05  # between checks that the servers live
+CLOSE_S = 0.5  # for an answer that nobody waits for any more
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,10 @@ class _Actor:
 
 
 class RayElsewhere:
-    """A session.Session by requests to the other process.
+    """A session.Session by requests to the other process, which a thread of its own sends.
+
+    So an exception of a signal handler, which comes in the main thread, leaves neither half a request nor an answer for
+    the next question: the answer to a question that was given up goes to nobody.
 
     check: raises an error if it cannot answer any more.  explained: makes the error for a message, with the reason if
     one is known.
@@ -78,9 +84,12 @@ class RayElsewhere:
         explained: Callable[[str], ClusterError] = ClusterError,
     ) -> None:
         self._connection, self._check, self._explained = connection, check, explained
-        self._lock = threading.Lock()
+        self._owner = os.getpid()
         self._numbers = itertools.count()  # of actors and references
         self._dropped: deque[int] = deque()  # references that are gone; sent with the next request
+        self._requests: SimpleQueue[tuple[bytes, SimpleQueue[Any] | None] | None] = SimpleQueue()
+        thread = threading.Thread(target=self._exchange, name="distxla-session", daemon=True)
+        self._thread = started_thread(thread, "the embedded Ray cannot be joined")
 
     def reference(self) -> Reference:
         """A new reference."""
@@ -115,51 +124,55 @@ class RayElsewhere:
             self.tell("kill", [actor.number for actor in actors])
 
     def close(self) -> None:
-        self._connection.close()
+        """Send what was asked for, and hang up."""
+        self._requests.put(None)
+        try:
+            self._thread.join(CLOSE_S)
+        finally:
+            with contextlib.suppress(OSError):  # it is closed, or the other process has ended
+                self._connection.shutdown(socket.SHUT_RDWR)  # a forked child may have a copy
+            self._connection.close()
 
     def tell(self, *request: Any) -> None:
         """Send a request without an answer."""
-        with self._lock:
-            self._send(request)
-
-    def _send(self, request: tuple[Any, ...]) -> None:
-        dropped = [self._dropped.popleft() for _ in range(len(self._dropped))]
-        data = (_packed(("drop", dropped)) if dropped else b"") + _packed(request)
-        try:
-            with self._in_step():
-                self._connection.sendall(data)
-        except OSError as error:
-            raise self._gone() from error
-
-    @contextlib.contextmanager
-    def _in_step(self) -> Iterator[None]:
-        """Interrupted within, a part of a request may have been sent, or an answer comes that no thread waits for: it
-        must not be taken for the next one's. So nothing can be asked any more."""
-        try:
-            yield
-        except BaseException:
-            self._connection.close()
-            raise
+        self._send(request, None)
 
     def _ask(self, *request: Any) -> Any:
-        with self._lock:
-            self._send(request)
-            with self._in_step():
-                self._await_answer()
-                try:
-                    error, value = receive(self._connection)
-                except (EOFError, OSError) as ended:
-                    raise self._gone() from ended
-        if error is not None:
-            raise error
-        return value
+        found: SimpleQueue[Any] = SimpleQueue()
+        self._send(request, found)
+        while True:
+            try:
+                answer = found.get(timeout=LOOK_S)
+            except Empty:
+                self._check()
+                if self._thread.is_alive():
+                    continue
+                answer = None
+            if answer is None:
+                raise self._gone()
+            error, value = answer
+            if error is not None:
+                raise error
+            return value
 
-    def _await_answer(self) -> None:
-        """With the lock. The loop is not directly in the with-body: an interrupt there could leave the lock taken."""
-        poll = select.poll()
-        poll.register(self._connection, select.POLLIN)
-        while not poll.poll(LOOK_MS):
-            self._check()
+    def _send(self, request: tuple[Any, ...], answer: SimpleQueue[Any] | None) -> None:
+        if os.getpid() != self._owner or not self._thread.is_alive():
+            raise self._gone()
+        self._requests.put((_packed(request), answer))
+
+    def _exchange(self) -> None:
+        """In the thread: send requests and hand out answers, None where none can come any more."""
+        answer: SimpleQueue[Any] | None = None
+        with contextlib.suppress(EOFError, OSError):
+            while (request := self._requests.get()) is not None:
+                data, answer = request
+                dropped = [self._dropped.popleft() for _ in range(len(self._dropped))]
+                self._connection.sendall((_packed(("drop", dropped)) if dropped else b"") + data)
+                if answer is not None:
+                    answer.put(receive(self._connection))
+            answer = None
+        if answer is not None:
+            answer.put(None)
 
     def _gone(self) -> ClusterError:
         with contextlib.suppress(OSError):
@@ -201,7 +214,7 @@ class _Served:
             self._found.pop(number, None)
 
     def _kill(self, numbers: list[int]) -> None:
-        self._ray.kill([self._found.pop(number) for number in numbers])
+        self._ray.kill([self._found.pop(number) for number in numbers if number in self._found])
 
 
 def serve(path: str) -> None:

@@ -97,8 +97,8 @@ class Supervised:
         self._send({"pid": process, "command": command, "environment": theirs, **more})
 
     def has_ended(self, name: str) -> bool:
-        """Whether a process has ended; does not wait."""
-        return is_readable(self._ends[name])
+        """Whether a process has ended, as all have after `close`; does not wait."""
+        return name not in self._ends or is_readable(self._ends[name])
 
     def kill(self, name: str) -> None:
         """End a process of `hold`, if there is one of this name; does not wait."""
@@ -115,6 +115,9 @@ class Supervised:
     def close(self) -> None:
         """End all processes and remove the directory; blocks. Never raises."""
         self.release()
+        if "supervisor" in self._ends:  # a forked child may have a copy of its standard input
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._ends["supervisor"], signal.SIGTERM)
         # `wait` with a limit looks after pauses of up to 0.05 s
         if "supervisor" not in self._ends or not is_readable(self._ends["supervisor"], CLOSE_S):
             self.process.kill()

@@ -81,7 +81,7 @@ def main() -> None:
     parent, path, forked, port, introduced, driver = sys.argv[1:]
 
     def introduce() -> None:
-        _fork(client.introduce, port, introduced)
+        _fork(client.introduce, port, introduced, str(os.getpid()))
 
     def drive() -> None:
         from distxla.runtime.ray import elsewhere

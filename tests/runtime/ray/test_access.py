@@ -40,6 +40,32 @@ def test_a_programs_own_ray_is_not_the_clusters() -> None:
     assert (ended.stdout, ended.stderr) == ("1\n", "")
 
 
+FORKED = """
+import os
+import numpy as np, distxla as dx
+from tests.runtime import hand_made
+X = np.zeros(4, np.float32)
+with dx.Cluster(1) as cluster:
+    step = cluster.adopt(hand_made.add_one(1))
+    step([X])
+    child = os.fork()
+    if child == 0:
+        with dx.Cluster(1) as own:
+            print(np.asarray(own.adopt(hand_made.add_one(1))([X])[0][0])[0], flush=True)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    print(np.asarray(step([X])[0][0])[0])
+    with dx.Cluster(1) as other:
+        print(len(other.replicas_info))
+"""
+
+
+@pytest.mark.exhaustive
+def test_a_forked_child_has_a_ray_of_its_own() -> None:
+    ended = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, timeout=120)
+    assert (ended.stdout, ended.returncode) == ("1.0\n1.0\n1\n", 0), ended.stderr
+
+
 def test_ray_gets_one_class_for_an_actors() -> None:
     """For each new one Ray disassembles all methods, pickles it and sends it."""
 

@@ -38,6 +38,7 @@ def test_closing_leaves_nothing_of_a_supervisor_that_was_killed() -> None:
 
 
 def test_the_answer_of_an_interrupted_question_is_nobody_elses() -> None:
+    """And the session goes on: other clusters share it."""
     here, there = socket.socketpair()
     interrupts = iter([KeyboardInterrupt()])
 
@@ -46,13 +47,31 @@ def test_the_answer_of_an_interrupted_question_is_nobody_elses() -> None:
             raise interrupt
 
     session = elsewhere.RayElsewhere(here, check)
-    with here, there:
+    with there:
         with pytest.raises(KeyboardInterrupt):
             session.nodes()
-        with contextlib.suppress(BrokenPipeError):
-            elsewhere.send(there, (None, ("node", [])))
-        with pytest.raises(ClusterError, match="has ended"):
-            session.answers([], [])
+        assert elsewhere.receive(there) == ("nodes",)
+        elsewhere.send(there, (None, ("node", [])))
+        elsewhere.send(there, (None, (0, [])))
+        assert session.answers([], []) == (0, [])
+        session.close()
+        assert [elsewhere.receive(there)[0]] == ["answers"]
+        with pytest.raises(EOFError):
+            elsewhere.receive(there)
+    with pytest.raises(ClusterError, match="has ended"):
+        session.nodes()
+
+
+def test_a_question_ends_where_the_other_side_hangs_up() -> None:
+    here, there = socket.socketpair()
+    session = elsewhere.RayElsewhere(here, lambda: None)
+    threading.Timer(0.1, lambda: there.shutdown(socket.SHUT_RDWR)).start()
+    with pytest.raises(ClusterError, match="has ended"):
+        session.nodes()
+    with pytest.raises(ClusterError, match="has ended"):
+        session.put("late")
+    session.close()
+    there.close()
 
 
 SHUT_DOWN = """
@@ -100,20 +119,18 @@ def test_values_are_dropped_with_their_references(monkeypatch: pytest.MonkeyPatc
     here, there = socket.socketpair()
     session = elsewhere.RayElsewhere(here, lambda: None)
 
-    def serve_all() -> None:
-        there.setblocking(False)
-        with contextlib.suppress(BlockingIOError):
-            while True:
-                kind, *arguments = elsewhere.receive(there)
-                served.handle(kind, tuple(arguments))
+    def serve(count: int) -> None:
+        for _ in range(count):
+            kind, *arguments = elsewhere.receive(there)
+            served.handle(kind, tuple(arguments))
 
     with here, there:
         kept, gone = session.put("kept"), session.put("gone")
-        serve_all()
+        serve(2)
         assert list(served._found.values()) == ["kept", "gone"]
         del gone
         another = session.put("another")
-        serve_all()
+        serve(2)
         assert list(served._found.values()) == ["kept", "another"]
         assert served.handle("answers", ([kept.number, another.number], [])) == (2, ["kept", "another"])
 
