@@ -156,7 +156,8 @@ class ComputationMemory:
         self._constants = {v for v, (i, _) in enumerate(values.producer) if i.op.is_constant}
         self._names = [i.name for i, _ in values.producer]
         self._copied_from: dict[int, set[int]] = {}  # by loop, initial values that are copied into its state
-        self._shared: set[int] = set()  # results that members of a group have in common
+        self._shared: set[int] = set()  # results that members of a group have in common, unless they are overwritten
+        self._grouped: set[int] = set()  # results of collectives, which need no copy of what they don't overwrite
         self._two_places: set[int] = set()  # loop states whose old and new value are needed at the same time
         copied: dict[str, list[int]] = {}
         for number, instruction in enumerate(self.computation):
@@ -197,6 +198,8 @@ class ComputationMemory:
                 self._two_places.add(value)
             if op.same_for_all and self.size[value] >= SHARED_BYTES:
                 self._shared.add(value)
+            if op.has_groups:
+                self._grouped.add(value)
             source = overwritable(values, instruction, leaf)
             if source is not None:
                 self.takes[value] = source
@@ -273,6 +276,11 @@ class ComputationMemory:
         """All places; and, by the position of a loop, the bytes of initial values that it only reads at its start."""
         position, last = self._positions(order)
         outside, taken = self._outside(position, last)
+        shared = self._shared - {
+            source
+            for value, source in self.takes.items()
+            if last[source] == position[self.maker[value]] and value not in self._grouped
+        }
         place_of: dict[int, int] = {}
         found: list[BufferPlace] = []
         gone: dict[int, int] = {}
@@ -286,7 +294,12 @@ class ComputationMemory:
                 source = self.takes.get(value)
                 if value in outside:
                     place_of[value] = OUTSIDE
-                elif source is not None and last[source] == now and self._may_take(value, source, outside, taken):
+                elif (
+                    source is not None
+                    and last[source] == now
+                    and shared.isdisjoint((value, source))
+                    and self._may_take(source, outside, taken)
+                ):
                     place_of[value] = place_of.get(source, OUTSIDE)
                 else:
                     place_of[value] = new(value, now)
@@ -302,10 +315,8 @@ class ComputationMemory:
                 gone[now] = sum(found[place].size for place in copied if found[place].end == now)
         return sorted(found, key=lambda place: place.start), gone
 
-    def _may_take(self, value: int, source: int, outside: set[int], taken: set[int]) -> bool:
+    def _may_take(self, source: int, outside: set[int], taken: set[int]) -> bool:
         """Whether a value may be computed in the place of `source`, since that is this computation's to overwrite."""
-        if value in self._shared:
-            return False
         if source in self.maker:
             return source not in outside
         return self.role is Role.BODY and source not in self._constants | taken | self._invariant()
