@@ -10,7 +10,7 @@ from distxla.compiler.passes.manual_partitions import PerDevice
 from distxla.compiler.verify.aliases import donated_leaves
 from distxla.errors import ArgumentError, JaxError, PartitioningError, UnsupportedOpError
 from distxla.ir.module import Module
-from distxla.jax.loading import AS_HLO, with_file_name
+from distxla.jax.loading import AS_HLO, read_module, with_file_name
 from distxla.location import printable
 from distxla.ops.constant import Constant
 from distxla.text.parser import parse_module
@@ -84,10 +84,17 @@ def partition_hlo(module: Module, partitions: int, replicas: int = 1) -> Partiti
 def partition(module: Any, partitions: int | None = None, replicas: int = 1) -> Module:
     """The program of each partition of a global module, as XLA's partitioner makes it; blocks.
 
-    module: a `jax.stages.Lowered`, a Module, or what partition_module takes.  partitions: by default what a Module or a
-    Lowered says. Its arguments and results are shards. Raises the errors of partition_module; ArgumentError where
-    nothing says the number of partitions, or where the module has been partitioned already.
+    module: a `jax.stages.Lowered`, a Module, or the content of a file that load_module reads.  partitions: by default
+    what the module says. Its arguments and results are shards. Raises the errors of partition_module and of
+    load_module; ArgumentError where nothing says the number of partitions, or where the module has been partitioned
+    already.
     """
+    if isinstance(module, str | bytes):
+        module = read_module(module.encode() if isinstance(module, str) else module, "<module>")
+        if partitions is module.num_partitions is None and partitioning.partition_count(module) == 1:
+            raise ArgumentError(
+                "partitions: expected their number, which the module does not say and nothing in it shows"
+            )
     if isinstance(module, Module):
         if partitioning.is_partitioned(module):
             raise ArgumentError(f"{_name(module)} has been partitioned already: its entry is {module.entry}")
@@ -96,15 +103,9 @@ def partition(module: Any, partitions: int | None = None, replicas: int = 1) -> 
     from distxla.jax.partitioning import partition_module
     from distxla.jax.private_names import counts_of_lowered, stablehlo_of_lowered
 
-    is_lowered = not isinstance(module, str | bytes)
-    if is_lowered:
-        stated, _ = counts_of_lowered(module)
-        count, module = _agreed(stated, partitions, stated), stablehlo_of_lowered(module)
-    elif partitions is None:
-        raise ArgumentError("partitions: expected their number, which StableHLO alone does not give")
-    else:
-        count = partitions
-    made = partition_module(module, partitions=count, replicas=replicas, calls_python=is_lowered)
+    stated, _ = counts_of_lowered(module)
+    count, text = _agreed(stated, partitions, stated), stablehlo_of_lowered(module)
+    made = partition_module(text, partitions=count, replicas=replicas, calls_python=True)
     return parse_module(made.text, "<partitioned>")
 
 

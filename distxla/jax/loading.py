@@ -27,7 +27,11 @@ def load_module(path: str | os.PathLike[str]) -> Module:
     `parse` for HLO text; JaxError.
     """
     name = os.fspath(path)
-    data = read_file(name)
+    return read_module(read_file(name), name)
+
+
+def read_module(data: bytes, name: str) -> Module:
+    """As load_module, of a file's content.  name: what messages call it."""
     exported = read_exported(data)
     if exported is not None:
         return _converted(exported.module, name, EXPORTED, exported.devices)
@@ -97,4 +101,4 @@ def _first(message: str) -> str:
     return line.removeprefix("XLA refuses the module: ")
 
 
-__all__ = ["AS_HLO", "load_module", "with_file_name"]
+__all__ = ["AS_HLO", "load_module", "read_module", "with_file_name"]

@@ -147,7 +147,29 @@ def test_what_partition_does_not_take() -> None:
     with pytest.raises(dx.ArgumentError, match=r"expected a jax\.stages.Lowered, a Module or StableHLO, found int"):
         dxj.partition(7)  # type: ignore[arg-type]
     with pytest.raises(dx.ArgumentError, match="partitions: expected their number"):
-        dxj.partition("module {}")
+        dxj.partition("HloModule m\nENTRY e { ROOT x = f32[8] parameter(0) }")
+
+
+def test_partition_of_text_is_that_of_the_file(tmp_path: Path) -> None:
+    """Text as JAX prints it from 0.12 on, of which jaxlib's parsers take neither the named shardings nor the mark."""
+    text = (
+        "HloModule m, num_partitions=4\n"
+        "double { p = f32[8] parameter(0) ROOT d = f32[8] add(p, p) }\n"
+        "ENTRY e { x = f32[8] parameter(0), sharding={mesh['d'=4],[{'d'}]}\n"
+        'y = f32[8] call(x), to_apply=double, frontend_attributes={inlineable="xla_late"}\n'
+        "ROOT t = (f32[8], f32[8]) tuple(x, y), sharding={{mesh['d'=4],[{'d'}]}, {mesh['d'=4],[{'d'}]}} }"
+    )
+    (tmp_path / "m.hlo").write_text(text)
+    module = load_module(tmp_path / "m.hlo")
+    assert str(dxj.partition(text)) == str(dxj.partition(text.encode())) == str(dxj.partition(module))
+
+
+def test_partition_of_stablehlo_takes_its_count() -> None:
+    pytest.importorskip("jax")
+    from tests.jax.programs import P, lowered, mesh, stablehlo
+
+    product = lowered(lambda x: x * 2, mesh(4), (numbers(8),), (P("x"),))
+    assert dxj.partition(stablehlo(product)).num_partitions == 4
 
 
 def test_what_xla_refuses_keeps_its_place() -> None:
