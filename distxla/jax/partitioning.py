@@ -24,6 +24,7 @@ from distxla.jax.partition_messages import Answer
 from distxla.jax.partition_server import SERVER
 from distxla.jax.partition_worker import partitioned_here
 from distxla.jax.private_names import PartitionerOptions, require_jaxlib
+from distxla.jax.protobuf import compile_options_key
 from distxla.text.lexer import Lexer
 from distxla.text.sdy import UnreadableSharding
 from distxla.text.shapes import parse_shape
@@ -123,7 +124,7 @@ def partition_module(
             raise _needs_python(targets[0])
         begin = time.perf_counter()
         return _partitioned(partitioned_here(data, options), options, version, begin)
-    key = hashlib.sha256(repr((_FORMAT, version, options)).encode() + b"\0" + data).hexdigest()
+    key = _key(data, options, version)
     files = CacheFolder(cache_folder(), cache_limit())
     found = files.read_object(key, Partitioned)
     if found is not None:
@@ -136,6 +137,14 @@ def partition_module(
             made = _partitioned(SERVER.partition(data, kept), options, version, begin)
     files.write_object(key, made)
     return made
+
+
+def _key(data: bytes, options: PartitionerOptions, version: str) -> str:
+    """The name of the cache's entry: equal for equal modules and options, in whichever process."""
+    given = options.serialized
+    settings = None if given is None else compile_options_key(given)
+    described = repr((_FORMAT, version, dataclasses.replace(options, serialized=settings)))
+    return hashlib.sha256(described.encode() + b"\0" + data).hexdigest()
 
 
 def _is_empty_result_whole(made: Partitioned) -> bool:

@@ -19,10 +19,10 @@ from distxla.jax.pjrt.native_events import PATIENCE_NS
 from distxla.jax.pjrt.native_functions import native_functions
 from distxla.jax.pjrt.plans import Plan
 from distxla.jax.pjrt.programs import Program, compile_program
-from distxla.jax.pjrt.protobuf import device_assignment, module_with_config
 from distxla.jax.pjrt.serialized import deserialized, serialized
 from distxla.jax.pjrt.table import RECORDS, STRUCTURES
 from distxla.jax.private_backends import cost_analysis
+from distxla.jax.protobuf import device_assignment, module_with_config
 from distxla.runtime.call_queue import PendingCall
 
 _PATIENCE_S: Final = PATIENCE_NS / 1e9

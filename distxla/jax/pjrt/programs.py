@@ -10,8 +10,8 @@ from distxla.errors import ArgumentError, UnsupportedOpError
 from distxla.jax.partitioning import Partitioned, partition_module
 from distxla.jax.pjrt.devices import MEMORY_KINDS
 from distxla.jax.pjrt.host_callbacks import HOST_CALLBACKS
-from distxla.jax.pjrt.protobuf import device_ids
 from distxla.jax.private_names import read_compile_options
+from distxla.jax.protobuf import device_ids
 from distxla.runtime.executable import Executable
 from distxla.text.parser import parse_module
 

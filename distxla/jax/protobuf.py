@@ -1,8 +1,9 @@
-"""The few messages of protocol buffers that PJRT's callers want, by their wire format."""
+"""The few messages of protocol buffers that the partitioner and PJRT's callers want or give, by their wire format."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 
 from distxla.errors import ArgumentError
 
@@ -10,6 +11,9 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _HOST_PROGRAM_SHAPE = 4  # of HloModuleProto
 _ELEMENT_TYPE, _DIMENSIONS, _TUPLE_SHAPES, _LAYOUT = 2, 3, 4, 5  # of ShapeProto
 _MINOR_TO_MAJOR = 1  # of LayoutProto
+_DEBUG_OPTIONS = (3, 3)  # where in CompileOptionsProto: executable_build_options.debug_options
+_OVERRIDES = (7,)  # of CompileOptionsProto: env_option_overrides, a map
+_HAVE_MAPS = (_DEBUG_OPTIONS[:1], _DEBUG_OPTIONS)
 _NO_ARRAYS = (0, 13, 14, 17)  # numbers of element types: invalid, tuple, opaque, token
 
 
@@ -74,6 +78,36 @@ def packed(data: bytes) -> list[int]:
     return found
 
 
+@lru_cache(64)  # of a process's programs many have the same
+def compile_options_key(options: bytes) -> bytes:
+    """The same for two equal xla.CompileOptionsProto: their maps are serialised in an order that changes from process
+    to process. ArgumentError where it is none."""
+    return repr(_in_order(options, ())).encode()
+
+
+def _in_order(message: bytes, path: tuple[int, ...]) -> list[tuple[int, object]]:
+    """The fields, messages that contain maps as lists of fields, entries of maps sorted."""
+    found: list[tuple[int, object]] = []
+    entries: list[tuple[int, bytes]] = []
+    for number, value in fields(message):
+        at = (*path, number)
+        if isinstance(value, bytes) and at in _HAVE_MAPS:
+            found.append((number, _in_order(value, at)))
+        elif isinstance(value, bytes) and (at == _OVERRIDES or (path == _DEBUG_OPTIONS and _is_entry(value))):
+            entries.append((number, value))
+        else:
+            found.append((number, value))
+    return [*found, *sorted(entries)]
+
+
+def _is_entry(value: bytes) -> bool:
+    """Whether this may be an entry of a map: a message of a key and a value. Text is none, which has other bytes."""
+    try:
+        return [number for number, _ in fields(value)] in ([1], [1, 2])
+    except ArgumentError:
+        return False
+
+
 def device_assignment(ids: Sequence[Sequence[int]]) -> bytes:
     """xla.DeviceAssignmentProto. ids[replica][partition]."""
     columns = [_message(1, b"".join(map(varint, column))) for column in zip(*ids)]
@@ -125,4 +159,4 @@ def module_with_config(module: bytes, replicas: int, partitions: int) -> bytes:
     return _message(1, module) + _message(2, config)
 
 
-__all__ = ["device_assignment", "device_ids", "fields", "module_with_config", "packed", "varint"]
+__all__ = ["compile_options_key", "device_assignment", "device_ids", "fields", "module_with_config", "packed", "varint"]
