@@ -77,6 +77,9 @@ SOLVED = [
         for batch, n, m in [((), 1, 1), ((), 40, 70), ((2, 3), 4, 2), ((), 0, 3), ((), 3, 0), ((0,), 3, 2)]
         for left in (True, False)
     ),
+    *(  # larger than what is solved by the inverse
+        solved(kind, (), 12, 2, left=True, lower=True, unit=False, transposition="NO_TRANSPOSE") for kind in TYPES
+    ),
 ]
 
 
