@@ -18,7 +18,7 @@ from distxla.ir.element_type import BF16
 from distxla.scheduler.deadlocks import examine
 from distxla.text.parser import parse_module
 from distxla.text.printer import print_module
-from tests.cli.test_main import call
+from tests.cli.called import call
 from tests.collectives.executors import EXECUTORS, run_module
 
 Array = np.ndarray[Any, Any]

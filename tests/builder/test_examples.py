@@ -109,7 +109,7 @@ def test_xla_reads_the_text(example: Example) -> None:
 @pytest.mark.parametrize("example", [e for e in EXAMPLES if e.replicas == 1 and e.name not in NOT_IN_XLA], ids=str)
 def test_xla_gives_the_stated_result(example: Example) -> None:
     pytest.importorskip("jax")
-    from tests.ops.test_against_xla import run_by_xla
+    from tests.ops.xla_cpu import run_by_xla
 
     outs = run_by_xla(print_module(example.module()), example.device_arguments()[0])
     replace(example, off=max(example.off, 1e-6)).check([outs])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_main import call
+from tests.cli.called import call
 from tests.deadlock_programs import NAMED
 
 CYCLE = """\

@@ -17,7 +17,7 @@ import numpy as np
 import psutil
 import pytest
 
-from tests.cli.test_main import call
+from tests.cli.called import call
 from tests.conftest import require_ended, started_processes
 from tests.programs import PROGRAMS
 from tests.runtime import trace_schema

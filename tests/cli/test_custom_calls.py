@@ -15,7 +15,7 @@ import pytest
 from distxla.cli.main import main
 from distxla.errors import ArgumentError
 from distxla.ops.custom_calls.user import unregister_custom_call
-from tests.cli.test_main import call
+from tests.cli.called import call
 from tests.runtime.shared_library import build
 
 MODULE = """HloModule call

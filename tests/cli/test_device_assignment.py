@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.cli.test_main import call
+from tests.cli.called import call
 from tests.runtime.assigned_programs import MEETING, expected_meeting, meeting_args
 
 

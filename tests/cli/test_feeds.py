@@ -15,7 +15,7 @@ from distxla.cli.programs import read_world
 from distxla.errors import ArgumentError
 from distxla.ir.stream_key import INFEED, OUTFEED, StreamKey, StreamKind
 from distxla.text.parser import parse_module
-from tests.cli.test_main import call
+from tests.cli.called import call
 from tests.ops.feed_programs import CHANNELS, TAKERS, echo, sums
 
 F32 = np.float32

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from distxla.cli.main import main
-from tests.cli.test_main import call
+from tests.cli.called import call
 from tests.deadlock_programs import GOT, NAMED, SCHEDULED, SUM, alone, recv, recv_done, reduce, send, send_done
 
 MOVED = """\

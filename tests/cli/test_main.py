@@ -12,8 +12,8 @@ import pytest
 from click.testing import CliRunner
 
 from distxla.cli import main as main_module
-from distxla.cli.main import main
 from distxla.errors import ArgumentError
+from tests.cli.called import call
 from tests.programs import PROGRAMS
 
 MODULE = """HloModule double, num_partitions=2
@@ -29,14 +29,6 @@ def module(tmp_path: Path) -> str:
     path = tmp_path / "double.hlo"
     path.write_text(MODULE)
     return str(path)
-
-
-def call(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, str]:
-    """Exit status, stdout, stderr."""
-    with pytest.raises(SystemExit) as exit_:
-        main(list(args))
-    captured = capsys.readouterr()
-    return int(exit_.value.code or 0), captured.out, captured.err
 
 
 def test_a_reference_run_says_where_what_and_how_long(module: str, tmp_path: Path, capsys) -> None:  # type: ignore[no-untyped-def]

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.test_main import call
+from tests.cli.called import call
 from tests.conftest import require_ended, started_processes
 from tests.deadlock_programs import NAMED
 from tests.samples import in_turn

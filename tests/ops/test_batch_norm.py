@@ -69,7 +69,7 @@ def test_compiled_agrees_with_evaluate(opcode: str, element: str) -> None:
 @pytest.mark.parametrize("element", ["f64", "f32", "f16", "bf16"])
 def test_evaluate_agrees_with_xla(opcode: str, element: str) -> None:
     pytest.importorskip("jax")
-    from tests.ops.test_against_xla import run_by_xla
+    from tests.ops.xla_cpu import run_by_xla
 
     for dims, feature in SIZES:
         text, arguments = _program(opcode, element, dims, feature), _arguments(opcode, element, dims, feature)

@@ -104,7 +104,7 @@ def test_compiled_code_agrees_with_the_reference_for_every_size(family: str) -> 
 @pytest.mark.filterwarnings("ignore")
 def test_the_reference_agrees_with_xla(family: str, name: str) -> None:
     version = pytest.importorskip("jax").__version_info__
-    from tests.ops.test_against_xla import run_by_xla
+    from tests.ops.xla_cpu import run_by_xla
 
     if name == "split_minor" and version >= (0, 12):
         pytest.skip("XLA's result is memory that nothing has written, from 0.12 on")

@@ -79,7 +79,7 @@ def named(case: tuple[str, list[str]]) -> str:
 @pytest.mark.filterwarnings("ignore")
 def test_both_executors_give_what_xla_gives(case: tuple[str, list[str]]) -> None:
     pytest.importorskip("jax")
-    from tests.ops.test_against_xla import run_by_xla
+    from tests.ops.xla_cpu import run_by_xla
 
     text, values = one_instruction(*case, COMPUTATIONS), arguments(case[1])
     (wanted,) = run_by_xla(text, values)

@@ -46,7 +46,7 @@ def near(got: Array, wanted: Array, kind: str) -> None:
 
 
 def both_as_xla(call: LibraryCall, kind: str, *arguments: Array) -> None:
-    from tests.ops.test_against_xla import run_by_xla
+    from tests.ops.xla_cpu import run_by_xla
 
     wanted = run_by_xla(call.text, arguments)
     for results in call.run(*arguments):
@@ -102,7 +102,7 @@ def test_q_of_both_is_lapacks() -> None:
 @pytest.mark.parametrize("dims", [(3, 3), (2, 4, 4), (1, 1), (2, 0, 0)])
 @pytest.mark.parametrize("lower", [1, 0])
 def test_eigh_is_xlas(lower: int, dims: tuple[int, ...], kind: str) -> None:
-    from tests.ops.test_against_xla import run_by_xla
+    from tests.ops.xla_cpu import run_by_xla
 
     a = drawn(kind, dims)
     call = eigh(kind, dims, f"{lower},1,100,1e-6")

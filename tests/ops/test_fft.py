@@ -100,7 +100,7 @@ def test_compiled_code_agrees_with_reference() -> None:
 @pytest.mark.filterwarnings("ignore")
 def test_compiled_code_agrees_with_xla() -> None:
     pytest.importorskip("jax")
-    from tests.ops.test_against_xla import run_by_xla
+    from tests.ops.xla_cpu import run_by_xla
 
     cases = [case for case in CASES if case.shape.size and case not in RESIZED]
     module = joined(cases)

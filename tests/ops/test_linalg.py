@@ -159,7 +159,7 @@ def test_compiled_code_agrees_with_reference(cases: Sequence[Case]) -> None:
 @pytest.mark.parametrize("cases", [FACTORED, SOLVED], ids=["cholesky", "triangular-solve"])
 def test_reference_agrees_with_xla(cases: list[Case]) -> None:
     pytest.importorskip("jax")
-    from tests.ops.test_against_xla import run_by_xla
+    from tests.ops.xla_cpu import run_by_xla
 
     # XLA takes about a second to compile one of these
     cases = [case for case in cases if case.shape.size][::11]
@@ -200,7 +200,7 @@ def test_small_triangles_are_compiled_to_the_bits_of_the_reference() -> None:
 @pytest.mark.filterwarnings("ignore")
 def test_small_triangles_give_the_bits_of_xla() -> None:
     pytest.importorskip("jax")
-    from tests.ops.test_against_xla import run_by_xla
+    from tests.ops.xla_cpu import run_by_xla
 
     # f64: each of a few hundred steps may round another way in the reference
     arguments = [value for case in SMALL for value in case.values()]

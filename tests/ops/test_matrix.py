@@ -239,7 +239,7 @@ DEVIATIONS = (
 @pytest.mark.parametrize("name", sampled_types(TYPES))
 def test_evaluate_agrees_with_xla(name: str) -> None:
     pytest.importorskip("jax")
-    from tests.ops.test_against_xla import run_by_xla
+    from tests.ops.xla_cpu import run_by_xla
 
     chosen = [(case, ours) for case, ours in zip(_cases(name), _evaluated(name)) if _is_in_xla(case)]
     cases = [case for case, _ in chosen]

@@ -94,7 +94,7 @@ def test_many_compiled_agree_with_evaluate(opcode: str) -> None:
 @pytest.mark.filterwarnings("ignore")
 def test_evaluate_agrees_with_xla(opcode: str, examples: int) -> None:
     pytest.importorskip("jax")
-    from tests.ops.test_against_xla import run_by_xla
+    from tests.ops.xla_cpu import run_by_xla
 
     @settings(QUICK, max_examples=examples)
     @given(STRATEGIES[opcode](drawn.XLA_TYPES))

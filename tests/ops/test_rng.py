@@ -222,7 +222,7 @@ def test_replicas_begin_alike() -> None:
 @pytest.mark.filterwarnings("ignore")
 def test_the_initial_state_is_that_of_xla() -> None:
     pytest.importorskip("jax")
-    from tests.ops.test_against_xla import run_by_xla
+    from tests.ops.xla_cpu import run_by_xla
 
     text = "HloModule state\nENTRY main {\n  ROOT s = u64[2] rng-get-and-update-state(), delta=7\n}\n"
     (theirs,), (ours,) = run_by_xla(text, []), evaluated(text)

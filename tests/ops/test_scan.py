@@ -76,7 +76,7 @@ def test_compiled_agrees_with_evaluate(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name in CASES if name != "no step"])  # XLA's own expansion fails there
 def test_evaluate_agrees_with_xla(name: str) -> None:
     pytest.importorskip("jax")
-    from tests.ops.test_against_xla import run_by_xla
+    from tests.ops.xla_cpu import run_by_xla
 
     text, arguments = CASES[name]
     for got, wanted in zip(evaluated(text, *arguments), run_by_xla(text, arguments), strict=True):

@@ -25,7 +25,7 @@ CASES = [
 @pytest.mark.parametrize("case", CASES, ids=str)
 @pytest.mark.filterwarnings("ignore")
 def test_evaluate_agrees_with_xla(case: StructuredCase) -> None:
-    from tests.ops.test_against_xla import run_by_xla
+    from tests.ops.xla_cpu import run_by_xla
 
     wanted = run_by_xla(print_module(case.module()), case.values())
     for got, want in zip(case.evaluated(), wanted, strict=True):

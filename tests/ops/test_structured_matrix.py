@@ -169,7 +169,7 @@ def test_compiled_code_agrees_with_evaluate(name: str) -> None:
 def test_evaluate_agrees_with_xla(name: str) -> None:
     """But for s2 and u2, on which XLA CPU ends the process."""
     pytest.importorskip("jax")
-    from tests.ops.test_against_xla import run_by_xla
+    from tests.ops.xla_cpu import run_by_xla
 
     cases = _cases(name)
     _assert_equal(name, cases, _evaluated(name), run_by_xla(_text(name, cases), _arguments(name)))

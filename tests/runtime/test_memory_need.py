@@ -14,7 +14,7 @@ from distxla.collectives.transports.control_block import CONTROL_BYTES
 from distxla.machine.memory_limits import Limit
 from distxla.machine.segments import HUGE_PAGE
 from distxla.runtime.memory_need import LARGEST_MEMORY, Need, Room, require_host_memory, require_memory
-from tests.cli.test_main import call
+from tests.cli.called import call
 
 MODULE = dx.parse(
     """HloModule wide

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import distxla as dx
-from tests.cli.test_main import call
+from tests.cli.called import call
 
 pytestmark = pytest.mark.cluster
 

@@ -120,7 +120,7 @@ def test_evaluate_agrees_with_xla(algorithm: str, shape: str) -> None:
 @pytest.mark.filterwarnings("ignore")
 def test_bits_of_other_types_are_those_of_xla(algorithm: str) -> None:
     pytest.importorskip("jax")
-    from tests.ops.test_against_xla import run_by_xla
+    from tests.ops.xla_cpu import run_by_xla
 
     shapes = ["s8[7]", "s16[9]", "s32[3,4]", "s64[5]", "u4[9]", "f16[7]", "bf16[3,3]", "f32[5]", "f64[2,3]"]
     lines = [f"  r{k} = (u64[2], {s}) rng-bit-generator(p), algorithm={algorithm}" for k, s in enumerate(shapes)]
