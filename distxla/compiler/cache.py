@@ -30,58 +30,14 @@ class ProgramCache:
     def __init__(self, folder: Path | None = None, max_bytes: int | None = None) -> None:
         self.files = CacheFolder(folder or cache_folder(), cache_limit() if max_bytes is None else max_bytes)
 
-    def get(
-        self,
-        module: Module,
-        replicas: int,
-        partitions: int,
-        *,
-        traced: bool = False,
-        points: tuple[str, ...] = (),
-        target: str | None = None,
-        in_place: InPlace = (),
-        through_host: bool = False,
-    ) -> CompiledProgram | None:
-        """The program, its sites located in `module`; None if there is none."""
-        key = program_key(
-            module,
-            replicas,
-            partitions,
-            traced=traced,
-            points=points,
-            target=target,
-            in_place=in_place,
-            through_host=through_host,
-        )
+    def get(self, key: str, module: Module) -> CompiledProgram | None:
+        """The program of that key, its sites located in `module`; None if there is none."""
         program = self.read(key)
         return None if program is None else _located(program, module)
 
     def read(self, key: str) -> CompiledProgram | None:
         """The program of that key; None if there is none."""
         return self.files.read_object(key, CompiledProgram)
-
-    def put(
-        self,
-        module: Module,
-        replicas: int,
-        partitions: int,
-        program: CompiledProgram,
-        *,
-        points: tuple[str, ...] = (),
-        in_place: InPlace = (),
-    ) -> None:
-        """Keep the program; drop old ones where the folder grows beyond its bound."""
-        key = program_key(
-            module,
-            replicas,
-            partitions,
-            traced=program.traced,
-            points=points,
-            target=program.target,
-            in_place=in_place,
-            through_host=program.through_host,
-        )
-        self.write(key, program)
 
     def write(self, key: str, program: CompiledProgram) -> None:
         """Keep the program under a key; drop old ones where the folder grows beyond its bound."""
@@ -114,11 +70,12 @@ def compile_cached(
         "in_place": in_place,
         "through_host": through_host,
     }
-    found = programs.get(module, replicas, partitions, **options)
+    key = program_key(module, replicas, partitions, **options)
+    found = programs.get(key, module)
     if found is not None:
         return found, True
     program = server.compile(module, replicas, partitions, **options)
-    programs.put(module, replicas, partitions, program, points=points, in_place=in_place)
+    programs.write(key, program)
     return program, False
 
 

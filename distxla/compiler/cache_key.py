@@ -1,7 +1,7 @@
 """The cache key of a compiled program: a hash of everything that it depends on.
 
-That is the module's text without metadata, the device counts, the target, the CPU and its features, LLVM's version and
-the source of distxla itself.
+That is the module's text without metadata, the bytes of its large constants, the device counts, the target, the CPU and
+its features, LLVM's version and the source of distxla itself.
 """
 
 from __future__ import annotations
@@ -10,14 +10,22 @@ import dataclasses
 import hashlib
 from functools import cache
 from pathlib import Path
+from typing import Final
+
+import numpy as np
 
 from distxla.compiler.artifact import InPlace
+from distxla.ir.instruction import Instruction
+from distxla.ir.literal import Literal
 from distxla.ir.module import Module
 from distxla.ir.unwritten import is_filled
 from distxla.machine.packages import installed_version
+from distxla.ops.constant import Constant
 from distxla.ops.custom_calls.user import declarations, user_targets
 from distxla.targets.registry import host, native_target, target_named
 from distxla.text.printer import print_module
+
+_PRINTED_ELEMENTS: Final = 64  # of a constant
 
 
 def program_key(
@@ -38,7 +46,7 @@ def program_key(
     kind += " through the host" * through_host
     found = native_target() if target is None else target_named(target)
     kind += f" for {found.name} {found.variant}"
-    return text_key(print_module(_without_metadata(module)), f"{replicas} x {partitions}{registered}{kind}")
+    return text_key(_described(module), f"{replicas} x {partitions}{registered}{kind}")
 
 
 def text_key(*texts: str) -> str:
@@ -51,15 +59,33 @@ def text_key(*texts: str) -> str:
     return digest.hexdigest()
 
 
-def _without_metadata(module: Module) -> Module:
+def _described(module: Module) -> str:
+    """The text without metadata; large constants, which take long to print, are left out of it and hashed."""
+    digests: list[str] = []
+
+    def described(i: Instruction) -> Instruction:
+        op = i.op
+        if isinstance(op, Constant) and (kept := _without_large(op.literal, digests)) is not op.literal:
+            op = dataclasses.replace(op, literal=kept)
+        return i if op is i.op and not i.metadata else i.replace(op=op, metadata=None)
+
     computations = tuple(
-        dataclasses.replace(
-            computation,
-            instructions=tuple(i.replace(metadata=None) if i.metadata else i for i in computation),
-        )
+        dataclasses.replace(computation, instructions=tuple(map(described, computation)))
         for computation in module.computations
     )
-    return module.replace(computations=computations, frames=type(module.frames)(), source=None)
+    text = print_module(module.replace(computations=computations, frames=type(module.frames)(), source=None))
+    return "\n".join([text, *digests])
+
+
+def _without_large(literal: Literal, digests: list[str]) -> Literal:
+    if literal.elements is not None:
+        elements = tuple(_without_large(element, digests) for element in literal.elements)
+        same = all(a is b for a, b in zip(elements, literal.elements))
+        return literal if same else dataclasses.replace(literal, elements=elements)
+    if literal.array is None or literal.array.size <= _PRINTED_ELEMENTS:
+        return literal
+    digests.append(hashlib.sha256(literal.array.view(np.uint8).data).hexdigest())
+    return dataclasses.replace(literal, array=None)
 
 
 @cache
