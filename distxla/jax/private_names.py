@@ -171,7 +171,7 @@ def compile_with_dumps(module: str | bytes, wanted: PartitionerOptions, dump_fol
 class HloDescription:
     """An HloModuleProto in words.
 
-    text: HLO text with all constants, metadata and tables of stack frames.  parameter_shapes, output_shapes: of the
+    text: HLO text with constants, metadata and tables of stack frames.  parameter_shapes, output_shapes: of the
     entry's parameters and of the leaves of its result, such as `f32[2,3]{1,0}`.  parameter_shardings, output_sharding:
     as HLO text has them, such as `{devices=[2,1]<=[2]}`; None where the partitioner has stated none.
     """
@@ -183,14 +183,14 @@ class HloDescription:
     output_sharding: str | None
 
 
-def describe_hlo(proto: bytes) -> HloDescription:
-    """What an HloModuleProto holds. JaxError where it holds none."""
+def describe_hlo(proto: bytes, *, with_constants: bool = True) -> HloDescription:
+    """What an HloModuleProto holds; without constants large ones are {...}. JaxError where it holds none."""
     computation_type, sharding_type, options_type = map(private, ("XlaComputation", "HloSharding", "HloPrintOptions"))
     with expected_names():
         computation = computation_type(proto)
         module = computation.get_hlo_module()
         options = options_type()
-        options.print_large_constants = True
+        options.print_large_constants = with_constants
         shape = computation.program_shape()
         parameters, output = module.spmd_parameters_shardings, module.spmd_output_sharding
         are_stated = bool(parameters) or not shape.parameter_shapes()

@@ -81,8 +81,11 @@ def packed(data: bytes) -> list[int]:
 @lru_cache(64)  # of a process's programs many have the same
 def compile_options_key(options: bytes) -> bytes:
     """The same for two equal xla.CompileOptionsProto: their maps are serialised in an order that changes from process
-    to process. ArgumentError where it is none."""
-    return repr(_in_order(options, ())).encode()
+    to process. What can't be read is its own key."""
+    try:
+        return repr(_in_order(options, ())).encode()
+    except ArgumentError:
+        return options
 
 
 def _in_order(message: bytes, path: tuple[int, ...]) -> list[tuple[int, object]]:
