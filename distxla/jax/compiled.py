@@ -20,7 +20,6 @@ from distxla.runtime.cluster import Cluster
 from distxla.runtime.columns import Column, ColumnCalls, put_column
 from distxla.scheduler.communication_order import order_communication
 from distxla.scheduler.deadlocks import examine
-from distxla.text.parser import parse_module
 
 if TYPE_CHECKING:
     from distxla.ir.module import Module
@@ -50,7 +49,7 @@ class Compiled(PublicNames):
         self._cluster = cluster
         partitioned = self.program.partitioned
         chosen = chosen_devices(self.program.name, partitioned.partitions, devices, cluster)
-        module = parse_module(partitioned.text, f"<{self.program.name}>")
+        module = partitioned.module(f"<{self.program.name}>")
         everywhere = cluster.replicas == 1 and chosen == list(range(cluster.partitions))
         table = None if everywhere else [chosen]
         self._fixed = self.program.tokens + len(self.program.constants)

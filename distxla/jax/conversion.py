@@ -11,20 +11,22 @@ from distxla.jax.partition_messages import Converted
 from distxla.jax.partition_server import SERVER
 from distxla.jax.private_names import require_jaxlib
 
-_FORMAT: Final = "converted 3"
+_FORMAT: Final = "converted 4"
 
 
 @dataclass(frozen=True)
 class ConvertedModule:
-    """text: HLO text of the whole module.  partitions, replicas: as the module states them, None where it doesn't."""
+    """text: HLO text, large constants as {...}.  proto: the HloModuleProto, with all constants.  partitions, replicas:
+    as the module states them, None where it doesn't."""
 
     text: str
+    proto: bytes
     partitions: int | None
     replicas: int | None
 
 
 def converted_module(module: bytes) -> ConvertedModule:
-    """HLO text of StableHLO text, MLIR bytecode, or an HloModuleProto; blocks.
+    """A module as StableHLO text, MLIR bytecode, or an HloModuleProto; blocks.
 
     Raises PartitioningError with XLA's message where it cannot read the module or dies of it; JaxError; TimeLimitError.
     """
@@ -34,7 +36,7 @@ def converted_module(module: bytes) -> ConvertedModule:
     found = files.read_object(key, ConvertedModule)
     if found is None:
         answer: Converted = SERVER.convert(module)
-        found = ConvertedModule(answer.text, answer.partitions, answer.replicas)
+        found = ConvertedModule(answer.text, answer.proto, answer.partitions, answer.replicas)
         files.write_object(key, found)
     return found
 

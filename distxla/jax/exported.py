@@ -9,7 +9,8 @@ import struct
 from dataclasses import dataclass
 from typing import Final
 
-BYTECODE: Final = b"ML\xefR"
+from distxla.text.other_formats import MLIR_BYTECODE
+
 _FUNCTION_NAME, _NR_DEVICES_SHORT, _MODULE, _NR_DEVICES = 1, 6, 13, 18  # numbers of fields
 _FIRST_ENTRY: Final = 4  # of a vtable, whose own size and whose table's come before
 
@@ -25,13 +26,13 @@ class Exported:
 
 def read_exported(data: bytes) -> Exported | None:
     """What jax.export has serialised; None for other bytes, and where the module in them is cut off."""
-    if BYTECODE not in data:
+    if MLIR_BYTECODE not in data:
         return None
     try:
         table = _Table(data)
         module, name = table.vector(_MODULE), table.vector(_FUNCTION_NAME)
         devices = table.number("<I", _NR_DEVICES) or table.number("<H", _NR_DEVICES_SHORT) or 1
-        if module is None or name is None or not module.startswith(BYTECODE):
+        if module is None or name is None or not module.startswith(MLIR_BYTECODE):
             return None
         return Exported(name.decode(), module, devices)
     except (struct.error, UnicodeDecodeError, _Outside):

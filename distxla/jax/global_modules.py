@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,6 @@ from distxla.ir.module import Module
 from distxla.jax.loading import AS_HLO, read_module, with_file_name
 from distxla.location import printable
 from distxla.ops.constant import Constant
-from distxla.text.parser import parse_module
 from distxla.time_limit import at
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def partition(module: Any, partitions: int | None = None, replicas: int = 1) -> 
     stated, _ = counts_of_lowered(module)
     count, text = _agreed(stated, partitions, stated), stablehlo_of_lowered(module)
     made = partition_module(text, partitions=count, replicas=replicas, calls_python=True)
-    return parse_module(made.text, "<partitioned>")
+    return made.module("<partitioned>")
 
 
 def _agreed(stated: int | None, given: int | None, count: int) -> int:
@@ -118,10 +118,10 @@ def _agreed(stated: int | None, given: int | None, count: int) -> int:
 
 def per_device(made: Partitioned, module: Module) -> PerDevice:
     """The program of every partition and its global arrays.  module: the global one, for its name and its donation."""
-    text = made.text
     if module.stablehlo is not None and module.source is not None:
-        text = with_file_name(text, module.source.file.removesuffix(AS_HLO))
-    program = parse_module(text, f"{_name(module)} (partitioned)")
+        named = with_file_name(made.short_text, module.source.file.removesuffix(AS_HLO))
+        made = dataclasses.replace(made, short_text=named)
+    program = made.module(f"{_name(module)} (partitioned)")
     return PerDevice(_with_donors(program, module), made.parameters, made.results)
 
 

@@ -9,9 +9,10 @@ import os
 
 from distxla.errors import ArgumentError, JaxError, PartitioningError
 from distxla.ir.module import Module
-from distxla.jax.exported import BYTECODE, read_exported
+from distxla.jax.constants import module_with_constants
+from distxla.jax.exported import read_exported
 from distxla.text.files import read_file
-from distxla.text.other_formats import BYTE_ORDER_MARK, decoded, format_of_bytes, format_of_text
+from distxla.text.other_formats import BYTE_ORDER_MARK, MLIR_BYTECODE, decoded, format_of_bytes, format_of_text
 from distxla.text.parser import parse_module
 
 EXPORTED = "a function of jax.export"
@@ -36,7 +37,7 @@ def read_module(data: bytes, name: str) -> Module:
     if exported is not None:
         return _converted(exported.module, name, EXPORTED, exported.devices)
     other = format_of_bytes(data, name)
-    if other is None and BYTECODE in data:
+    if other is None and MLIR_BYTECODE in data:
         raise ArgumentError(f"{name} holds MLIR bytecode, but not as jax.export writes it: it may have been cut off")
     if other is None:
         text = decoded(data, name)
@@ -75,10 +76,10 @@ def _converted(data: bytes, name: str, what: str, devices: int | None) -> Module
                 "--mlir-elide-elementsattrs-if-larger and --mlir-elide-resource-strings-if-larger)"
             ) from error
         raise ArgumentError(f"{name} looks like {what}, but XLA cannot read it: {_first(error.message)}") from error
-    module = parse_module(with_file_name(found.text, name), name + AS_HLO)
+    module = module_with_constants(with_file_name(found.text, name), found.proto, name + AS_HLO)
     counts = {"num_partitions": found.partitions or devices, "replica_count": found.replicas}
     stated = {key: count for key, count in counts.items() if count is not None and (key, count) != ("replica_count", 1)}
-    is_front_ends = format_of_bytes(data, name) is None or data.startswith(BYTECODE)  # not an HloModuleProto
+    is_front_ends = format_of_bytes(data, name) is None or data.startswith(MLIR_BYTECODE)  # not an HloModuleProto
     return module.replace(
         **{key: count for key, count in stated.items() if getattr(module, key) is None},
         stablehlo=data if is_front_ends else None,

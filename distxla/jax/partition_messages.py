@@ -33,9 +33,10 @@ class Answer:
 
 @dataclass(frozen=True)
 class Converted:
-    """HLO text of a module, and the counts that it states."""
+    """HLO text of a module, large constants as {...}, the HloModuleProto, and the counts that it states."""
 
     text: str
+    proto: bytes
     partitions: int | None
     replicas: int | None
 

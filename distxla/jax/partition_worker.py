@@ -23,7 +23,7 @@ from typing import Any, Final
 from distxla.errors import DistxlaError, PartitioningError
 from distxla.jax import private_names
 from distxla.jax.partition_messages import Answer, Converted, Death, Request, read_message, write_message
-from distxla.text.other_formats import format_of_text, module_proto_of
+from distxla.text.other_formats import MLIR_BYTECODE, format_of_text, module_proto_of
 
 PASSES: Final = ("spmd-partitioning", "sharding-remover", "shardy-xla", "control-dep-rewriter")
 MESSAGE_BYTES: Final = 1 << 16  # of what XLA prints
@@ -134,13 +134,14 @@ def _answer(request: Request) -> Answer | Converted:
 
 
 def converted(module: bytes) -> Converted:
-    """HLO text of a module in another form."""
+    """A module in another form."""
     try:
         proto = module_proto_of(module)
         if proto is not None:
-            return Converted(_described(proto).text, None, None)
+            return Converted(_described(proto).text, proto, None, None)
         counts = private_names.counts_of_stablehlo(module)
-        return Converted(_described(private_names.proto_of_stablehlo(module)).text, *counts)
+        proto = private_names.proto_of_stablehlo(module)
+        return Converted(_described(proto).text, proto, *counts)
     except DistxlaError:
         raise
     except Exception as error:
@@ -192,7 +193,7 @@ def _stablehlo(module: bytes) -> bytes:
 
 
 def _any_stablehlo(module: bytes) -> bytes:
-    if module.startswith(b"ML\xefR"):
+    if module.startswith(MLIR_BYTECODE):
         return module
     proto = module_proto_of(module)
     if proto is not None:
@@ -271,7 +272,7 @@ def _read(folder: str, options: private_names.PartitionerOptions) -> Answer:
     whole, name = _dumps(folder)[0], last_dump(folder, options)
     assert name is not None
     proto = _proto(folder, name)
-    made, given = _described(proto), private_names.describe_hlo(_proto(folder, whole), with_constants=False)
+    made, given = _described(proto), private_names.describe_hlo(_proto(folder, whole))
     if found := difference(made, given):
         raise PartitioningError(f"XLA's partitioner made another module than the one that was given: {found}")
     return Answer(proto, made, given.parameter_shapes, given.output_shapes)

@@ -18,20 +18,23 @@ from typing import Final
 from distxla.compiler.cache_folder import CacheFolder, cache_folder, cache_limit
 from distxla.compiler.passes.manual_partitions import shards_of
 from distxla.errors import ArgumentError, PartitioningError, UnsupportedOpError
+from distxla.ir.module import Module
 from distxla.ir.sharding import Sharding
 from distxla.ir.shards import GlobalArray
+from distxla.jax.constants import constants_digest, module_with_constants, text_with_constants
 from distxla.jax.partition_messages import Answer
 from distxla.jax.partition_server import SERVER
 from distxla.jax.partition_worker import partitioned_here
 from distxla.jax.private_names import PartitionerOptions, require_jaxlib
 from distxla.jax.protobuf import compile_options_key
 from distxla.text.lexer import Lexer
+from distxla.text.other_formats import MLIR_BYTECODE
 from distxla.text.sdy import UnreadableSharding
 from distxla.text.shapes import parse_shape
 from distxla.text.shardings import read_sharding
 
 _EMPTY: Final = re.compile(r"\[(?:\d+,)*0[,\]]")  # dimension sizes
-_FORMAT: Final = "partitioned 3"
+_FORMAT: Final = "partitioned 4"
 _LEFT_OUT: Final = re.compile(rb"\bconstant\([^\n\"]*\{\s*\.\.\.")  # in HLO text
 # custom-calls whose operands' shardings functions of Python see, or give
 _CALLS_OF_PYTHON: Final = {
@@ -44,14 +47,15 @@ _CALLS_OF_PYTHON: Final = {
 class Partitioned:
     """A module after XLA's partitioner.
 
-    text: HLO text of one partition's program, its header with the counts, all constants in full, and the source lines
-    of the global module.  proto: the same as an HloModuleProto.  parameter_shapes, output_shapes: the global arrays, of
-    the entry's parameters and of its result's leaves, as HLO text has them (`f32[8,4]{1,0}`).  parameter_shardings,
-    output_shardings: how each of them is cut, as HLO text has it (`{devices=[4,1]<=[4]}`, `{replicated}`).
+    short_text: HLO text of one partition's program, its header with the counts, and the source lines of the global
+    module; large constants are {...}.  proto: the same as an HloModuleProto, with all constants.  parameter_shapes,
+    output_shapes: the global arrays, of the entry's parameters and of its result's leaves, as HLO text has them
+    (`f32[8,4]{1,0}`).  parameter_shardings, output_shardings: how each of them is cut, as HLO text has it
+    (`{devices=[4,1]<=[4]}`, `{replicated}`).
     jaxlib: the version that partitioned.  seconds: that it took.  is_cached: whether it came from the cache on disk.
     """
 
-    text: str
+    short_text: str
     proto: bytes = field(repr=False)
     partitions: int
     replicas: int
@@ -62,6 +66,20 @@ class Partitioned:
     jaxlib: str
     seconds: float = field(compare=False)
     is_cached: bool = field(compare=False)
+
+    @cached_property
+    def text(self) -> str:
+        """HLO text of one partition's program with all constants in full."""
+        return text_with_constants(self.short_text, self.proto)
+
+    def module(self, file: str = "<text>") -> Module:
+        """One partition's program.  file: what messages call its text."""
+        return module_with_constants(self.short_text, self.proto, file)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """The same for equal programs, in whichever process."""
+        return constants_digest(self.short_text, self.proto)
 
     @cached_property
     def parameters(self) -> tuple[GlobalArray, ...]:
@@ -109,7 +127,7 @@ def partition_module(
         raise ArgumentError(f"expected at least one partition and replica, found {partitions} and {replicas}")
     version = require_jaxlib("partitioning")
     data = module.encode() if isinstance(module, str) else bytes(module)
-    if _LEFT_OUT.search(data):
+    if b"..." in data and not data.startswith(MLIR_BYTECODE) and _LEFT_OUT.search(data):
         raise PartitioningError("the text leaves out constants' values as {...}, for which XLA would take others")
     options = PartitionerOptions(
         partitions,
@@ -155,7 +173,7 @@ def _is_empty_result_whole(made: Partitioned) -> bool:
 
 def has_shardy(module: bytes) -> bool:
     """Whether the module has annotations of Shardy: as its dialect, or as the attributes that stand for it."""
-    return b"sdy" in module
+    return b"sdy." in module or b"sdy\0" in module
 
 
 def _needs_python(target: bytes) -> UnsupportedOpError:

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from distxla.errors import ArgumentError, JaxError
 from distxla.machine.packages import installed_version
+from distxla.text.other_formats import MLIR_BYTECODE
 
 EXTRA: Final = "pip install 'distxla[jax]'"
 TESTED: Final = "0.6 to 0.12"
@@ -171,9 +172,10 @@ def compile_with_dumps(module: str | bytes, wanted: PartitionerOptions, dump_fol
 class HloDescription:
     """An HloModuleProto in words.
 
-    text: HLO text with constants, metadata and tables of stack frames.  parameter_shapes, output_shapes: of the
-    entry's parameters and of the leaves of its result, such as `f32[2,3]{1,0}`.  parameter_shardings, output_sharding:
-    as HLO text has them, such as `{devices=[2,1]<=[2]}`; None where the partitioner has stated none.
+    text: HLO text with metadata and tables of stack frames; constants of more than ten elements are {...}.
+    parameter_shapes, output_shapes: of the entry's parameters and of the leaves of its result, such as
+    `f32[2,3]{1,0}`.  parameter_shardings, output_sharding: as HLO text has them, such as `{devices=[2,1]<=[2]}`; None
+    where the partitioner has stated none.
     """
 
     text: str
@@ -183,14 +185,14 @@ class HloDescription:
     output_sharding: str | None
 
 
-def describe_hlo(proto: bytes, *, with_constants: bool = True) -> HloDescription:
-    """What an HloModuleProto holds; without constants large ones are {...}. JaxError where it holds none."""
+def describe_hlo(proto: bytes) -> HloDescription:
+    """What an HloModuleProto holds. JaxError where it holds none."""
     computation_type, sharding_type, options_type = map(private, ("XlaComputation", "HloSharding", "HloPrintOptions"))
     with expected_names():
         computation = computation_type(proto)
         module = computation.get_hlo_module()
         options = options_type()
-        options.print_large_constants = with_constants
+        options.print_large_constants = False
         shape = computation.program_shape()
         parameters, output = module.spmd_parameters_shardings, module.spmd_output_sharding
         are_stated = bool(parameters) or not shape.parameter_shapes()
@@ -322,7 +324,7 @@ def counts_of_stablehlo(module: bytes) -> tuple[int | None, int | None]:
     """Partitions and replicas that StableHLO text or MLIR bytecode states, each None where it doesn't, and where its
     bytecode can't be read. JAX states one partition for a `shard_map` over an abstract mesh: the mesh's devices count.
     """
-    if not module.startswith(b"ML\xefR"):
+    if not module.startswith(MLIR_BYTECODE):
         found = [re.search(rb"\bmhlo\.num_%s\s*=\s*(\d+)" % what, module) for what in (b"partitions", b"replicas")]
         partitions, replicas = (int(one[1]) if one else None for one in found)
         return _at_least(partitions, _MESH.findall(module.decode(errors="replace"))), replicas

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
+from typing import overload
 
 from distxla.errors import ArgumentError
 
@@ -27,7 +28,7 @@ def varint(value: int) -> bytes:
     return bytes(found)
 
 
-def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+def _read_varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
     value = shift = 0
     while True:
         byte = data[at]
@@ -38,7 +39,11 @@ def _read_varint(data: bytes, at: int) -> tuple[int, int]:
             return value, at
 
 
-def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+@overload
+def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]: ...
+@overload
+def fields(data: memoryview) -> Iterator[tuple[int, int | memoryview]]: ...
+def fields(data: bytes | memoryview) -> Iterator[tuple[int, int | bytes | memoryview]]:
     """(number, value) of each field of a message. ArgumentError where it is none."""
     at = 0
     try:
@@ -69,7 +74,7 @@ def _message(number: int, content: bytes) -> bytes:
     return varint(number << 3 | _BYTES) + varint(len(content)) + content
 
 
-def packed(data: bytes) -> list[int]:
+def packed(data: bytes | memoryview) -> list[int]:
     """The numbers of a packed field."""
     found, at = [], 0
     while at < len(data):

@@ -19,7 +19,7 @@ _OPERATION = re.compile(r'^\s*(?:%[\w:#]+(?:\s*,\s*%[\w:#]+)*\s*=\s*)?"?([a-z_]\
 # dialects that a module of StableHLO may have besides
 _BESIDE_STABLEHLO: Final = frozenset({"builtin", "chlo", "func", "sdy"})
 BYTE_ORDER_MARK: Final = "\ufeff"  # editors may write it before a text in UTF-8; it is no part of it
-_MLIR_BYTECODE: Final = b"ML\xefR"
+MLIR_BYTECODE: Final = b"ML\xefR"
 _FIRST_FIELD: Final = b"\n"  # the tag of a protocol buffer's field 1 that has a length
 _SECOND_FIELD: Final = b"\x12"
 _COUNTS = re.compile(r"mhlo\.num_(replicas|partitions) = ([0-9]+)")
@@ -75,7 +75,7 @@ def format_of_text(text: str, name: str) -> OtherFormat | None:
 
 def format_of_bytes(data: bytes, name: str) -> OtherFormat | None:
     """MLIR bytecode, or an HloModuleProto, perhaps within an HloProto or HloSnapshot; None for any other bytes."""
-    if data.startswith(_MLIR_BYTECODE):
+    if data.startswith(MLIR_BYTECODE):
         return OtherFormat("MLIR bytecode", _from_mlir(name, "data"))
     found = _module_proto(data, 0, len(data)) if data.startswith(_FIRST_FIELD) else None
     if found is None:

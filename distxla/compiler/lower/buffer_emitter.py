@@ -11,6 +11,7 @@ from llvmlite import ir
 from distxla.compiler.abi import ALIGNMENT
 from distxla.compiler.lower import conversion
 from distxla.compiler.lower.arrays import MemoryArray
+from distxla.compiler.lower.constant_tables import byte_array
 from distxla.compiler.lower.emitter import ScalarEmitter
 from distxla.compiler.lower.index import I64, IndexExpression
 from distxla.compiler.lower.scalar_expression import I1, I8, I32, intrinsic
@@ -82,11 +83,11 @@ class BufferEmitter(ScalarEmitter):
         data = initial.array.tobytes()
         variable = self.builder.module.globals.get(name)
         if variable is None:
-            kind = ir.ArrayType(I8, len(data))
-            variable = ir.GlobalVariable(self.builder.module, kind, name)
+            value = byte_array(data)
+            variable = ir.GlobalVariable(self.builder.module, value.type, name)
             variable.linkage = "internal"
             variable.align = ALIGNMENT
-            variable.initializer = ir.Constant(kind, bytearray(data))
+            variable.initializer = value
         # llvmlite gives a variable a typed pointer, through which it would store bytes only
         pointer = ir.instructions.CastInstr(self.builder.block, "bitcast", variable, POINTER, name)
         self.builder._insert(pointer)

@@ -17,13 +17,19 @@ from distxla.ir.literal import Literal
 def planned_constant(module: ir.Module, literal: Literal, number: int) -> ir.GlobalVariable:
     """The bytes of constant `number` of a plan, in device memory's layout."""
     data = b"" if literal.array is None else literal.array.tobytes()
-    array_type = ir.ArrayType(I8, len(data))
-    variable = ir.GlobalVariable(module, array_type, f"constant_{number}")
+    initial = byte_array(data)
+    variable = ir.GlobalVariable(module, initial.type, f"constant_{number}")
     variable.linkage = "internal"
     variable.global_constant = True
     variable.align = ALIGNMENT
-    variable.initializer = ir.Constant(array_type, bytearray(data))
+    variable.initializer = initial
     return variable
+
+
+def byte_array(data: bytes) -> ir.Constant:
+    """The initial value of an array of bytes: all escaped at once, where llvmlite asks of each whether it has to be."""
+    escaped = "\\" + data.hex("\\") if data else ""
+    return ir.FormattedConstant(ir.ArrayType(I8, len(data)), f'c"{escaped}"')
 
 
 def _arctangent_of_inverse(n: int, bits: int) -> int:
@@ -113,9 +119,9 @@ def constant_bytes(module: ir.Module, literal: Literal) -> ir.GlobalVariable:
     name = f"literal.{hashlib.sha256(data).hexdigest()[:24]}.{len(data)}"
     found = module.globals.get(name)
     if found is None:
-        kind = ir.ArrayType(I8, len(data))
-        found = ir.GlobalVariable(module, kind, name)
+        initial = byte_array(data)
+        found = ir.GlobalVariable(module, initial.type, name)
         found.linkage, found.global_constant = "internal", True
         found.align = 64
-        found.initializer = ir.Constant(kind, bytearray(data))
+        found.initializer = initial
     return found

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import hashlib
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -51,7 +50,7 @@ class Loaded:
         self.logical_ids = CArray(ctypes.c_int32, logical)
         self.assignment = CBytes(device_assignment(program.ids))
         self.options = CBytes(program.options)
-        self.fingerprint = CBytes(hashlib.sha256(program.partitioned.text.encode()).hexdigest())
+        self.fingerprint = CBytes(program.partitioned.fingerprint)
         self._record = RECORDS["Executable"](num_outputs=len(results))
         self._plan: Plan | None = None
         self._is_planned = False

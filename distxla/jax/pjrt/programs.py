@@ -13,7 +13,6 @@ from distxla.jax.pjrt.host_callbacks import HOST_CALLBACKS
 from distxla.jax.private_names import read_compile_options
 from distxla.jax.protobuf import device_ids
 from distxla.runtime.executable import Executable
-from distxla.text.parser import parse_module
 
 if TYPE_CHECKING:
     from distxla.ir.module import Module
@@ -98,7 +97,7 @@ def devices_of_options(options: bytes) -> list[list[int]]:
 def loaded_program(client: Client, partitioned: Partitioned, rows: list[list[int]], options: bytes) -> Program:
     """Compile what the partitioner made, for these devices, and load it; blocks."""
     client.require_owner()
-    module = parse_module(partitioned.text)
+    module = partitioned.module()
     donated = _donated(module)
     return Program(_compiled(client, module, rows, donated), partitioned, rows, options, donated)
 

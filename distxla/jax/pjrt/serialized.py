@@ -17,7 +17,7 @@ from distxla.jax.pjrt.programs import Program, devices_of_options, loaded_progra
 if TYPE_CHECKING:
     from distxla.jax.pjrt.client import Client
 
-_FORMAT: Final = b"distxla executable 1\n"
+_FORMAT: Final = b"distxla executable 2\n"
 _TUPLES: Final = ("parameter_shapes", "output_shapes", "parameter_shardings", "output_shardings")
 
 

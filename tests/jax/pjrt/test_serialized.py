@@ -38,7 +38,7 @@ def test_an_executable_is_loaded_again(served: Served) -> None:
     assert "calls functions of this process, which cannot be serialised" in error
 
 
-@pytest.mark.parametrize("data", [b"", b"something", b"distxla executable 1\n{}\n", b"distxla executable 1\n[1]\n"])
+@pytest.mark.parametrize("data", [b"", b"something", b"distxla executable 2\n{}\n", b"distxla executable 2\n[1]\n"])
 def test_other_bytes_are_refused(data: bytes) -> None:
     with pytest.raises(ArgumentError, match="no executable that this version of distxla has serialised"):
         deserialized(None, data, b"")  # type: ignore[arg-type]
