@@ -171,8 +171,8 @@ def test_handlers_and_hooks_are_put_back(module: str, capsys: pytest.CaptureFixt
 def test_a_pending_alarm_of_others_comes_at_its_own_time() -> None:
     rung: list[float] = []
     former = signal.signal(signal.SIGALRM, lambda *_: rung.append(time.monotonic()))
-    before = signal.setitimer(signal.ITIMER_REAL, 0.3)
     begin = time.monotonic()
+    before = signal.setitimer(signal.ITIMER_REAL, 0.3)
     try:
         with pytest.raises(TimeLimitError), enforced(0.05):
             endless()
