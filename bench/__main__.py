@@ -1,5 +1,5 @@
 """Runs both sides in turn and prints tables of starts, of programs, of collectives and channels inside a loop, of
-kernels, of checks, and of calls of JAX functions."""
+kernels, of checks, of calls of JAX functions, and of first calls."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from rich.table import Table
 from bench.channels import channel_table, measure_channels
 from bench.checks import check_table, measure_checks
 from bench.collectives import collective_table, measure_collectives, sides_here
+from bench.first import first_table, measure_first
 from bench.format import geometric_mean, number, seconds
 from bench.hosts import host_table, measure_hosts
 from bench.jax_calls import jax_call_table, measure_jax_calls
@@ -64,7 +65,9 @@ class Measured:
 @click.option("--round-s", default=0.4, show_default=True, help="About as many seconds a turn.")
 @click.option(
     "--only",
-    type=click.Choice(["start", "programs", "collectives", "channels", "streams", "hosts", "kernels", "checks", "jax"]),
+    type=click.Choice(
+        ["start", "programs", "collectives", "channels", "streams", "hosts", "kernels", "checks", "jax", "first"]
+    ),
     help="One of the tables.",
 )
 @click.option("--match", default="", help="Only rows whose name has this in it.")
@@ -142,6 +145,9 @@ def main(
         if only in (None, "jax") and xla:
             measured["jax"] = list(measure_jax_calls(match, rounds, round_s))
             console.print(jax_call_table(measured["jax"]))
+        if only in (None, "first") and xla:
+            measured["first"] = list(measure_first(match, rounds))
+            console.print(first_table(measured["first"]))
     if json_file is not None:
         tables = {kind: [asdict(m) for m in rows] for kind, rows in measured.items()}
         Path(json_file).write_text(json.dumps(tables | {"start_s": start_s}, indent=1))
