@@ -37,16 +37,18 @@ def interrupted_everywhere(
     error: type[BaseException] = Alarm,
     number: signal.Signals = signal.SIGUSR1,
     every: int = 1,
+    returns: bool = True,
 ) -> Iterator[tuple[str, T]]:
     """Run `call(prepare())` again and again; each time a signal's handler raises at another place of the modules' code.
 
     Those are all places where Python may run a handler: behind a call, where a function begins, where a loop goes on.
-    Yields the place and what was prepared, once the exception was raised. every: of so many places one.
+    Yields the place and what was prepared, once the exception was raised. every: of so many places one.  returns:
+    where a function returns, too, which Python does only if C code has called it.
     """
     files = {module.__file__ for module in modules}
     for count in itertools.count(1, every):
         prepared = prepare()
-        place, raised = _interrupted(files, lambda: call(prepared), count, error, number)  # noqa: B023
+        place, raised = _interrupted(files, lambda: call(prepared), count, error, number, returns)  # noqa: B023
         if place is None:
             assert count > 1, "nothing of these modules was called"
             return
@@ -55,7 +57,12 @@ def interrupted_everywhere(
 
 
 def _interrupted(
-    files: set[str | None], call: Callable[[], object], count: int, error: type[BaseException], number: int
+    files: set[str | None],
+    call: Callable[[], object],
+    count: int,
+    error: type[BaseException],
+    number: int,
+    returns: bool,
 ) -> tuple[str | None, bool]:
     """Where the handler was run, at the place `count`, and whether its exception arrived."""
     monitoring, tool = sys.monitoring, 4
@@ -86,7 +93,8 @@ def _interrupted(
             monitoring.register_callback(tool, event, at)
         monitoring.register_callback(tool, events.JUMP, at_jump)
         # C_RETURN comes with CALL
-        wanted = events.PY_START | events.PY_RESUME | events.PY_RETURN | events.JUMP | events.CALL
+        wanted = events.PY_START | events.PY_RESUME | events.JUMP | events.CALL
+        wanted |= events.PY_RETURN if returns else 0
         monitoring.set_events(tool, wanted)
         try:
             call()

@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,7 @@ _MASK = 0xFFFFFFFF
 _SLOT = packed(*streams.SLOT.words)
 
 Bytes = NDArray[np.uint8]
+T = TypeVar("T")
 
 
 class StreamMemory(Protocol):
@@ -362,7 +363,7 @@ class DeviceToHost(_End):
         self.taken = 0
         self._seen = 0  # T_POSTED when it was looked at last; a look may go to another host
         self._buffers = _Buffers()
-        self._kept: deque[PostedItem] = deque()  # taken out of the area when it moved
+        self._kept: tuple[PostedItem, ...] = ()  # taken out of the area, and not given yet
 
     @property
     def pending(self) -> int:
@@ -374,24 +375,36 @@ class DeviceToHost(_End):
         """Items that the device has posted, modulo 2^31."""
         return self._word(streams.T_POSTED) >> 1
 
-    def get(self, deadline: float | None, check: Check) -> PostedItem | None:
-        """The next item; None if there is none until the deadline (of time.monotonic)."""
-        while True:
-            with self._lock:
-                if self._kept:
-                    return self._hand_out()
-                if self._seen == 2 * self.taken & _MASK:
-                    self._seen = self._word(streams.T_POSTED)
-                seen = self._seen
-                if seen != 2 * self.taken & _MASK:
-                    self._take()
-                    return self._hand_out()
-            if not self._sleep(streams.T_POSTED, seen, deadline, check):
-                return None
+    def get(self, deadline: float | None, check: Check, unpack: Callable[[PostedItem], T]) -> T | None:
+        """The next item, as `unpack` gives it; None if there is none until the deadline (of time.monotonic).
 
-    def _hand_out(self) -> PostedItem:
-        self._announce()  # also of items that an earlier call took, where an interrupt came before this
-        return self._kept.popleft()
+        The exception of a signal handler amid this takes no item: the next call gives it.
+        """
+        given: tuple[PostedItem, ...] = ()
+        try:
+            while True:
+                with self._lock:
+                    seen = self._look()
+                    if self._kept:
+                        self._announce()  # also of items that an earlier call took, where an interrupt came before this
+                        found = unpack(self._kept[0])
+                        given, self._kept = self._kept[:1], self._kept[1:]  # calls nothing: no handler runs within
+                        return found
+                if not self._sleep(streams.T_POSTED, seen, deadline, check):
+                    return None
+        except BaseException:
+            with self._lock:
+                self._kept = given + self._kept
+            raise
+
+    def _look(self) -> int:
+        """Have an item in `_kept` if the device has posted one; T_POSTED as it was seen. With the lock."""
+        if not self._kept:
+            if self._seen == 2 * self.taken & _MASK:
+                self._seen = self._word(streams.T_POSTED)
+            if self._seen != 2 * self.taken & _MASK:
+                self._take()
+        return self._seen
 
     def _take(self) -> None:
         """Into `_kept`."""
@@ -399,7 +412,7 @@ class DeviceToHost(_End):
         place, size, _, program, site, _ = _SLOT.unpack_from(bytes(raw))
         payload = self._buffers.take(size)
         payload[:] = self._memory.read(place, size)
-        found, taken = deque([*self._kept, PostedItem(payload, program, site)]), self.taken + 1
+        found, taken = (*self._kept, PostedItem(payload, program, site)), self.taken + 1
         self._kept, self.taken = found, taken
 
     def _announce(self) -> None:

@@ -202,22 +202,24 @@ class Outfeed(Handle):
         """The next item, nested in tuples as the program's text says; arrays of its own. Blocks until there is one.
 
         timeout: seconds.  TimeLimitError when they are over; ReplicaLostError, ClusterError, ExecutionError as
-        `Infeed.put`. All of them only where no item is there.
+        `Infeed.put`. All of them only where no item is there. After Ctrl-C, or what another signal's handler
+        raises meanwhile, the next `get` gives the item.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
-        posted = self._end.get(deadline, self._owner.check(self.device, self))
-        if posted is None:
+        item = self._end.get(deadline, self._owner.check(self.device, self), self._owner.unpack)
+        if item is None:
             raise TimeLimitError(f"{self} had no item within {timeout:g} s")
-        return self._owner.unpack(posted)
+        return item
 
     def __iter__(self) -> Iterator[Any]:
         """All items that are there; while a call runs on the device, also those to come. Begin it after the call has
         begun, or use `get`, which waits for a call, too."""
         while True:
             running = self._owner.runs(self.device)
-            posted = self._end.get(time.monotonic() + SLICE_S if running else 0.0, self._owner.check(self.device, self))
-            if posted is not None:
-                yield self._owner.unpack(posted)
+            deadline, check = time.monotonic() + SLICE_S if running else 0.0, self._owner.check(self.device, self)
+            item = self._end.get(deadline, check, self._owner.unpack)
+            if item is not None:
+                yield item
             elif not running:
                 return
 
