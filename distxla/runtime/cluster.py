@@ -25,6 +25,7 @@ from distxla.errors import ArgumentError, ClusterError, DistxlaError
 from distxla.ir.module import Module
 from distxla.jax.global_modules import device_program
 from distxla.machine.heap import Heap
+from distxla.machine.threads import started_thread
 from distxla.ops.custom_calls.user import user_targets
 from distxla.runtime.call_queue import CallQueue
 from distxla.runtime.cluster_hosts import Hosts
@@ -41,7 +42,6 @@ from distxla.runtime.hosts.nodes import checked_counts, checked_size
 from distxla.runtime.interrupts import deferred_interrupt
 from distxla.runtime.memory_need import Need
 from distxla.runtime.program_loading import ProgramLoader
-from distxla.runtime.ray.shortages import started_thread
 from distxla.runtime.together import together
 from distxla.targets.registry import target_of_backend
 from distxla.time_limit import phase

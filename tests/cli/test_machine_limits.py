@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from distxla.errors import ClusterError
+from distxla.machine.threads import PROCESSES
 from distxla.runtime.ray import machine
-from distxla.runtime.ray.shortages import PROCESSES
 from tests.conftest import require_ended, started_processes
 
 DISTXLA = str(Path(sys.executable).with_name("distxla"))

@@ -19,12 +19,12 @@ from functools import cache
 from typing import Any
 
 from distxla.errors import ClusterError
+from distxla.machine.threads import started_thread
 from distxla.runtime.ray import client, machine, versions
 from distxla.runtime.ray.embedded import EmbeddedRay
 from distxla.runtime.ray.forks import watch_forks
 from distxla.runtime.ray.plain import PlainRay
 from distxla.runtime.ray.session import RayHere, Session
-from distxla.runtime.ray.shortages import started_thread
 
 WORKERS_AHEAD = 64  # may start at the same time, while the number of devices is not known
 DEVICES_AHEAD = 128  # for which the servers then have enough open files

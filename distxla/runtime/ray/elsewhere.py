@@ -26,9 +26,9 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from distxla.errors import ClusterError, DistxlaError
+from distxla.machine.threads import started_thread
 from distxla.runtime.ray import client
 from distxla.runtime.ray.session import RayHere
-from distxla.runtime.ray.shortages import started_thread
 
 LENGTH = struct.Struct("<Q")
 ASKED = {"join", "nodes", "answers"}

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import errno
 import re
-import threading
 from pathlib import Path
 from typing import Final
 
-from distxla.errors import ClusterError
+from distxla.machine.threads import PROCESSES
 
-PROCESSES: Final = (
-    "this machine allows no more processes or threads (see `ulimit -u`, and pids.max of the control group)"
-)
 _MEMORY: Final = "there is no more memory for its processes"
 _FILES: Final = "a process may open no more files (see `ulimit -n`)"
 _ROOM: Final = "no space is left on the disk of its files (see TMPDIR)"
@@ -26,15 +22,6 @@ _BY_MESSAGE: Final = (
 )
 _STACK = re.compile(r"\(\+0x|    @ |[Ss]tack ?[Tt]race|\*\*\*|\[0x[0-9a-f]+\]|PC: @")  # lines that do not help a user
 _MOST = 8  # lines of a server
-
-
-def started_thread(thread: threading.Thread, what: str) -> threading.Thread:
-    """The thread, started. ClusterError, `what` and why, where the machine allows no more."""
-    try:
-        thread.start()
-    except RuntimeError as error:
-        raise ClusterError(f"{what}: {PROCESSES}") from error
-    return thread
 
 
 def of_error(number: int) -> str | None:
@@ -52,4 +39,4 @@ def explained(what: str, logs: str) -> str:
     return "\n".join([what, *("".join(c for c in line[:300] if c.isprintable()) for line in lines)]).strip()
 
 
-__all__ = ["PROCESSES", "explained", "of_error", "started_thread"]
+__all__ = ["explained", "of_error"]
