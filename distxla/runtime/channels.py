@@ -42,6 +42,9 @@ class ClusterChannels:
     """The pairs of all channels of a cluster. in_use: those of the call that `connect` was for.
 
     A pair's state stays from call to call: both sides have counted as many transfers when a call is over.
+
+    A signal handler may raise at any line: the next call of a method does what was left undone. So a pair and its
+    number come and go by one assignment that calls nothing.
     """
 
     def __init__(
@@ -64,7 +67,6 @@ class ClusterChannels:
         self._pairs: dict[tuple[int, ...], Pair] = {}
         self._numbers = 0  # given to pairs so far
         self._free_numbers: list[int] = []  # of pairs that were removed
-        self._users: dict[int, set[int]] = {}  # the programs that a pair, by its number, is for
         self._connected: tuple[tuple[int, tuple[int, ...]], ...] = ()
         self.in_use: list[Pair] = []
 
@@ -115,11 +117,8 @@ class ClusterChannels:
 
     def _connect_world(self, calls: Sequence[Loaded], transfers: Sequence[Transfer]) -> None:
         for transfer in transfers:
-            pair = self._pair(transfer)
+            pair = self._pair(transfer, {calls[route.program][0] for route in (*transfer.sends, *transfer.recvs)})
             self.in_use.append(pair)
-            self._users.setdefault(pair.number, set()).update(
-                calls[route.program][0] for route in (*transfer.sends, *transfer.recvs)
-            )
             for device, routes in ((transfer.source, transfer.sends), (transfer.target, transfer.recvs)):
                 for route in routes:
                     number, program, _ = calls[route.program]
@@ -146,8 +145,11 @@ class ClusterChannels:
             }
         self._communicators.configure(place + channel_words.E_PAIR, *u32_words(words))
 
-    def _pair(self, transfer: Transfer) -> Pair:
-        """The state in which a transfer's devices meet, large enough for all its sends and recvs."""
+    def _pair(self, transfer: Transfer, programs: set[int]) -> Pair:
+        """The state in which a transfer's devices meet, large enough for all its sends and recvs.
+
+        programs: the numbers of those that take part.
+        """
         ends = [route.end for route in (*transfer.sends, *transfer.recvs)]
         source, target = transfer.source, transfer.target
         hosts = self._host(source), self._host(target)
@@ -158,23 +160,27 @@ class ClusterChannels:
         bounce_bytes = max(0 if end.zero_copy and reachable else channel_words.packed(end.payload)[1] for end in ends)
         bounce_bytes = bounce_bytes if bounce_bytes > channel_words.EAGER_BYTES else 0
         key = (transfer.channel, transfer.stream, source, target, slot, bounce_bytes)
-        found = self._pairs.get(key)
-        if found is None:
-            offset = self._communicators.shared(("channel pair", *key), channel_words.pair_bytes(slot), None)
+        for program in programs:
+            offset = self._communicators.shared(("channel pair", *key), channel_words.pair_bytes(slot), program)
+        if key not in self._pairs:
             bounce_buffers = self._allocate(channel_words.RING * bounce_bytes) if bounce_bytes else None
-            number = self._take_number()
-            found = self._pairs[key] = Pair(number, source, target, offset, slot, hosts, bounce_buffers, bounce_bytes)
+            number = self._free_number()
+            made = Pair(number, source, target, offset, slot, hosts, bounce_buffers, bounce_bytes)
+            if number > self._numbers:
+                self._pairs[key], self._numbers = made, number
+            else:
+                self._pairs[key], self._free_numbers[-1:] = made, ()
+        found = self._pairs[key]
         self._configure_pair(found)  # an old one, too: Ctrl-C may have come before it was configured
         return found
 
-    def _take_number(self) -> int:
-        """A pair's number that no other has."""
+    def _free_number(self) -> int:
+        """A pair's number that no other has: the last of the free ones, else the next."""
         if self._free_numbers:
-            return self._free_numbers.pop()
+            return self._free_numbers[-1]
         if self._numbers + 1 >= channel_words.MOST_PAIRS:
             raise ClusterError(f"too many channels: {self._numbers + 1} pairs of devices and channels")
-        self._numbers += 1
-        return self._numbers
+        return self._numbers + 1
 
     def _configure_pair(self, pair: Pair) -> None:
         place = pair.bounce_buffers.offset if pair.bounce_buffers is not None else 0
@@ -199,22 +205,25 @@ class ClusterChannels:
         self._communicators.configure(entry, *u32_words({channel_words.D_PAIRS: offset}))
 
     def forget(self, number: int) -> None:
-        """Free the pairs that only this unloaded program used, while no device runs."""
+        """Remove the pairs that only this unloaded program used, while no device runs; `Communicators.forget` then
+        frees their state."""
         self._ends.pop(number, None)
         if any(number == connected for connected, _ in self._connected):
             self._connected = ()
         end = time.monotonic() + SETTLE_S
-        for key, pair in list(self._pairs.items()):
-            users = self._users.get(pair.number, set())
-            users.discard(number)
-            if not users:
+        kept, gone = {}, list[int]()
+        for key, pair in self._pairs.items():
+            if self._communicators.users(("channel pair", *key)) <= {number}:
                 self._await_last(pair, end)
                 self._enter(pair, 0)
-                self._communicators.release(("channel pair", *key))
-                self._users.pop(pair.number, None)
-                del self._pairs[key]
-                self._free_numbers.append(pair.number)
-                self.in_use = [other for other in self.in_use if other is not pair]
+                gone.append(pair.number)
+            else:
+                kept[key] = pair
+        if gone:
+            removed = set(gone)
+            in_use = [pair for pair in self.in_use if pair.number not in removed]
+            free = [*self._free_numbers, *gone]
+            self._pairs, self.in_use, self._free_numbers = kept, in_use, free
 
     def _host(self, device: int) -> int:
         return next(index for index, devices in enumerate(self._hosts) if device in devices)

@@ -43,6 +43,7 @@ from distxla.runtime.interrupts import deferred_interrupt
 from distxla.runtime.memory_need import Need
 from distxla.runtime.program_loading import ProgramLoader
 from distxla.runtime.together import together
+from distxla.runtime.unloading import Loaded
 from distxla.targets.registry import target_of_backend
 from distxla.time_limit import phase
 from distxla.time_limit import time_limit as within
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
 _NOT_STARTED = "the cluster is not started: use `with Cluster(...) as cluster:`, or call `start()` and then `close()`"
 
 _open: weakref.WeakSet[Cluster] = weakref.WeakSet()
+Place = Callable[[list[Executable]], list[Any]]
 
 
 @atexit.register
@@ -412,54 +414,50 @@ class Cluster(Handle):
             self.issue([executable for executable, _ in calls], place, time_limit=time_limit, repeat=repeat)
         return outs
 
-    def issue(
-        self,
-        given: list[Executable],
-        place: Callable[[list[Executable]], list[Any]],
-        *,
-        time_limit: float | None = None,
-        repeat: int = 1,
-    ) -> None:
+    def issue(self, given: list[Executable], place: Place, *, time_limit: float | None = None, repeat: int = 1) -> None:
         """Run executables at once. place: writes their call areas, once they are loaded, and returns what must live
         until the call is over."""
-        with self._lock:
-            if self._loader is None:
-                self.wait_started()
-            loader = self._loader
-            if loader is None or self._closing.is_set():
-                raise ClusterError("the cluster is closed")
-            executables = together(given, self.replicas, self.partitions, self._again)
-            loader.dispatcher.settle(time_limit)
-            if self._injection is not None:
-                loader.inject(self._injection, executables)
-            for executable in (one for one in executables if one.number is None):
-                with phase("loading programs"):
-                    loader.load(executable)
-            loader.channels.connect([(e.number or 0, e.program, e.devices) for e in executables])
-            loader.communicators.await_others()
-            kept = place(executables)
-            numbers = {d: executable.number or 0 for executable in executables for d in executable.devices}
-            called = {d: executable.host_calls for executable in executables for d in executable.devices}
-            try:
-                tracing = nullcontext() if self._trace is None else self._trace.call()
-                with self._host_calls.during(loader.streams, called, time_limit), tracing:
-                    seconds = loader.dispatcher.call(numbers, repeat, time_limit)
-            except BaseException as error:
-                loader.dispatcher.keep(*kept)
-                if self._injection is not None:
-                    self._injection.call_over(loader.dispatcher.aftermath(), error)
-                raise
-            for executable in given:
-                executable.run_s = seconds
-                executable.device_s = loader.dispatcher.device_seconds(executable.devices)
-            if self._injection is not None:
-                self._injection.call_over(loader.dispatcher.aftermath())
+        with self._lock:  # no loop here: an interrupt at the end of an iteration could leave the lock taken
+            self._issue(given, place, time_limit, repeat)
 
-    def _unload(self, number: int) -> None:
+    def _issue(self, given: list[Executable], place: Place, time_limit: float | None, repeat: int) -> None:
+        if self._loader is None:
+            self.wait_started()
+        loader = self._loader
+        if loader is None or self._closing.is_set():
+            raise ClusterError("the cluster is closed")
+        executables = together(given, self.replicas, self.partitions, self._again)
+        loader.dispatcher.settle(time_limit)
+        if self._injection is not None:
+            loader.inject(self._injection, executables)
+        for executable in (one for one in executables if one.number is None):
+            with phase("loading programs"):
+                loader.load(executable)
+        loader.channels.connect([(e.number or 0, e.program, e.devices) for e in executables])
+        loader.communicators.await_others()
+        kept = place(executables)
+        numbers = {d: executable.number or 0 for executable in executables for d in executable.devices}
+        called = {d: executable.host_calls for executable in executables for d in executable.devices}
+        try:
+            tracing = nullcontext() if self._trace is None else self._trace.call()
+            with self._host_calls.during(loader.streams, called, time_limit), tracing:
+                seconds = loader.dispatcher.call(numbers, repeat, time_limit)
+        except BaseException as error:
+            loader.dispatcher.keep(*kept)
+            if self._injection is not None:
+                self._injection.call_over(loader.dispatcher.aftermath(), error)
+            raise
+        for executable in given:
+            executable.run_s = seconds
+            executable.device_s = loader.dispatcher.device_seconds(executable.devices)
+        if self._injection is not None:
+            self._injection.call_over(loader.dispatcher.aftermath())
+
+    def _unload(self, loaded: Loaded) -> None:
         """In the unloader's thread: a program's last executable has gone."""
         with self._queue.reserved(), self._lock:
             if self._loader is not None and not self._closing.is_set():
-                self._loader.unload(number)
+                self._loader.unload(loaded)
 
     def trace(self) -> Trace:
         """Begin to record the devices' events, until the trace, a context manager, is left or closed; only one at a

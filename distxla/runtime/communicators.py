@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from distxla.collectives.transports.control_block import ControlBlock
 from distxla.collectives.transports.shared_words import CopiedWords
 from distxla.collectives.transports.transport import Restart
@@ -30,6 +32,8 @@ class Communicators:
 
     Facts that routines can't know when they are compiled (the device at the other end of a channel, the members on this
     host) are in words of the states, which the driver writes with `configure` while no device runs.
+
+    A signal handler may raise at any line of any method: the next call of it does what was left undone.
     """
 
     def __init__(
@@ -75,34 +79,37 @@ class Communicators:
         """
         found = self._states.get(key)
         if found is None:
-            found = self._states[key] = _State(self._block.allocate(size), size, set())
+            found = self._states[key] = _State(self._block.allocate(size), size, {program})
         found.programs.add(program)
         return found.block.offset
+
+    def users(self, key: tuple[Any, ...]) -> frozenset[int | None]:
+        """The programs that use the state that `key` names; none where there is no such state."""
+        found = self._states.get(key)
+        return frozenset() if found is None else frozenset(found.programs)
 
     def forget(self, program: int) -> None:
         """Free the state that only this unloaded program used, while no device runs."""
         for key, found in list(self._states.items()):
-            if program in found.programs:
+            if found.programs <= {program}:
+                self._release(key, found)
+            else:
                 found.programs.discard(program)
-                if not found.programs:
-                    self.release(key)
 
-    def release(self, key: tuple[Any, ...]) -> None:
-        """Free the state that `key` names, while no device runs."""
-        found = self._states.pop(key)
+    def _release(self, key: tuple[Any, ...], found: _State) -> None:
         begin, end = found.block.offset, found.block.offset + found.size
         for words in (self._configured, *self._elsewhere.values()):
             for word in [word for word in words if begin <= 4 * word < end]:
                 del words[word]
-        self.free(found.block, found.size)
+        self.zero(begin, found.size)
+        del self._states[key]  # and the block, which goes with its last reference: none is freed before it is zeroed
 
-    def free(self, block: Block, size: int) -> None:
-        """Give bytes of the control block back, on every host; they are zeroed for the next user."""
-        self._block.segment.bytes[block.offset : block.offset + size] = 0
+    def zero(self, offset: int, size: int) -> None:
+        """Zero bytes of the control block on every host, for those who get them next."""
+        self._block.segment.bytes[offset : offset + size] = 0
         for index, remote in self._remotes.items():
-            remote.control_zero(block.offset, size)
             self._told.add(index)
-        block.free()
+            remote.control_zero(offset, size)
 
     def configure(self, offset: int, *values: int) -> None:
         """Write u32 words from `offset` on, on every host; `restart` leaves them as they are."""
@@ -133,14 +140,10 @@ class Communicators:
         """Zero a part of some state while no device runs, but for the words that were configured."""
         self._told.update(self._remotes)
         for index, remote in self._remotes.items():
-            remote.control_zero(offset, size)
-            for word in range(offset // 4, (offset + size) // 4):
-                if word in self._elsewhere[index]:
-                    remote.control_write(4 * word, self._elsewhere[index][word].to_bytes(4, "little"))
-        self._block.segment.bytes[offset : offset + size] = 0
-        for word in range(offset // 4, (offset + size) // 4):
-            if word in self._configured:
-                self._block.configure(4 * word, self._configured[word])
+            remote.control_write(offset, _cleared(self._elsewhere[index], offset, size))
+        # at once: an interrupt must not leave a configured word zeroed
+        cleared = np.frombuffer(_cleared(self._configured, offset, size), np.uint8)
+        self._block.segment.bytes[offset : offset + size] = cleared
 
     def read(self, index: int, offset: int, size: int, seconds: float | None = None) -> CopiedWords:
         """The words of a state as they are on another host; blocks. Raises as `Host.control_read`."""
@@ -152,6 +155,15 @@ class Communicators:
         for index in sorted(self._told):
             self._remotes[index].control_read(0, 8)
         self._told.clear()
+
+
+def _cleared(words: dict[int, int], offset: int, size: int) -> bytes:
+    """Zeros, and the u32 of `words` that are in these bytes of the control block."""
+    found = bytearray(size)
+    for word in range(offset // 4, (offset + size) // 4):
+        if word in words:
+            found[4 * word - offset : 4 * word - offset + 4] = words[word].to_bytes(4, "little")
+    return bytes(found)
 
 
 def _key(spec: CommunicatorSpec, group: tuple[int, ...], size: int) -> tuple[Any, ...]:

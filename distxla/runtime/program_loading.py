@@ -6,11 +6,11 @@ import contextlib
 import dataclasses
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from distxla.collectives.executed_form import executed_form
 from distxla.collectives.protocols import call_loops
@@ -28,7 +28,7 @@ from distxla.runtime.replica import Placement
 from distxla.runtime.shared_image import without_image
 from distxla.runtime.stream_ends import LocalStreamMemory, StreamMemory
 from distxla.runtime.streams import ClusterStreams
-from distxla.runtime.unloading import Unloader
+from distxla.runtime.unloading import Loaded, Unloader
 from distxla.runtime.user_functions import RoutineFailure, pack
 
 if TYPE_CHECKING:
@@ -39,22 +39,17 @@ if TYPE_CHECKING:
 UNLOAD_S = 2.0  # for replicas to unload a program; a stopped one does it later
 
 
-@dataclass(frozen=True)
-class _Loaded:
-    """A program on its devices. calls: where the offsets of its arguments and results are in the control block."""
-
-    program: CompiledProgram
-    devices: tuple[int, ...]
-    calls: Block
-    calls_bytes: int
-
-
 class ProgramLoader:
     """The programs on a run's devices. dispatcher: calls them.  communicators: state of all programs' communicators.
-    streams: to and from the host.  channels: between devices."""
+    streams: to and from the host.  channels: between devices.
 
-    def __init__(self, hosts: Hosts, heap: Heap, replicas: int, partitions: int, unload: Callable[[int], None]) -> None:
-        """unload: called in a thread of its own with the number of a program whose executable was destroyed."""
+    A signal handler may raise at any line of `load`: the executable then has all that a loaded one has, or nothing.
+    """
+
+    def __init__(
+        self, hosts: Hosts, heap: Heap, replicas: int, partitions: int, unload: Callable[[Loaded], None]
+    ) -> None:
+        """unload: called in a thread of its own with a program whose executable was destroyed."""
         self._hosts = hosts
         self._heap = heap
         self._counts = (replicas, partitions)
@@ -63,7 +58,7 @@ class ProgramLoader:
         self._common = Heap(size, hosts.common_pages, begin=size, headroom=hosts.headroom())
         self._shared: dict[tuple[int, frozenset[int]], Block] = {}  # by number of the arena and group
         self._next = 0  # the number to try first for the next program
-        self._loaded: dict[int, _Loaded] = {}
+        self._loaded: dict[int, Loaded] = {}  # by number
         self._unloader = Unloader(unload)
         allocate = partial(heap.allocate, of_runtime=True)
         self.streams = ClusterStreams(hosts.local.control.carve, allocate, self._stream_memory, self._unusable)
@@ -102,19 +97,35 @@ class ProgramLoader:
             )
         number = self._free_number()
         size = 8 * max(1, len(executable.parameters) + len(executable.results)) * len(executable.devices)
-        calls = block.allocate(size)
-        self._loaded[number] = _Loaded(program, executable.devices, calls, size)
+        loaded = self._loaded[number] = Loaded(number, program, executable.devices, block.allocate(size), size)
         try:
-            self._load(executable, number, calls.offset)
+            arena, shared, call_area = self._load(executable, number, loaded.calls.offset)
+            self._unloader.watch(executable, loaded)
+            executable.load_s = time.perf_counter() - begin
+            # what follows calls nothing: no handler runs within
+            executable.arena, executable.shared, executable.call_area, executable.number = (
+                arena,
+                shared,
+                call_area,
+                number,
+            )
         except BaseException:
-            with contextlib.suppress(DistxlaError):  # what went wrong is told, not what followed
-                self.unload(number)
+            self._give_up(loaded)
             raise
-        self._unloader.watch(executable, number)
-        executable.load_s = time.perf_counter() - begin
 
-    def _load(self, executable: Executable, number: int, area: int) -> None:
-        """area: where the offsets of arguments and results are in the control block."""
+    def _give_up(self, loaded: Loaded) -> None:
+        """Unload a program that could not be loaded: now, so that another one has its memory."""
+        try:
+            with contextlib.suppress(DistxlaError):  # what went wrong is told, not what followed
+                self.unload(loaded)
+        except BaseException:
+            self._unloader.unload_later(loaded)
+            raise
+
+    def _load(
+        self, executable: Executable, number: int, area: int
+    ) -> tuple[Block, list[dict[int, Block]], NDArray[np.uint64]]:
+        """What the executable is to have. area: where the offsets of arguments and results are in the control block."""
         program, block = executable.program, self._hosts.local.control
         count = len(executable.parameters) + len(executable.results)
         if self._arena is None or self._arena.size < program.arena_bytes:
@@ -157,26 +168,27 @@ class ProgramLoader:
                     pending.append(agent.load.remote(number, whole.reference, places))
             self._hosts.ask(pending, ATTACH_LIMIT_S)
         words = np.frombuffer(block.segment.bytes, np.uint64)
-        executable.call_area = words[area // 8 : area // 8 + count * len(executable.devices)].reshape(
+        call_area = words[area // 8 : area // 8 + count * len(executable.devices)].reshape(
             len(executable.devices), count
         )
         for remote in self._hosts.remotes:
-            rows = [row for row, device in enumerate(executable.devices) if device in remote.devices]
-            remote.place(number, [(area + 8 * count * row, 8 * count) for row in rows])
-        executable.arena = self._arena
-        executable.shared = shared
-        executable.number = number
+            theirs = [row for row, device in enumerate(executable.devices) if device in remote.devices]
+            remote.place(number, [(area + 8 * count * row, 8 * count) for row in theirs])
         self.dispatcher.programs[number] = program
         if executable.module is not None:
             self.dispatcher.modules[number] = executed_form(executable.module)
+        return self._arena, shared, call_area
 
-    def unload(self, number: int) -> None:
-        """Free all that a program has, here and on its devices, while no call is in flight.
+    def unload(self, loaded: Loaded) -> None:
+        """Free all that a program has, here and on its devices, while no call is in flight; once.
 
         Blocks until proxies have done so, and for replicas at most UNLOAD_S: they use nothing of it any more, and obey
-        requests in order. Devices that have ended, or can't be reached, are skipped.
+        requests in order. Devices that have ended, or can't be reached, are skipped. After an interrupt another call
+        does the rest.
         """
-        loaded = self._loaded[number]
+        number = loaded.number
+        if self._loaded.get(number) is not loaded:
+            return
         replicas = [self._hosts.replicas[device].unload.remote(number) for device in loaded.devices]
         proxies = [agent.unload.remote(number) for agent in self._hosts.agent_actors]
         for pending, seconds in ((proxies, ATTACH_LIMIT_S), (replicas, UNLOAD_S)):
@@ -186,10 +198,11 @@ class ProgramLoader:
         self.channels.forget(number)
         self.streams.forget(number)
         self.communicators.forget(number)
-        self.communicators.free(loaded.calls, loaded.calls_bytes)
+        self.communicators.zero(loaded.calls.offset, loaded.calls_bytes)
         for remote in self._hosts.remotes:
             remote.forget(number)
-        del self._loaded[number]
+        del self._loaded[number]  # from here on nothing is done twice
+        loaded.calls.free()
 
     def close(self) -> None:
         """To be called when the cluster is closed: unload nothing any more, and end waits at streams."""

@@ -36,14 +36,16 @@ class SharedImage:
 
     def __init__(self, program: CompiledProgram) -> None:
         image = memoryview(program.image)
-        self._descriptor = os.memfd_create("distxla-image", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        self._descriptor = -1
         try:
+            self._descriptor = os.memfd_create("distxla-image", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
             os.fchmod(self._descriptor, 0o600)
             written = 0
             while written < len(image):
                 written += os.write(self._descriptor, image[written:])
             seals = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
             fcntl.fcntl(self._descriptor, fcntl.F_ADD_SEALS, seals)
+            self.source = ImageSource(os.getpid(), self._descriptor, len(image))
         except OSError as error:
             self.close()
             raise OutOfMemoryError(
@@ -52,7 +54,6 @@ class SharedImage:
         except BaseException:
             self.close()
             raise
-        self.source = ImageSource(os.getpid(), self._descriptor, len(image))
 
     def __enter__(self) -> SharedImage:
         return self
@@ -62,9 +63,9 @@ class SharedImage:
 
     def close(self) -> None:
         """Close the file; mappings of it stay. Twice is fine."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        descriptor, self._descriptor = self._descriptor, -1  # first: the number may be another file's afterwards
+        if descriptor >= 0:
+            os.close(descriptor)
 
 
 def without_image(program: CompiledProgram) -> CompiledProgram:

@@ -378,9 +378,11 @@ class ClusterStreams:
 
     def forget(self, number: int) -> None:
         """A program was unloaded. The shapes of its output stay known until its number is reused."""
-        program = self._programs.pop(number, None)
+        program = self._programs.get(number)
         if program is not None and any(site.item is not None for site in program.sites):
             self._programs[number] = without_image(program)
+        else:
+            self._programs.pop(number, None)
 
     @contextmanager
     def call(self, devices: Collection[int]) -> Iterator[None]:

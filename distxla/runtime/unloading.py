@@ -7,31 +7,49 @@ import queue
 import threading
 import weakref
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
+from distxla.compiler.artifact import CompiledProgram
 from distxla.errors import ClusterError
+from distxla.machine.heap import Block
+from distxla.machine.threads import started_thread
 
 LOGGER = logging.getLogger("distxla")
 
 
+@dataclass(frozen=True)
+class Loaded:
+    """A program on its devices. calls: where the offsets of its arguments and results are in the control block."""
+
+    number: int
+    program: CompiledProgram
+    devices: tuple[int, ...]
+    calls: Block
+    calls_bytes: int
+
+
 class Unloader:
-    """Calls `unload` with the number of each program whose executable was destroyed, in a thread of its own: that may
-    happen inside any garbage collection, where taking a lock or blocking could deadlock."""
+    """Calls `unload` with the program of each executable that was destroyed, in a thread of its own: that may happen
+    inside any garbage collection, where taking a lock or blocking could deadlock. ClusterError where no thread can be
+    started."""
 
-    def __init__(self, unload: Callable[[int], None]) -> None:
+    def __init__(self, unload: Callable[[Loaded], None]) -> None:
         self._unload = unload
-        self._gone: queue.SimpleQueue[int | None] = queue.SimpleQueue()
-        self._thread: threading.Thread | None = None
-        self._watched: list[weakref.finalize[[int], object]] = []
+        self._gone: queue.SimpleQueue[Loaded | None] = queue.SimpleQueue()
+        self._watched: list[weakref.finalize[[Loaded], object]] = []
+        thread = threading.Thread(target=self._run, name="distxla-unload", daemon=True)
+        self._thread: threading.Thread | None = started_thread(thread, "no programs could be loaded")
 
-    def watch(self, executable: object, number: int) -> None:
-        """The executable's program was loaded as `number`."""
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="distxla-unload", daemon=True)
-            self._thread.start()
-        watching = weakref.finalize(executable, self._gone.put, number)
+    def watch(self, executable: object, loaded: Loaded) -> None:
+        """The executable's program was loaded. One for which an interrupt has ended this may be unloaded twice."""
+        watching = weakref.finalize(executable, self._gone.put, loaded)
         watching.atexit = False
         self._watched = [*(each for each in self._watched if each.alive), watching]
+
+    def unload_later(self, loaded: Loaded) -> None:
+        """Unload a program in the thread: an interrupt has come while that was done."""
+        self._gone.put(loaded)
 
     def living(self) -> list[Any]:
         """The executables that are watched and were not destroyed."""
@@ -45,10 +63,10 @@ class Unloader:
             self._thread = None
 
     def _run(self) -> None:
-        while (number := self._gone.get()) is not None:
+        while (loaded := self._gone.get()) is not None:
             try:
-                self._unload(number)
+                self._unload(loaded)
             except ClusterError:  # Ray was shut down, as at the end of the process, and the replicas ended with it
                 pass
             except Exception as error:
-                LOGGER.warning("distxla: program %d was not unloaded: %s", number, error)
+                LOGGER.warning("distxla: program %d was not unloaded: %s", loaded.number, error)

@@ -1,0 +1,275 @@
+"""The exception of a signal handler at any place where programs are loaded, connected, called and unloaded."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import time
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+import distxla as dx
+from distxla.collectives.transports import control_block
+from distxla.collectives.transports.control_block import ControlBlock
+from distxla.compiler.artifact import CompiledProgram
+from distxla.machine.segments import Segment
+from distxla.runtime import (
+    channels,
+    cluster,
+    communicators,
+    dispatch,
+    executable,
+    program_loading,
+    shared_image,
+    streams,
+    unloading,
+)
+from distxla.runtime.cluster import Cluster
+from distxla.runtime.communicators import Communicators
+from distxla.runtime.executable import Executable
+from distxla.runtime.hosts import local
+from distxla.runtime.program_loading import ProgramLoader
+from distxla.runtime.shared_image import SharedImage
+from tests.interrupted import Alarm, interrupted_everywhere
+from tests.runtime import hand_made
+
+pytestmark = pytest.mark.skipif(sys.version_info < (3, 12), reason="sys.monitoring is new in Python 3.12")
+BOTH_WAYS = 'frontend_attributes={_xla_send_recv_source_target_pairs="{{0,1},{1,0}}"}'
+PROGRAM = f"""HloModule swaps, replica_count=2
+add {{
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = f32[] add(a, b)
+}}
+ENTRY main {{
+  x = f32[4] parameter(0)
+  t = token[] after-all()
+  s = (f32[4], u32[], token[]) send(x, t), channel_id=CHANNEL, {BOTH_WAYS}
+  r = (f32[4], u32[], token[]) recv(t), channel_id=CHANNEL, {BOTH_WAYS}
+  sd = token[] send-done(s), channel_id=CHANNEL
+  rd = (f32[4], token[]) recv-done(r), channel_id=CHANNEL
+  y = f32[4] get-tuple-element(rd), index=0
+  z = f32[4] all-reduce(y), channel_id=GROUP, to_apply=add
+  o = token[] outfeed(z, t), outfeed_shape=f32[4]
+  ROOT w = f32[4] add(y, z)
+}}
+"""
+ARGUMENTS = [[np.full(4, 1, np.float32)], [np.full(4, 2, np.float32)]]
+CALLING = (program_loading, channels, communicators, dispatch, streams, control_block, local, unloading)
+CALLS = (*CALLING, cluster, executable)
+
+
+class Bench:
+    """A cluster, and a program of it that stays loaded."""
+
+    def __init__(self, opened: Cluster) -> None:
+        self.cluster = opened
+        module = dx.parse(PROGRAM.replace("CHANNEL", "1").replace("GROUP", "2"), "stays.hlo")
+        self.stays = opened.compile(module)
+        self.other = opened.compile(dx.parse(PROGRAM.replace("CHANNEL", "3").replace("GROUP", "4"), "goes.hlo")).program
+        self.require_right(self.stays)
+        self.require_right(self.new())
+        self.await_unloaded()
+        self.used = self.control.used
+
+    @property
+    def loader(self) -> ProgramLoader:
+        assert self.cluster._loader is not None
+        return self.cluster._loader
+
+    @property
+    def control(self) -> ControlBlock:
+        return self.cluster._hosts.local.control
+
+    def new(self) -> Executable:
+        """One that is not loaded: nothing else uses its channel and its group."""
+        return self.cluster.adopt(self.other)
+
+    def loaded(self) -> Executable:
+        made = self.new()
+        self.require_right(made)
+        return made
+
+    def unload(self, made: Executable) -> None:
+        assert made.number is not None
+        with self.cluster.queue.reserved(), self.cluster._lock:
+            loaded = self.loader._loaded.get(made.number)
+            if loaded is not None:
+                self.loader.unload(loaded)
+
+    def require_right(self, made: Executable) -> None:
+        """The call gives the right results, and one item on each device behind those of interrupted ones."""
+        outs = made(ARGUMENTS, time_limit=60)
+        assert [float(np.asarray(row[0])[0]) for row in outs] == [5, 4]
+        for device in range(2):
+            items = list(self.cluster.outfeed(device))
+            assert {float(item[0]) for item in items} == {3}
+
+    def await_unloaded(self) -> None:
+        gc.collect()
+        end = time.monotonic() + 60
+        while len(self.loader._loaded) > 1:
+            assert time.monotonic() < end, "a program that nobody holds is not unloaded"
+            time.sleep(0.001)
+
+    def require_whole(self) -> None:
+        """Only what stays has a part of the control block; the rest is zero, and words are as they were configured."""
+        self.await_unloaded()
+        assert self.control.used == self.used
+        heap, found = self.control._heap, self.control.segment.bytes
+        for begin, end in zip(heap._bounds[::2], heap._bounds[1::2], strict=True):
+            assert not found[begin : min(end, heap._high)].any(), "what is free is zero"
+        require_configured(self.loader.communicators, self.control)
+        numbers = [pair.number for pair in self.loader.channels._pairs.values()] + self.loader.channels._free_numbers
+        assert sorted(numbers) == list(range(1, self.loader.channels._numbers + 1)), "each number has one pair at most"
+        assert self.loader.dispatcher.programs.keys() == self.loader._loaded.keys()
+
+
+def require_configured(found: Communicators, control: ControlBlock) -> None:
+    for word, value in found._configured.items():
+        assert control.load_at(4 * word) == value
+
+
+@pytest.fixture(scope="module")
+def bench() -> Iterator[Bench]:
+    with Cluster(2) as opened:
+        yield Bench(opened)
+
+
+@pytest.mark.cluster
+@pytest.mark.sampled(one_in=4)
+@pytest.mark.parametrize("module", CALLS, ids=lambda module: module.__name__.rpartition(".")[2])
+def test_an_interrupted_call_leaves_no_part_of_its_program(bench: Bench, module: ModuleType) -> None:
+    def call(made: Executable) -> None:
+        made(ARGUMENTS)
+
+    for place, made in interrupted_everywhere([module], bench.new, call):
+        bench.require_right(made)
+        bench.require_right(bench.stays)
+        del made
+        assert place
+    bench.require_whole()
+
+
+@pytest.mark.cluster
+def test_an_interrupted_unloading_is_ended_by_the_next(bench: Bench) -> None:
+    for _, made in interrupted_everywhere(CALLING, bench.loaded, bench.unload):
+        bench.unload(made)
+        del made
+        bench.require_whole()
+        bench.require_right(bench.stays)
+
+
+# --- without a cluster
+
+
+def test_an_interrupted_image_is_closed() -> None:
+    """Unless nobody has it yet, or any more: right behind the call that makes it, and where closing begins."""
+
+    def use(program: CompiledProgram) -> None:
+        with SharedImage(program):
+            pass
+
+    def open_images() -> set[str]:
+        found = (entry.path for entry in os.scandir("/proc/self/fd") if os.path.islink(entry.path))
+        return {path for path in found if "distxla-image" in os.readlink(path)}
+
+    program, left = hand_made.add_one(2), list[str]()
+    for place, _ in interrupted_everywhere([shared_image], lambda: program, use, returns=False):
+        for path in open_images():
+            left.append(place.partition(",")[0])
+            os.close(int(os.path.basename(path)))
+    assert sorted(left) == [f"SharedImage.{name}" for name in ("__enter__", "__exit__", "__init__", "close")]
+
+
+SIZE = 256
+
+
+class Remote:
+    """Another host's control block."""
+
+    index = 1
+
+    def __init__(self) -> None:
+        self.bytes = np.zeros(1 << 22, np.uint8)
+
+    def control_write(self, offset: int, data: bytes) -> None:
+        self.bytes[offset : offset + len(data)] = np.frombuffer(data, np.uint8)
+
+    def control_zero(self, offset: int, size: int) -> None:
+        self.bytes[offset : offset + size] = 0
+
+    def control_read(self, offset: int, size: int, seconds: float | None = None) -> bytes:
+        return self.bytes[offset : offset + size].tobytes()
+
+
+class States:
+    """States of programs 1 and 2, in the blocks of two hosts."""
+
+    def __init__(self) -> None:
+        self.control = ControlBlock(Segment.create("test", 1 << 22), 2)
+        self.remote: Any = Remote()
+        self.found = Communicators(self.control, remotes=[self.remote])
+        self.begins = {key: self.found.shared((key,), SIZE, program) for key, program in [("one", 1), ("two", 2)]}
+        self.found.shared(("two",), SIZE, 1)
+        self.fill()
+
+    def fill(self) -> None:
+        for begin in self.begins.values():
+            self.found.configure(begin + 8, 5, 6)
+            for memory in (self.control.segment.bytes, self.remote.bytes):
+                memory[begin + 64 : begin + SIZE] = 7
+
+    def memories(self, key: str) -> list[list[int]]:
+        begin = self.begins[key]
+        return [memory[begin : begin + SIZE].tolist() for memory in (self.control.segment.bytes, self.remote.bytes)]
+
+    def clear(self) -> None:
+        self.found.clear(self.begins["two"], SIZE)
+
+    def forget(self) -> None:
+        self.found.forget(1)
+
+    def share(self) -> None:
+        self.begins["three"] = self.found.shared(("three",), SIZE, 3)
+
+    def close(self) -> None:
+        self.control.close()
+
+
+def words(*values: int) -> list[int]:
+    return list(np.array(values, np.uint32).tobytes()) + [0] * (SIZE - 4 * len(values))
+
+
+def test_no_interrupted_clearing_loses_a_configured_word() -> None:
+    for place, states in interrupted_everywhere([communicators], States, States.clear):
+        require_configured(states.found, states.control)
+        states.clear()
+        assert states.memories("two") == [words(0, 0, 5, 6)] * 2, place
+        states.close()
+
+
+def test_what_an_interrupt_leaves_unfreed_the_next_frees_and_zeroes() -> None:
+    for place, states in interrupted_everywhere([communicators, control_block], States, States.forget):
+        states.forget()
+        assert states.memories("one") == [words()] * 2, place
+        assert states.found.users(("one",)) == frozenset(), place
+        assert states.found.users(("two",)) == {2}
+        assert states.control.used == SIZE, place
+        again = states.found.shared(("one",), SIZE, 3)
+        states.found.configure(again + 8, 5, 6)
+        assert states.memories("one") == [words(0, 0, 5, 6)] * 2, "no word counts as written already"
+        states.close()
+
+
+def test_a_state_whose_making_was_interrupted_goes_with_its_program() -> None:
+    for place, states in interrupted_everywhere([communicators, control_block], States, States.share, error=Alarm):
+        states.share()
+        states.found.forget(3)
+        assert states.control.used == 2 * SIZE, place
+        states.close()
