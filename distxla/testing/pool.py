@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from distxla.compiler.server_share import ServerShare
+from distxla.machine.threads import started_thread
 from distxla.runtime.cluster import Cluster
 from distxla.runtime.executable import Executable
 from distxla.runtime.interrupts import deferred_interrupt
@@ -102,12 +103,69 @@ class Use:
         self.holdings = Holdings(cluster)
 
 
+class _Ray:
+    """The embedded Ray, held for clusters to come. Threads acquire and release it: no signal handler raises in them."""
+
+    def __init__(self) -> None:
+        self._closing = threading.Event()
+        self._lock = threading.Lock()  # of the next two fields
+        self._failure: BaseException | None = None
+        self._is_held = False
+
+    def acquire(self) -> None:
+        """Block until it has started; raises the ClusterError of its start. After an exception release it."""
+        _in_thread(self._acquire)
+        if self._failure is not None:
+            raise self._failure
+
+    def release(self) -> None:
+        """Give it up; blocks until it is gone, where no cluster uses it. Twice is fine."""
+        self._closing.set()
+        _in_thread(self._release)
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether `release` has been called."""
+        return self._closing.is_set()
+
+    def _acquire(self) -> None:
+        with self._lock:
+            try:
+                if not self._closing.is_set():
+                    _, self._is_held = access.acquire(access.WORKERS_AHEAD, None, self._closing)
+                    access.started()
+            except BaseException as error:  # raised by `acquire`
+                self._failure = error
+
+    def _release(self) -> None:
+        with self._lock:
+            held, self._is_held = self._is_held, False
+            if held:
+                access.release()
+
+
+def _in_thread(step: Callable[[], None]) -> None:
+    """Do it in a thread, which goes on where an interrupt ends the wait for it."""
+    over = threading.Event()
+
+    def run() -> None:
+        step()
+        over.set()
+
+    started_thread(threading.Thread(target=run, name="distxla-pool", daemon=True), "Ray cannot be started or ended")
+    while not over.wait(0.05):  # in slices: Ctrl-C
+        pass
+
+
 class ClusterPool:
     """Open clusters, each used by one test or fixture at a time; a Ray and a compile server that stay without any.
 
     idle: that many stay open while nobody uses them; of those that were used least recently the others are closed.
     limit: seconds of a call, None for no limit.  is_traced: record all calls.  uses: of clusters that are not idle.
     lines: what became of clusters that could not be kept, since they were last taken.
+
+    A signal handler may raise at any line, as pytest's time limits do. A cluster that is neither idle nor in use then
+    is closed before another one is taken.
     """
 
     def __init__(self, idle: int = 2, limit: float | None = None, *, is_traced: bool = False) -> None:
@@ -115,7 +173,8 @@ class ClusterPool:
         self._idle: list[PooledCluster] = []  # the one that was used last at the end
         self.uses: list[Use] = []
         self.lines: list[str] = []
-        self._holds_ray: bool | None = None  # False where somebody else does; None before it is needed
+        self._open: list[PooledCluster] = []  # all that were begun and are not closed
+        self._ray: _Ray | None = None
         self._compiler: ServerShare | None = None
 
     def take(self, size: Size) -> PooledCluster:
@@ -135,6 +194,7 @@ class ClusterPool:
             use.is_leased = False
 
     def _begin(self, size: Size) -> Use:
+        self._close_strays()
         cluster = self._reused(size) or self._started(size)
         use = Use(cluster)
         self.uses.append(use)
@@ -144,14 +204,20 @@ class ClusterPool:
     @property
     def is_warm(self) -> bool:
         """Whether Ray, a cluster or the compile server is open."""
-        return self._holds_ray is not None or self._compiler is not None or bool(self.clusters)
+        return self._ray is not None or self._compiler is not None or bool(self.clusters)
 
     def warm(self) -> None:
         """Start the embedded Ray, which all clusters of this process without an address then use. Blocks; raises the
         ClusterError of `Cluster.start`. `close` ends it."""
-        if self._holds_ray is None:
-            _, self._holds_ray = access.acquire(access.WORKERS_AHEAD, None, threading.Event())
-            access.started()
+        if self._ray is not None and self._ray.is_closing:  # an interrupt came while it was released
+            self._release_ray()
+        if self._ray is None:
+            self._ray = _Ray()
+            try:
+                self._ray.acquire()
+            except BaseException:
+                self._release_ray()
+                raise
 
     def _reused(self, size: Size) -> PooledCluster | None:
         while (found := next((c for c in reversed(self._idle) if c._size == size), None)) is not None:
@@ -168,10 +234,11 @@ class ClusterPool:
             self.close()  # a process has one Ray
         self._compiler = self._compiler or ServerShare()
         cluster = PooledCluster(size, self._limit, is_traced=self._is_traced)
+        self._open = [*self._open, cluster]
         try:
             cluster.start().wait_started()
         except BaseException:
-            cluster.close()
+            self._close(cluster)
             if not self.uses:
                 self.close()  # Ray itself may have ended
             raise
@@ -186,7 +253,7 @@ class ClusterPool:
         self.uses.remove(use)
         cluster = use.cluster
         if not cluster._size.is_shared:
-            cluster.close()
+            self._close(cluster)
         elif not self._discarded(cluster, 0.0 if use.is_busy else GRACE_S, "after the test"):
             self._idle.append(cluster)
             self._close_all_but(self._most)
@@ -195,7 +262,7 @@ class ClusterPool:
         """Whether the cluster can't be used again: then it is closed, with a line."""
         if not (why := why_unusable(cluster, seconds)):
             return False
-        end_by_force(cluster)
+        self._end_by_force(cluster)
         self.lines.append(f"cluster {cluster._size}: closed {when}: {why}")
         return True
 
@@ -205,12 +272,27 @@ class ClusterPool:
 
     def _close_all_but(self, count: int) -> None:
         while len(self._idle) > max(0, count):
-            self._idle.pop(0).close()
+            self._close(self._idle[0])
+            del self._idle[0]
+
+    def _close_strays(self) -> None:
+        """Close the clusters that an interrupt has left, which are neither idle nor in use."""
+        known = {id(cluster) for cluster in (*self._idle, *(use.cluster for use in self.uses))}
+        for cluster in [cluster for cluster in self._open if id(cluster) not in known]:
+            self._end_by_force(cluster)
+
+    def _end_by_force(self, cluster: PooledCluster) -> None:
+        end_by_force(cluster)
+        self._close(cluster)
+
+    def _close(self, cluster: PooledCluster) -> None:
+        cluster.close()
+        self._open = [other for other in self._open if other is not cluster]
 
     @property
     def clusters(self) -> list[PooledCluster]:
         """All open clusters of the pool."""
-        return [*self._idle, *(use.cluster for use in self.uses)]
+        return list(self._open)
 
     def close(self) -> None:
         """Close all clusters and Ray, and the compile server unless others share it; blocks until they are gone.
@@ -219,17 +301,21 @@ class ClusterPool:
         """
         try:
             for use in self.uses:
-                end_by_force(use.cluster)
+                self._end_by_force(use.cluster)
             self.uses = []
             self._close_all_but(0)
+            self._close_strays()
         finally:
             self._close_shared()
 
     @deferred_interrupt()
     def _close_shared(self) -> None:
-        compiler, self._compiler = self._compiler, None
-        holds_ray, self._holds_ray = self._holds_ray, None
-        if compiler is not None:
-            compiler.close()
-        if holds_ray:
-            access.release()
+        if self._compiler is not None:
+            self._compiler.close()
+            self._compiler = None
+        self._release_ray()
+
+    def _release_ray(self) -> None:
+        if self._ray is not None:
+            self._ray.release()
+            self._ray = None
