@@ -378,7 +378,7 @@ class Hosts:
             self._local.close_processes()
         if self._holds_ray:
             self._holds_ray = False
-            access.release()
+            access.release(self.session)
         if self._local is not None:
             self._local.close()
             self._local = None

@@ -15,6 +15,7 @@ from distxla.runtime.executable import Executable
 from distxla.runtime.interrupts import deferred_interrupt
 from distxla.runtime.leftovers import end_by_force, why_unusable
 from distxla.runtime.ray import access
+from distxla.runtime.ray.session import Session
 from distxla.runtime.trace import Trace
 from distxla.testing.holdings import Holdings
 
@@ -110,7 +111,7 @@ class _Ray:
         self._closing = threading.Event()
         self._lock = threading.Lock()  # of the next two fields
         self._failure: BaseException | None = None
-        self._is_held = False
+        self._session: Session | None = None  # where it has to be released
 
     def acquire(self) -> None:
         """Block until it has started; raises the ClusterError of its start. After an exception release it."""
@@ -132,16 +133,17 @@ class _Ray:
         with self._lock:
             try:
                 if not self._closing.is_set():
-                    _, self._is_held = access.acquire(access.WORKERS_AHEAD, None, self._closing)
+                    session, is_ours = access.acquire(access.WORKERS_AHEAD, None, self._closing)
+                    self._session = session if is_ours else None
                     access.started()
             except BaseException as error:  # raised by `acquire`
                 self._failure = error
 
     def _release(self) -> None:
         with self._lock:
-            held, self._is_held = self._is_held, False
-            if held:
-                access.release()
+            session, self._session = self._session, None
+            if session is not None:
+                access.release(session)
 
 
 def _in_thread(step: Callable[[], None]) -> None:

@@ -26,11 +26,11 @@ class World:
         self.unusable: set[PooledCluster] = set()
         self.rays = 0
 
-    def acquire(self, workers: int, address: str | None, closing: threading.Event) -> tuple[None, bool]:
+    def acquire(self, workers: int, address: str | None, closing: threading.Event) -> tuple[str, bool]:
         self.rays += 1
-        return None, True
+        return "session", True
 
-    def release(self) -> None:
+    def release(self, session: str) -> None:
         self.rays -= 1
 
 

@@ -15,6 +15,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -30,9 +31,19 @@ WORKERS_AHEAD = 64  # may start at the same time, while the number of devices is
 DEVICES_AHEAD = 128  # for which the servers then have enough open files
 LOOK_S = 0.05  # between checks whether a cluster that waits is being closed
 
+
+@dataclass
+class _Shared:
+    """An embedded Ray, and how many clusters use it."""
+
+    ray: EmbeddedRay | PlainRay
+    users: int = 0
+
+
 _lock = threading.Lock()
-_users = 0
-_running: EmbeddedRay | PlainRay | None = None
+_users = 0  # of the Ray that this module has joined
+_running: _Shared | None = None  # the one that new clusters use
+_dead: list[_Shared] = []  # others, whose processes have ended, until the last of their clusters is closed
 _ahead: _Ahead | None = None
 _joined: str | None = None  # the address of a running Ray that this module has joined
 
@@ -89,9 +100,9 @@ def _watch_forks() -> None:
 
 
 def _forget() -> None:
-    global _lock, _users, _running, _ahead, _joined, _parents
-    _parents = _running, _ahead, _parents
-    _lock, _users, _running, _ahead, _joined = threading.Lock(), 0, None, None, None
+    global _lock, _users, _running, _dead, _ahead, _joined, _parents
+    _parents = _running, _dead, _ahead, _parents
+    _lock, _users, _running, _dead, _ahead, _joined = threading.Lock(), 0, None, [], None, None
 
 
 def begin(supervisor: subprocess.Popen[bytes]) -> None:
@@ -117,7 +128,8 @@ def abandon() -> None:
 
 
 def acquire(workers: int, address: str | None, closing: threading.Event) -> tuple[Session, bool]:
-    """The Ray to use, and whether `release` must be called for it.
+    """The Ray to use, and whether `release` must be called for it. An embedded one whose processes have ended is used
+    no more: another one is started.
 
     address: a Ray cluster to join; None for the embedded one.  closing: to be set, in another thread, to make it give
     up. Blocks until joined. Raises ClusterError.
@@ -129,6 +141,9 @@ def acquire(workers: int, address: str | None, closing: threading.Event) -> tupl
                 raise ClusterError(f"this process has joined the Ray at {_joined} and can join no other")
             _users += 1
             return RayHere(), True
+        if _running is not None and not _running.ray.is_alive:
+            _dead.append(_running)
+            _running = None
         if _running is None and _ahead is None:
             ray: Any = sys.modules.get("ray")
             if ray is not None and ray.is_initialized():
@@ -143,7 +158,7 @@ def acquire(workers: int, address: str | None, closing: threading.Event) -> tupl
         if _running is None and _ahead is not None:
             ahead, _ahead = _ahead, None
             if workers <= DEVICES_AHEAD:
-                _running = ahead.get(closing)
+                _running = _Shared(ahead.get(closing))
             else:
                 ahead.abandon()
         if _running is None:
@@ -154,10 +169,10 @@ def acquire(workers: int, address: str | None, closing: threading.Event) -> tupl
             except BaseException:
                 started.close()
                 raise
-            _running = started
-        _running.begin()
-        _users += 1
-        return _running.session, True
+            _running = _Shared(started)
+        _running.ray.begin()
+        _running.users += 1
+        return _running.ray.session, True
 
 
 @contextmanager
@@ -184,13 +199,13 @@ def _has_servers() -> bool:
 def started() -> None:
     """Note that the cluster of the last `acquire` has started and needs no more workers."""
     if _running is not None:
-        _running.started()
+        _running.ray.started()
 
 
 def require_progress(answers: int) -> None:
     """ClusterError if the embedded Ray, if any, can't start a cluster any more. answers: actors that answer."""
     if _running is not None:
-        _running.require_progress(answers)
+        _running.ray.require_progress(answers)
 
 
 def is_embedded(address: str | None) -> bool:
@@ -201,19 +216,25 @@ def is_embedded(address: str | None) -> bool:
     return address is None and _joined is None and not (ray is not None and ray.is_initialized())
 
 
-def release() -> None:
-    """The counterpart of an `acquire` that returned True; the last one leaves Ray, and takes an embedded one down."""
+def release(session: Session) -> None:
+    """The counterpart of an `acquire` that gave this and True; the last one leaves Ray, and takes an embedded one
+    down."""
     global _users, _running, _joined
     with _lock:
-        _users -= 1
-        if _users == 0 and _joined is not None:
-            _joined = None
-            ray: Any = sys.modules.get("ray")
-            if ray is not None and ray.is_initialized():
-                ray.shutdown()
-        if _users == 0 and _running is not None:
-            running, _running = _running, None
-            running.close()
+        used = [shared for shared in (*_dead, _running) if shared is not None and shared.ray.session is session]
+        if not used:
+            _users -= 1
+            if _users == 0:
+                _joined = None
+                ray: Any = sys.modules.get("ray")
+                if ray is not None and ray.is_initialized():
+                    ray.shutdown()
+        for shared in used:
+            shared.users -= 1
+            if shared.users == 0:
+                _dead[:] = [other for other in _dead if other is not shared]
+                _running = None if _running is shared else _running
+                shared.ray.close()
 
 
 def _head() -> str:

@@ -4,8 +4,10 @@ Clusters use only actors of Ray. A fork of the zygote, which has imported Ray, i
 imports no Ray (0.35 s), which would change random numbers, hooks, warning filters, paths and the environment there, and
 Ray does not end it when the raylet is killed.
 
-The two processes exchange length-prefixed pickles over a socket in the embedded Ray's private directory. Only requests
-in ASKED are answered, by (error, value); errors of other requests come with the next answer.
+The two processes exchange length-prefixed pickles over a socket in the embedded Ray's private directory. A request is
+(number, kind, arguments...). One with a number is answered by (number, error, value), in any order: a wait for the
+actors of one cluster keeps no other waiting. One without is not answered: where it fails, so do those that ask for what
+it should have made.
 """
 
 from __future__ import annotations
@@ -21,9 +23,11 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import Any, NoReturn
 
 from distxla.errors import ClusterError, DistxlaError
 from distxla.machine.threads import started_thread
@@ -31,9 +35,12 @@ from distxla.runtime.ray import client
 from distxla.runtime.ray.session import RayHere
 
 LENGTH = struct.Struct("<Q")
-ASKED = {"join", "nodes", "answers"}
+WAITS = {"answers"}  # requests that wait for actors
+MOST_WAITS = 32  # of clusters and threads, at the same time; others wait for one of these
 LOOK_S = 0.05  # between checks that the servers live
-CLOSE_S = 0.5  # for an answer that nobody waits for any more
+CLOSE_S = 0.5  # for requests that are still to be sent
+
+Answer = tuple[BaseException | None, Any]
 
 
 @dataclass(frozen=True)
@@ -68,7 +75,7 @@ class _Actor:
 
 
 class RayElsewhere:
-    """A session.Session by requests to the other process, which a thread of its own sends.
+    """A session.Session by requests to the other process; one thread sends them, another one takes the answers.
 
     So an exception of a signal handler, which comes in the main thread, leaves neither half a request nor an answer for
     the next question: the answer to a question that was given up goes to nobody.
@@ -86,10 +93,15 @@ class RayElsewhere:
         self._connection, self._check, self._explained = connection, check, explained
         self._owner = os.getpid()
         self._numbers = itertools.count()  # of actors and references
+        self._questions = itertools.count()
         self._dropped: deque[int] = deque()  # references that are gone; sent with the next request
-        self._requests: SimpleQueue[tuple[bytes, SimpleQueue[Any] | None] | None] = SimpleQueue()
-        thread = threading.Thread(target=self._exchange, name="distxla-session", daemon=True)
-        self._thread = started_thread(thread, "the embedded Ray cannot be joined")
+        self._requests: SimpleQueue[bytes | None] = SimpleQueue()
+        self._asked: dict[int, SimpleQueue[Answer]] = {}  # by number, until they are answered or given up
+        self._has_ended = threading.Event()  # nothing is sent any more, or nothing can be answered
+        what = "the embedded Ray cannot be joined"
+        self._sender = threading.Thread(target=self._send_all, name="distxla-session", daemon=True)
+        started_thread(self._sender, what)
+        started_thread(threading.Thread(target=self._receive_all, name="distxla-answers", daemon=True), what)
 
     def reference(self) -> Reference:
         """A new reference."""
@@ -123,56 +135,70 @@ class RayElsewhere:
         with contextlib.suppress(ClusterError):
             self.tell("kill", [actor.number for actor in actors])
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether the other process can still be asked; does not wait."""
+        return not self._has_ended.is_set()
+
     def close(self) -> None:
         """Send what was asked for, and hang up."""
         self._requests.put(None)
         try:
-            self._thread.join(CLOSE_S)
+            self._sender.join(CLOSE_S)
         finally:
+            self._has_ended.set()
             with contextlib.suppress(OSError):  # it is closed, or the other process has ended
                 self._connection.shutdown(socket.SHUT_RDWR)  # a forked child may have a copy
             self._connection.close()
 
     def tell(self, *request: Any) -> None:
         """Send a request without an answer."""
-        self._send(request, None)
+        self._send(None, request)
 
     def _ask(self, *request: Any) -> Any:
-        found: SimpleQueue[Any] = SimpleQueue()
-        self._send(request, found)
+        number, found = next(self._questions), SimpleQueue[Answer]()
+        self._asked[number] = found
+        try:
+            self._send(number, request)
+            error, value = self._answer(found)
+        finally:
+            self._asked.pop(number, None)
+        if error is not None:
+            raise error
+        return value
+
+    def _answer(self, found: SimpleQueue[Answer]) -> Answer:
         while True:
+            has_ended = self._has_ended.is_set()
             try:
-                answer = found.get(timeout=LOOK_S)
+                return found.get(timeout=0 if has_ended else LOOK_S)
             except Empty:
                 self._check()
-                if self._thread.is_alive():
-                    continue
-                answer = None
-            if answer is None:
-                raise self._gone()
-            error, value = answer
-            if error is not None:
-                raise error
-            return value
+                if has_ended:
+                    raise self._gone() from None
 
-    def _send(self, request: tuple[Any, ...], answer: SimpleQueue[Any] | None) -> None:
-        if os.getpid() != self._owner or not self._thread.is_alive():
+    def _send(self, number: int | None, request: tuple[Any, ...]) -> None:
+        if os.getpid() != self._owner or self._has_ended.is_set():
             raise self._gone()
-        self._requests.put((_packed(request), answer))
+        self._requests.put(_packed((number, *request)))
 
-    def _exchange(self) -> None:
-        """In the thread: send requests and hand out answers, None where none can come any more."""
-        answer: SimpleQueue[Any] | None = None
-        with contextlib.suppress(EOFError, OSError):
-            while (request := self._requests.get()) is not None:
-                data, answer = request
+    def _send_all(self) -> None:
+        """In a thread: send requests."""
+        with contextlib.suppress(OSError):
+            while (data := self._requests.get()) is not None:
                 dropped = [self._dropped.popleft() for _ in range(len(self._dropped))]
-                self._connection.sendall((_packed(("drop", dropped)) if dropped else b"") + data)
-                if answer is not None:
-                    answer.put(receive(self._connection))
-            answer = None
-        if answer is not None:
-            answer.put(None)
+                self._connection.sendall((_packed((None, "drop", dropped)) if dropped else b"") + data)
+            return
+        self._has_ended.set()
+
+    def _receive_all(self) -> None:
+        """In a thread: hand out answers, until the other side hangs up."""
+        with contextlib.suppress(EOFError, OSError):
+            while True:
+                number, error, value = receive(self._connection)
+                if (found := self._asked.get(number)) is not None:
+                    found.put((error, value))
+        self._has_ended.set()
 
     def _gone(self) -> ClusterError:
         with contextlib.suppress(OSError):
@@ -180,41 +206,75 @@ class RayElsewhere:
         return self._explained("the process that speaks with Ray has ended")
 
 
+@dataclass(frozen=True)
+class _Failed:
+    """Takes the place of an actor or a value that a request could not make."""
+
+    error: DistxlaError
+
+
 class _Served:
-    """The other process's side: actors and references by number."""
+    """The other process's side: actors and references by number. `handle` is called for one request after another."""
 
     def __init__(self) -> None:
         self._ray = RayHere()
         self._found: dict[int, Any] = {}
 
     def handle(self, kind: str, arguments: tuple[Any, ...]) -> Any:
+        """Do what a request asks for; of one that is answered returns a function that gives the answer, for those of
+        WAITS after a while. Raises only for these, where what they ask for could not be made."""
         return getattr(self, f"_{kind}")(*arguments)
 
-    def _join(self, address: str, node: str, local: str) -> None:
-        client.join(address, node, local=local)
+    def _join(self, address: str, node: str, local: str) -> Callable[[], Any]:
+        def join() -> None:
+            client.join(address, node, local=local)
 
-    def _nodes(self) -> Any:
-        return self._ray.nodes()
+        return join
+
+    def _nodes(self) -> Callable[[], Any]:
+        return self._ray.nodes
 
     def _create(self, numbers: list[int], actor: type, node: str, rows: list[tuple[Any, ...]], gpus: float) -> None:
-        self._found.update(zip(numbers, self._ray.create(actor, node, rows, gpus)))
+        self._make(numbers, lambda: self._ray.create(actor, node, rows, gpus))
 
     def _put(self, number: int, value: Any) -> None:
-        self._found[number] = self._ray.put(value)
+        self._make([number], lambda: [self._ray.put(value)])
 
     def _call(self, number: int, actor: int, method: str, arguments: tuple[Any, ...]) -> None:
-        given = [self._found[a.number] if isinstance(a, Reference) else a for a in arguments]
-        self._found[number] = getattr(self._found[actor], method).remote(*given)
+        def call() -> list[Any]:
+            given = [self._of(a.number) if isinstance(a, Reference) else a for a in arguments]
+            return [getattr(self._of(actor), method).remote(*given)]
 
-    def _answers(self, numbers: list[int], names: list[str]) -> tuple[int, list[Any] | None]:
-        return self._ray.answers([self._found[number] for number in numbers], names)
+        self._make([number], call)
+
+    def _answers(self, numbers: list[int], names: list[str]) -> Callable[[], Any]:
+        pending = [self._of(number) for number in numbers]
+        return lambda: self._ray.answers(pending, names)
 
     def _drop(self, numbers: list[int]) -> None:
         for number in numbers:
             self._found.pop(number, None)
 
     def _kill(self, numbers: list[int]) -> None:
-        self._ray.kill([self._found.pop(number) for number in numbers if number in self._found])
+        actors = [self._found.pop(number) for number in numbers if number in self._found]
+        with contextlib.suppress(Exception):  # Ray was shut down, and they ended with it
+            self._ray.kill([actor for actor in actors if not isinstance(actor, _Failed)])
+
+    def _make(self, numbers: list[int], make: Callable[[], list[Any]]) -> None:
+        try:
+            self._found.update(zip(numbers, make(), strict=True))
+        except Exception as error:  # told to those who ask for what was to be made
+            self._found.update(dict.fromkeys(numbers, _Failed(_as_ours(error))))
+
+    def _of(self, number: int) -> Any:
+        found = self._found[number]
+        if isinstance(found, _Failed):
+            raise found.error
+        return found
+
+
+def _as_ours(error: Exception) -> DistxlaError:
+    return error if isinstance(error, DistxlaError) else ClusterError(f"{type(error).__name__}: {error}")
 
 
 def serve(path: str) -> None:
@@ -222,18 +282,40 @@ def serve(path: str) -> None:
     connection = socket.socket(socket.AF_UNIX)
     connection.connect(path)
     threading.Thread(target=_end_with, args=(connection,), name="distxla-end", daemon=True).start()
-    served, failure = _Served(), None
-    for kind, *arguments in _requests(connection):
-        value = None
+    serve_requests(connection)
+
+
+def serve_requests(connection: socket.socket) -> None:
+    """Do what the other side asks for, until it hangs up."""
+    served, lock = _Served(), threading.Lock()
+
+    def answer(number: int, give: Callable[[], Any]) -> None:
+        error, value = None, None
         try:
-            value = served.handle(kind, tuple(arguments))
-        except DistxlaError as error:
-            failure = failure or error
-        except Exception as error:
-            failure = failure or ClusterError(f"{type(error).__name__}: {error}")
-        if kind in ASKED:
-            send(connection, (failure, value))
-            failure = None
+            value = give()
+        except Exception as failure:
+            error = _as_ours(failure)
+        data = _packed((number, error, value))
+        with lock, contextlib.suppress(OSError):  # the other side has ended
+            connection.sendall(data)
+
+    with ThreadPoolExecutor(MOST_WAITS, "distxla-waits") as threads:
+        for number, kind, *arguments in _requests(connection):
+            if number is None:
+                served.handle(kind, tuple(arguments))
+                continue
+            try:
+                give = served.handle(kind, tuple(arguments))
+            except Exception as error:
+                give = partial(_raise, error)
+            if kind in WAITS:
+                threads.submit(answer, number, give)
+            else:
+                answer(number, give)
+
+
+def _raise(error: Exception) -> NoReturn:
+    raise error
 
 
 def _end_with(connection: socket.socket) -> None:

@@ -94,6 +94,13 @@ class EmbeddedRay:
         assert self._session is not None
         return self._session
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether its servers, and the process that has joined them, live; does not wait."""
+        names = [name for name in self._supervisor.names if name != "zygote"]
+        ended = any(self._supervisor.has_ended(name) for name in names)
+        return self._session is not None and self._session.is_alive and not ended
+
     def abandon(self) -> None:
         """Let the supervisor end everything; does not wait."""
         self._supervisor.release()

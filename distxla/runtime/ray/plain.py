@@ -76,6 +76,11 @@ class PlainRay:
             lines = []
         return next((line for line in reversed(lines) if line.strip()), f"it took more than {START_LIMIT_S:g} s")
 
+    @property
+    def is_alive(self) -> bool:
+        """True: a process joins one Ray, which Ray itself watches."""
+        return True
+
     def started(self) -> None:
         """See EmbeddedRay."""
 

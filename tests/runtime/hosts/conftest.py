@@ -24,11 +24,11 @@ def ray_cluster(request: pytest.FixtureRequest) -> Iterator[Any]:
 
     checks_of(request.config).pool.close()  # the nodes would take the token of its Ray from the environment
     with ray_nodes([2, 1, 1], forked=True) as started:
-        access.acquire(1, started.address, threading.Event())
+        session, _ = access.acquire(1, started.address, threading.Event())
         try:
             yield started
         finally:
-            access.release()
+            access.release(session)
 
 
 @pytest.fixture(scope="package")

@@ -7,11 +7,12 @@ import marshal
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import psutil
@@ -24,7 +25,7 @@ from distxla.runtime.ray.embedded import EmbeddedRay
 from distxla.runtime.ray.spawn import spawn_supervisor
 from distxla.runtime.ray.supervisor import SIZE_BYTES, Requests
 from tests.conftest import require_ended, started_processes
-from tests.stopwatch import Stopwatch
+from tests.stopwatch import Stopwatch, eventually
 
 
 def test_closing_leaves_nothing_of_a_supervisor_that_was_killed() -> None:
@@ -50,12 +51,14 @@ def test_the_answer_of_an_interrupted_question_is_nobody_elses() -> None:
     with there:
         with pytest.raises(KeyboardInterrupt):
             session.nodes()
-        assert elsewhere.receive(there) == ("nodes",)
-        elsewhere.send(there, (None, ("node", [])))
-        elsewhere.send(there, (None, (0, [])))
+        first, *request = elsewhere.receive(there)
+        assert request == ["nodes"]
+        elsewhere.send(there, (first, None, ("node", [])))
+        thread = threading.Thread(target=lambda: elsewhere.send(there, (elsewhere.receive(there)[0], None, (0, []))))
+        thread.start()
         assert session.answers([], []) == (0, [])
+        thread.join()
         session.close()
-        assert [elsewhere.receive(there)[0]] == ["answers"]
         with pytest.raises(EOFError):
             elsewhere.receive(there)
     with pytest.raises(ClusterError, match="has ended"):
@@ -104,27 +107,56 @@ def test_nothing_starts_a_ray_that_the_user_has_shut_down() -> None:
 
 
 class Store:
-    """Ray's part in `elsewhere.serve`: values are their own references."""
+    """Ray's part in `elsewhere.serve`: values are their own references; those that are named "bad" cannot be put."""
+
+    def __init__(self) -> None:
+        self.slow = threading.Event()
 
     def put(self, value: Any) -> Any:
+        if value == "bad":
+            raise ValueError("planned")
         return value
 
+    def create(self, actor: type, node: str, rows: Sequence[Any], gpus: float) -> list[Any]:
+        raise ClusterError("no actor")
+
     def answers(self, pending: Sequence[Any], names: Sequence[str]) -> tuple[int, list[Any]]:
+        if "slow" in pending:
+            assert self.slow.wait(20)
         return len(pending), list(pending)
 
 
-def test_values_are_dropped_with_their_references(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(elsewhere, "RayHere", Store)
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> Store:
+    found = Store()
+    monkeypatch.setattr(elsewhere, "RayHere", lambda: found)
+    return found
+
+
+@pytest.fixture
+def session(store: Store) -> Iterator[elsewhere.RayElsewhere]:
+    """Another process's side in a thread."""
+    here, there = socket.socketpair()
+    thread = threading.Thread(target=elsewhere.serve_requests, args=(there,))
+    thread.start()
+    made = elsewhere.RayElsewhere(here, lambda: None)
+    yield made
+    made.close()
+    thread.join()
+    there.close()
+
+
+def test_values_are_dropped_with_their_references(store: Store) -> None:
     served = elsewhere._Served()
     here, there = socket.socketpair()
     session = elsewhere.RayElsewhere(here, lambda: None)
 
     def serve(count: int) -> None:
         for _ in range(count):
-            kind, *arguments = elsewhere.receive(there)
+            _, kind, *arguments = elsewhere.receive(there)
             served.handle(kind, tuple(arguments))
 
-    with here, there:
+    with there:
         kept, gone = session.put("kept"), session.put("gone")
         serve(2)
         assert list(served._found.values()) == ["kept", "gone"]
@@ -132,7 +164,62 @@ def test_values_are_dropped_with_their_references(monkeypatch: pytest.MonkeyPatc
         another = session.put("another")
         serve(2)
         assert list(served._found.values()) == ["kept", "another"]
-        assert served.handle("answers", ([kept.number, another.number], [])) == (2, ["kept", "another"])
+        assert served.handle("answers", ([kept.number, another.number], []))() == (2, ["kept", "another"])
+        session.close()
+
+
+def test_no_request_waits_for_another_ones_actors(session: elsewhere.RayElsewhere, store: Store) -> None:
+    slow, quick = session.put("slow"), session.put("quick")
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.append(session.answers([slow], [])))
+    thread.start()
+    assert session.answers([quick], []) == (1, ["quick"])
+    assert found == []
+    store.slow.set()
+    thread.join()
+    assert found == [(1, ["slow"])]
+
+
+def test_a_failure_is_told_to_those_who_ask_for_what_failed(session: elsewhere.RayElsewhere) -> None:
+    """And to nobody else, whose cluster may be another one."""
+    good, bad = session.put("good"), session.put("bad")
+    (actor,) = session.create(Store, "node", [()])
+    of_no_actor, of_bad = actor.put.remote("x"), actor.put.remote(bad)
+    assert session.answers([good], []) == (1, ["good"])
+    for reference, message in (
+        (bad, "ValueError: planned"),
+        (of_no_actor, "no actor"),
+        (of_bad, "ValueError: planned"),
+    ):
+        for _ in range(2):
+            with pytest.raises(ClusterError, match=message):
+                session.answers([good, reference], [])
+    session.kill([actor])
+    assert session.answers([good], []) == (1, ["good"])
+
+
+@pytest.mark.cluster
+@pytest.mark.own_ray
+def test_a_cluster_starts_where_the_ray_of_another_has_ended() -> None:
+    """And is still open: it fails alone."""
+    before = started_processes()
+    with dx.Cluster(1) as first:
+        first.wait_started()
+        assert access._running is not None
+        ended = access._running.ray
+        assert isinstance(ended, EmbeddedRay)
+        assert isinstance(ended.session, elsewhere.RayElsewhere)
+        peer = ended.session._connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        os.kill(struct.unpack("3i", peer)[0], signal.SIGKILL)
+        assert eventually(lambda: not ended.is_alive)
+        with dx.Cluster(1) as second, dx.Cluster(1) as third:
+            assert len({second.replicas_info[0], third.replicas_info[0]}) == 2
+            assert access._running.ray is not ended
+            with pytest.raises(ClusterError, match="the process that speaks with Ray has ended"):
+                first.resident_bytes()
+        assert access._running is None
+    assert not access._dead
+    require_ended(before)
 
 
 def test_a_supervisor_that_no_ray_needs_ends(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,7 +42,7 @@ ENTRY e { x = f32[4] parameter(0)
 STRANGER = "import sys; from distxla.runtime.ray import access; access._require_token(sys.argv[1])"
 with dx.Cluster(replicas=2) as cluster:
     (first,), (second,) = cluster.compile(dx.parse(TEXT))([[np.ones(4, np.float32)], [np.full(4, 2, np.float32)]])
-    running = access._running
+    running = access._running.ray
     if isinstance(running, EmbeddedRay):
         address = Path(running._place.introduced).read_text().split()[0]
     else:
