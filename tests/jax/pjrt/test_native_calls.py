@@ -30,6 +30,51 @@ def spin(n):
     return jax.lax.while_loop(lambda c: c[0] < n, lambda c: (c[0] + 1, jnp.sin(c[1])), (0, 1.0))
 """
 SCRIPTS = {
+    "trimmed_by_two": """
+        import queue, threading
+        f = prepared(lambda x: x + 1, np.zeros(1000, np.float32))
+        kept = [f(np.zeros(1000, np.float32)) for _ in range(8)]
+        del kept
+        cluster().queue.drain()
+        issuer, direct = cluster().queue.direct, cluster().direct
+        real, news, given = direct.keep, queue.SimpleQueue(), []
+
+        class Seen:  # tells of those who wait
+            lock = issuer._trimming
+
+            def locked(self):
+                return self.lock.locked()
+
+            def __enter__(self):
+                if not self.lock.acquire(blocking=False):
+                    news.put("waits")
+                    self.lock.acquire()
+
+            def __exit__(self, *error):
+                self.lock.release()
+
+        def other():
+            try:
+                issuer.trim()
+            finally:
+                news.put("done")
+
+        def keep(things):
+            given.extend(things)
+            if len(given) == 1:  # amid a block
+                thread.start()
+                print(news.get())
+            real(things)
+
+        thread, direct.keep, issuer._trimming = threading.Thread(target=other), keep, Seen()
+        try:
+            print(issuer.trim())
+            thread.join()
+        finally:
+            direct.keep, issuer._trimming = real, Seen.lock
+        print(news.get(), len(given) >= 8, len(given) == len({id(each) for each in given}))
+        print(float(f(np.zeros(1000, np.float32))[0]))
+    """,
     "memory": """
         def used():
             gc.collect()
@@ -226,6 +271,11 @@ def test_arguments_are_there_until_a_call_is_over_that_the_queue_has_taken(found
 
 def test_the_memory_of_results_comes_back(found: dict[str, str]) -> None:
     assert found["memory"] == "True\n0\n"
+
+
+def test_one_thread_trims_at_a_time(found: dict[str, str]) -> None:
+    """Another one would give the block that the first is about to keep."""
+    assert found["trimmed_by_two"] == "waits\nTrue\ndone True True\n1.0\n"
 
 
 def test_the_queue_takes_over_calls_that_last_long(found: dict[str, str]) -> None:
