@@ -32,7 +32,7 @@ IN_CLOSE_WRITE: Final = 8
 _EVENT: Final = struct.Struct("iIII")  # of inotify: watch, mask, cookie, bytes of the name
 _AFTER: Final = re.compile(r"\.after_(?P<after>[\w-]+)\.before_(?P<before>[\w-]+)\.hlo\.pb$")
 _GLOBAL: Final = ".before_optimizations.hlo.pb"
-_LATE_CALL: Final = 'custom_call_target="_xla_multi_module_call"'
+_CALL_OF_ANOTHER_MODULE: Final = 'custom_call_target="_xla_multi_module_call"'
 _NAME: Final = re.compile(r"\AHloModule ([^\s,]+)")
 _SIZE: Final = re.compile(r"(?<=[\[,])[<=\d]+")  # of a dimension
 _LITERAL: Final = re.compile(r"(?<= constant\()[^\"\n]*")
@@ -288,7 +288,7 @@ def difference(made: private_names.HloDescription, given: private_names.HloDescr
     ):
         if list(map(_kind, found)) != list(map(_kind, wanted)):
             return f"its {what} are {', '.join(found)}, the given one's {', '.join(wanted)}"
-    return "a call is compiled apart from its caller" if _LATE_CALL in made.text else ""
+    return "a call is compiled apart from its caller" if _CALL_OF_ANOTHER_MODULE in made.text else ""
 
 
 def _kind(shape: str) -> str:

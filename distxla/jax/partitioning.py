@@ -127,8 +127,12 @@ def partition_module(
         raise ArgumentError(f"expected at least one partition and replica, found {partitions} and {replicas}")
     version = require_jaxlib("partitioning")
     data = module.encode() if isinstance(module, str) else bytes(module)
-    if b"..." in data and not data.startswith(MLIR_BYTECODE) and _LEFT_OUT.search(data):
-        raise PartitioningError("the text leaves out constants' values as {...}, for which XLA would take others")
+    is_text = b"..." in data and not data.startswith(MLIR_BYTECODE)
+    if is_text and (found := _LEFT_OUT.search(data)):  # of a Module the caller has looked, and knows the user's line
+        line = data.count(b"\n", 0, found.start()) + 1
+        raise PartitioningError(
+            f"line {line} leaves out a constant's values as {{...}}, for which XLA would take others"
+        )
     options = PartitionerOptions(
         partitions,
         replicas,
