@@ -128,8 +128,8 @@ def partition_module(
     version = require_jaxlib("partitioning")
     data = module.encode() if isinstance(module, str) else bytes(module)
     is_text = b"..." in data and not data.startswith(MLIR_BYTECODE)
-    if is_text and (found := _LEFT_OUT.search(data)):  # of a Module the caller has looked, and knows the user's line
-        line = data.count(b"\n", 0, found.start()) + 1
+    if is_text and (left_out := _LEFT_OUT.search(data)):  # of a Module the caller has looked, with its place
+        line = data.count(b"\n", 0, left_out.start()) + 1
         raise PartitioningError(
             f"line {line} leaves out a constant's values as {{...}}, for which XLA would take others"
         )
