@@ -1,6 +1,7 @@
 """`python -m tests.chaos`: plays cases and prints a table by kind.
 
-Exit status 1 if a case did not end right; each such case prints how to replay it.
+Exit status 1 if a case did not end right; each such case prints how to replay it, and leaves a file with all that is
+known of it in the folder of --log.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 
 from tests.chaos.judgement import Bounds, Verdict, judge
+from tests.chaos.log import kept
 from tests.chaos.plan import KINDS, draw
 from tests.chaos.runner import Runner
 
@@ -37,7 +39,7 @@ def main() -> int:
                 print(f"{case}: {verdict.outcome}{took}{wrong}", flush=True)
                 if verdict.wrong:
                     failures += 1
-                    _tell(options, number, story.messages)
+                    _tell(_replay(options, number), story.messages, kept(options.log, story, verdict))
         finally:
             runner.close()
     _table(found)
@@ -53,15 +55,20 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--case", type=int, action="append", help="only this one; may be given several times")
     parser.add_argument("--only", default="", metavar="WORDS", help="kinds that have these words in them")
     parser.add_argument("--hosts", type=lambda text: [*map(int, text.split(","))], default=[1, 2], metavar="1,2")
+    parser.add_argument("--log", type=Path, default=Path("build/chaos"), help="folder for the cases that went wrong")
     parser.add_argument("--lost", type=float, default=2.0, metavar="S", help="from a death to the error")
     parser.add_argument("--stopped", type=float, default=5.0, metavar="S", help="from a stop to a notice of it")
     return parser.parse_args()
 
 
-def _tell(options: argparse.Namespace, number: int, messages: str) -> None:
+def _replay(options: argparse.Namespace, number: int) -> str:
     only = f" --only '{options.only}'" if options.only else ""
     hosts = ",".join(map(str, options.hosts))
-    print(f"  replay: python -m tests.chaos --seed {options.seed} --case {number} --hosts {hosts}{only}")
+    return f"python -m tests.chaos --seed {options.seed} --case {number} --hosts {hosts}{only}"
+
+
+def _tell(replay: str, messages: str, path: Path) -> None:
+    print(f"  replay: {replay}\n  kept in {path}")
     for line in messages.splitlines()[-40:]:
         print(f"  | {line}")
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.chaos.judgement import Bounds, judge
+from tests.chaos.log import kept
 from tests.chaos.plan import KINDS, Case, draw
 from tests.chaos.runner import CLOSING_SOCKETS, Process, Story
 
@@ -155,3 +156,22 @@ def test_cases_are_drawn_again_from_their_seed() -> None:
     cases: list[Case] = [draw(3, n, kinds) for n in range(400)]
     assert cases == [draw(3, n, kinds) for n in range(400)]
     assert {case.kind for case in cases} == set(kinds)
+
+
+def test_the_log_keeps_all_that_is_known_of_a_case(tmp_path: Path) -> None:
+    events = said("interrupted", **error("KeyboardInterrupt")), said("again", **error("ClusterError", "it is gone"))
+    found = story("interrupt the driver at any moment", *events, messages="a warning\n", left=["process 7"])
+    verdict = judge(found, BITS, Bounds())
+    paths = [kept(tmp_path / "chaos", found, verdict) for _ in range(2)]
+    assert len(set(paths)) == 2, "a case that is played again overwrites nothing"
+    text = paths[1].read_text()
+    for known in (
+        str(found.case),
+        verdict.wrong,
+        "it is gone",
+        '"event": "closed"',
+        "a warning",
+        "process 7",
+        "struck",
+    ):
+        assert known in text
