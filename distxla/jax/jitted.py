@@ -16,6 +16,7 @@ from distxla.errors import ArgumentError, InternalError
 from distxla.jax.array import Array, Signature, signature
 from distxla.jax.compiled import Compiled
 from distxla.jax.lowering import path_of
+from distxla.jax.private_lowering import lower_gpu_collectives, lowered_for_distxla
 from distxla.jax.private_names import trace_context
 from distxla.jax.values import array_of
 from distxla.runtime.cluster import Cluster
@@ -37,6 +38,7 @@ class Jitted:
         trace: bool = False,
         **options: Any,
     ) -> None:
+        lower_gpu_collectives()
         self._function = jax.jit(function, **{k: v for k, v in options.items() if v is not None})
         self._cluster = cluster
         self._devices, self._trace = devices, trace
@@ -101,7 +103,8 @@ class Jitted:
     ) -> jax.stages.Lowered:
         abstract = [found.abstract() for found in signatures]
         given, named = self._static.merged(args, kwargs, *jax.tree.unflatten(tree, abstract))
-        return self._function.trace(*given, **named).lower(lowering_platforms=("cpu",))
+        with lowered_for_distxla():
+            return self._function.trace(*given, **named).lower(lowering_platforms=("cpu",))
 
 
 class _Static:

@@ -31,6 +31,7 @@ from distxla.jax.private_backends import (
     require_plugin_versions,
     wanted_platforms,
 )
+from distxla.jax.private_lowering import lower_for_clients
 
 NAMES: Final = Names(plugin=NAME, platform=PLATFORM, own=OWN)
 """`cpu` means distxla's devices. JAX's own are there, too: what callbacks compute runs there, while devices wait."""
@@ -267,6 +268,7 @@ def register() -> None:
     if not is_plugin_registered(NAME):
         around_compilation(HOST_CALLBACKS.around)
         estimate_costs_of_lowered(is_ours, OWN)
+        lower_for_clients(is_ours)
         register_plugin(NAMES, capsule(), priority=500, not_chosen=warn_of_other_platforms)
 
 
