@@ -16,7 +16,7 @@ from distxla.errors import ArgumentError, InternalError
 from distxla.jax.array import Array, Signature, signature
 from distxla.jax.compiled import Compiled
 from distxla.jax.lowering import path_of
-from distxla.jax.private_lowering import lower_gpu_collectives, lowered_for_distxla
+from distxla.jax.private_lowering import lower_for_distxla, lower_gpu_collectives
 from distxla.jax.private_names import trace_context
 from distxla.jax.values import array_of
 from distxla.runtime.cluster import Cluster
@@ -103,8 +103,8 @@ class Jitted:
     ) -> jax.stages.Lowered:
         abstract = [found.abstract() for found in signatures]
         given, named = self._static.merged(args, kwargs, *jax.tree.unflatten(tree, abstract))
-        with lowered_for_distxla():
-            return self._function.trace(*given, **named).lower(lowering_platforms=("cpu",))
+        lowered: jax.stages.Lowered = lower_for_distxla(self._function.trace(*given, **named))
+        return lowered
 
 
 class _Static:

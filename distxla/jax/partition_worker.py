@@ -21,7 +21,7 @@ import threading
 from typing import Any, Final
 
 from distxla.errors import DistxlaError, PartitioningError
-from distxla.jax import private_names
+from distxla.jax import private_mlir, private_names
 from distxla.jax.partition_messages import Answer, Converted, Death, Request, read_message, write_message
 from distxla.text.other_formats import MLIR_BYTECODE, format_of_text, module_proto_of
 
@@ -159,7 +159,7 @@ def partitioned(request: Request, options: private_names.PartitionerOptions) -> 
 
     def work() -> None:
         try:
-            module = _stablehlo(request.module)
+            module = _stablehlo(request.module, options)
             private_names.compile_with_dumps(module, options, request.folder, "|".join(PASSES))
         except Exception as error:
             failures.append(error)
@@ -179,7 +179,7 @@ def partitioned_here(module: bytes, options: private_names.PartitionerOptions) -
     with tempfile.TemporaryDirectory(prefix="distxla-partition-") as folder:
         failures: list[Exception] = []
         try:
-            private_names.compile_with_dumps(_stablehlo(module), options, folder, "|".join(PASSES))
+            private_names.compile_with_dumps(_stablehlo(module, options), options, folder, "|".join(PASSES))
         except Exception as error:  # perhaps of a pass behind the partitioner, which distxla does not need
             failures.append(error)
         if last_dump(folder, options) is None:
@@ -187,9 +187,12 @@ def partitioned_here(module: bytes, options: private_names.PartitionerOptions) -
         return _read(folder, options)
 
 
-def _stablehlo(module: bytes) -> bytes:
+def _stablehlo(module: bytes, options: private_names.PartitionerOptions) -> bytes:
     """What XLA compiles of a module in any form."""
-    return private_names.without_late_calls(_any_stablehlo(module))
+    found = private_mlir.without_late_calls(_any_stablehlo(module))
+    if options.has_whole_results:
+        return private_mlir.with_whole_results(found, options.use_shardy, options.partitions)
+    return found
 
 
 def _any_stablehlo(module: bytes) -> bytes:

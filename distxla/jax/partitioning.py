@@ -9,7 +9,7 @@ import dataclasses
 import hashlib
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -19,7 +19,7 @@ from distxla.compiler.cache_folder import CacheFolder, cache_folder, cache_limit
 from distxla.compiler.passes.manual_partitions import shards_of
 from distxla.errors import ArgumentError, PartitioningError, UnsupportedOpError
 from distxla.ir.module import Module
-from distxla.ir.sharding import Sharding
+from distxla.ir.sharding import Placement, Sharding
 from distxla.ir.shards import GlobalArray
 from distxla.jax.constants import constants_digest, module_with_constants, text_with_constants
 from distxla.jax.partition_messages import Answer
@@ -144,19 +144,13 @@ def partition_module(
     if targets := [target for target in _CALLS_OF_PYTHON if target in data]:
         if not calls_python:
             raise _needs_python(targets[0])
-        begin = time.perf_counter()
-        return _partitioned(partitioned_here(data, options), options, version, begin)
+        return _partitioned_by(partitioned_here, data, options, version)
     key = _key(data, options, version)
     files = CacheFolder(cache_folder(), cache_limit())
     found = files.read_object(key, Partitioned)
     if found is not None:
         return dataclasses.replace(found, is_cached=True)
-    begin = time.perf_counter()
-    made = _partitioned(SERVER.partition(data, options), options, version, begin)
-    if partitions > 1 and _is_empty_result_whole(made):
-        with suppress(PartitioningError):  # where the partitioner can't cut an operation on empty arrays
-            kept = dataclasses.replace(options, keeps_empty=True)
-            made = _partitioned(SERVER.partition(data, kept), options, version, begin)
+    made = _partitioned_by(SERVER.partition, data, options, version)
     files.write_object(key, made)
     return made
 
@@ -167,6 +161,27 @@ def _key(data: bytes, options: PartitionerOptions, version: str) -> str:
     settings = None if given is None else compile_options_key(given)
     described = repr((_FORMAT, version, dataclasses.replace(options, serialized=settings)))
     return hashlib.sha256(described.encode() + b"\0" + data).hexdigest()
+
+
+def _partitioned_by(
+    run: Callable[[bytes, PartitionerOptions], Answer], data: bytes, options: PartitionerOptions, version: str
+) -> Partitioned:
+    """What `run` makes of the module; it partitions once more where a result or parameter came out badly."""
+    begin = time.perf_counter()
+    made = _partitioned(run(data, options), options, version, begin)
+    if options.partitions > 1 and _is_empty_result_whole(made):
+        with suppress(PartitioningError):  # where the partitioner can't cut an operation on empty arrays
+            kept = dataclasses.replace(options, keeps_empty=True)
+            made = _partitioned(run(data, kept), options, version, begin)
+    if options.serialized is None and _is_result_on_one_device(made):  # else whoever gave the options places arrays
+        whole = dataclasses.replace(options, has_whole_results=True)
+        made = _partitioned(run(data, whole), whole, version, begin)
+    return made
+
+
+def _is_result_on_one_device(made: Partitioned) -> bool:
+    """Whether the partitioner leaves a result where a callback has run."""
+    return any(_sharding(text).placement is Placement.SINGLE for text in made.output_shardings)
 
 
 def _is_empty_result_whole(made: Partitioned) -> bool:

@@ -5,28 +5,52 @@ They are looked up like those of private_names.py, and move from release to rele
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import functools
+from collections.abc import Callable
 from contextvars import ContextVar
 from functools import cache
 from typing import Any, Final
 
-from distxla.jax.private_names import expected_names, jax_module
+from distxla.jax.private_names import expected_names, jax_module, private_devices
 
 _PLATFORM: Final = "cpu"
 _CHANNEL: Final = 2  # of all transfers; JAX gives all collectives its first one, which cannot be both
 _is_ours: ContextVar[bool] = ContextVar("is_lowered_for_distxla", default=False)
+_needs_devices: ContextVar[bool] = ContextVar("needs_devices", default=False)
 _clients: Final[list[Callable[[str], bool]]] = []
 
 
-@contextmanager
-def lowered_for_distxla() -> Iterator[None]:
-    """What JAX lowers within, in this thread, is for distxla's devices, whatever JAX's own are."""
-    token = _is_ours.set(True)
+def lower_for_distxla(traced: Any) -> Any:
+    """The jax.stages.Lowered of a jax.stages.Traced for distxla's devices, whatever JAX's own are."""
+    dispatch = jax_module("jax._src.dispatch")
+    with expected_names():
+        needs_devices = dispatch.jaxpr_has_prim_requiring_devices(traced.jaxpr.jaxpr)
+    if needs_devices:
+        _stand_in_for_devices()
+    tokens = _is_ours.set(True), _needs_devices.set(needs_devices)
     try:
-        yield
+        return traced.lower(lowering_platforms=(_PLATFORM,))
     finally:
-        _is_ours.reset(token)
+        _is_ours.reset(tokens[0])
+        _needs_devices.reset(tokens[1])
+
+
+@cache
+def _stand_in_for_devices() -> None:
+    """Let JAX take devices of a private client for meshes without devices, where `_needs_devices`: callbacks and
+    custom_partitioning ask for devices, of which JAX only uses the numbers."""
+    pxla: Any = jax_module("jax._src.interpreters.pxla")
+    with expected_names():
+        assigned = pxla._get_and_check_device_assignment
+
+    @functools.wraps(assigned)
+    def with_devices(*args: Any, **options: Any) -> tuple[Any, Any, int]:
+        backend, devices, count = assigned(*args, **options)
+        if devices is None and _needs_devices.get():
+            devices = private_devices(count)
+        return backend, devices, count
+
+    pxla._get_and_check_device_assignment = with_devices
 
 
 def lower_for_clients(is_ours: Callable[[str], bool]) -> None:
@@ -123,4 +147,4 @@ def _is_for_distxla(module: Any) -> bool:
     return _is_ours.get() or is_clients or not has_devices
 
 
-__all__ = ["lower_for_clients", "lower_gpu_collectives", "lowered_for_distxla"]
+__all__ = ["lower_for_clients", "lower_for_distxla", "lower_gpu_collectives"]

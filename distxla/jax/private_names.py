@@ -1,4 +1,4 @@
-"""Every use of a private name of JAX or jaxlib but those of private_backends.py and private_lowering.py.
+"""Every use of a private name of JAX or jaxlib but those of the other private_ files.
 
 Such names move from release to release. Each is looked up when it is used, at the places where jaxlib 0.6 and newer
 have it; where none has it, the error names jaxlib's version.
@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from math import prod
 from typing import Any, Final
 
@@ -33,7 +34,6 @@ _PLACES: Final = {
 _DIALECTS: Final = ("ir", "dialects.stablehlo", "dialects.chlo", "dialects.sdy")  # of jaxlib.mlir
 _MESH: Final = re.compile(r"\bsdy\.mesh @[^=]*= <(\[[^\]]*\])")
 _AXIS_SIZE: Final = re.compile(r'"=(\d+)')
-_FRONTEND_ATTRIBUTES: Final = "mhlo.frontend_attributes"  # of an operation of StableHLO
 
 
 def jaxlib_version() -> str | None:
@@ -109,6 +109,7 @@ class PartitionerOptions:
     whether the partitioner may choose the shardings of parameters and results that have none: one value each, or one
     for all.  serialized: an xla.CompileOptionsProto to begin with, whose settings go before the others.
     keeps_empty: leave operations on empty arrays to the partitioner, which XLA's CPU compiler replaces before.
+    has_whole_results: results of which the module says nothing are whole on every device.
     """
 
     partitions: int
@@ -118,6 +119,7 @@ class PartitionerOptions:
     propagate_to_outputs: tuple[bool, ...]
     serialized: bytes | None = None
     keeps_empty: bool = False
+    has_whole_results: bool = False
 
 
 def _compile_options(wanted: PartitionerOptions, dump_folder: str, passes: str) -> Any:
@@ -151,18 +153,25 @@ def _compile_options(wanted: PartitionerOptions, dump_folder: str, passes: str) 
     return options
 
 
+def private_devices(count: int) -> tuple[Any, ...]:
+    """So many CPU devices of a client of their own, which JAX doesn't know."""
+    get_client = private("get_tfrt_cpu_client")
+    with expected_names():
+        return tuple(get_client(asynchronous=True, num_devices=count).devices()[:count])
+
+
 def compile_with_dumps(module: str | bytes, wanted: PartitionerOptions, dump_folder: str, passes: str) -> None:
     """Compile StableHLO for the devices of a private CPU client, whatever JAX's own backend is; blocks.
 
     dump_folder: there XLA writes HloProtos `*.before_optimizations.hlo.pb` and `*.after_PASS.before_PASS.hlo.pb` for
     each pass that the regular expression `passes` matches. Raises what XLA raises.
     """
-    devices = wanted.replicas * wanted.partitions
-    get_client, device_list = private("get_tfrt_cpu_client"), private("DeviceList")
+    devices = private_devices(wanted.replicas * wanted.partitions)
+    device_list = private("DeviceList")
     with expected_names():
         options = _compile_options(wanted, dump_folder, passes)
-        client = get_client(asynchronous=True, num_devices=devices)
-        chosen = device_list(tuple(client.devices()[:devices]))
+        client = devices[0].client
+        chosen = device_list(devices)
         loads = hasattr(client, "compile_and_load")  # before jaxlib 0.7 `compile` does, on the devices of the options
         run: Callable[..., Any] = client.compile_and_load if loads else client.compile
     run(module, *([chosen] if loads else []), options)
@@ -218,32 +227,6 @@ def stablehlo_of_text(text: str) -> bytes:
     parse = private("hlo_module_from_text")
     with expected_names():
         return stablehlo_of_proto(parse(text).as_serialized_hlo_module_proto())
-
-
-def without_late_calls(module: bytes) -> bytes:
-    """StableHLO without the marks by which XLA 0.12 compiles calls as modules of their own, apart from their callers;
-    as it was where MLIR can't read it."""
-    if b"xla_late" not in module:
-        return module
-    with _mlir_context() as context, expected_names():
-        ir = _mlir_module("ir")
-        parsed = _parsed_mlir(context, module)
-        if parsed is None:
-            return module
-
-        def unmark(operation: Any) -> Any:
-            attributes = operation.attributes
-            if _FRONTEND_ATTRIBUTES in attributes:
-                found = {pair.name: pair.attr for pair in ir.DictAttr(attributes[_FRONTEND_ATTRIBUTES])}
-                if str(found.get("inlineable")) == '"xla_late"':
-                    del found["inlineable"]
-                    attributes[_FRONTEND_ATTRIBUTES] = ir.DictAttr.get(found)
-            return ir.WalkResult.ADVANCE
-
-        parsed.operation.walk(unmark)
-        data = io.BytesIO()
-        parsed.operation.write_bytecode(data)
-        return data.getvalue()
 
 
 def stablehlo_of_proto(proto: bytes) -> bytes:
@@ -328,8 +311,8 @@ def counts_of_stablehlo(module: bytes) -> tuple[int | None, int | None]:
         found = [re.search(rb"\bmhlo\.num_%s\s*=\s*(\d+)" % what, module) for what in (b"partitions", b"replicas")]
         partitions, replicas = (int(one[1]) if one else None for one in found)
         return _at_least(partitions, _MESH.findall(module.decode(errors="replace"))), replicas
-    with _mlir_context() as context, expected_names():
-        parsed = _parsed_mlir(context, module)
+    with mlir_context() as context, expected_names():
+        parsed = parsed_mlir(context, module)
         return (None, None) if parsed is None else _counts(parsed)
 
 
@@ -349,28 +332,41 @@ def _at_least(partitions: int | None, meshes: Sequence[str]) -> int | None:
     return max([*([] if partitions is None else [partitions]), *sizes], default=None)
 
 
+@cache
+def _jax_dialects() -> Any:
+    """A registry of the dialects that JAX's modules may have, among them func, without which no text can be read."""
+    register = mlir_module("_mlir_libs._jax_mlir_ext").register_dialects
+    with expected_names():
+        registry = mlir_module("ir").DialectRegistry()
+        register(registry)
+        return registry
+
+
 @contextmanager
-def _mlir_context() -> Iterator[Any]:
+def mlir_context() -> Iterator[Any]:
     """A context of MLIR for StableHLO, within which modules can be read."""
-    ir, *dialects = map(_mlir_module, _DIALECTS)
+    ir, *dialects = map(mlir_module, _DIALECTS)
     with expected_names(), ir.Context() as context, ir.Location.unknown():
         context.allow_unregistered_dialects = True
+        context.attach_diagnostic_handler(lambda _: True)  # else MLIR prints what it can't read
+        context.append_dialect_registry(_jax_dialects())
         for dialect in dialects:
             dialect.register_dialect(context)
         yield context
 
 
-def _parsed_mlir(context: Any, module: bytes) -> Any:
+def parsed_mlir(context: Any, module: bytes) -> Any:
     """The module of StableHLO text or MLIR bytecode; None where it can't be read."""
     parsed = None
     with suppress(Exception):  # it fails for Shardy's dialect, but has loaded that of portable artifacts by then
-        parsed = _mlir_module("dialects.stablehlo").deserialize_portable_artifact(context, module)
+        parsed = mlir_module("dialects.stablehlo").deserialize_portable_artifact(context, module)
     with suppress(Exception):
-        parsed = parsed or _mlir_module("ir").Module.parse(module)
+        parsed = parsed or mlir_module("ir").Module.parse(module)
     return parsed
 
 
-def _mlir_module(name: str) -> Any:
+def mlir_module(name: str) -> Any:
+    """A module of jaxlib.mlir; JaxError where it can't be imported."""
     try:
         return importlib.import_module(f"jaxlib.mlir.{name}")
     except ImportError as error:
@@ -405,7 +401,7 @@ def import_jaxlib() -> None:
         if places[0].startswith("jaxlib."):
             private(name)
     for dialect in _DIALECTS:
-        _mlir_module(dialect)
+        mlir_module(dialect)
 
 
 @dataclass(frozen=True)
@@ -453,7 +449,11 @@ __all__ = [
     "jaxlib_version",
     "key_implementation",
     "lowering_facts",
+    "mlir_context",
+    "mlir_module",
+    "parsed_mlir",
     "private",
+    "private_devices",
     "proto_of_stablehlo",
     "read_compile_options",
     "require_jaxlib",
@@ -461,5 +461,4 @@ __all__ = [
     "stablehlo_of_proto",
     "stablehlo_of_text",
     "trace_context",
-    "without_late_calls",
 ]
