@@ -11,17 +11,19 @@ from typing import Final
 
 from distxla.text.other_formats import MLIR_BYTECODE
 
-_FUNCTION_NAME, _NR_DEVICES_SHORT, _MODULE, _NR_DEVICES = 1, 6, 13, 18  # numbers of fields
+_FUNCTION_NAME, _NR_DEVICES_SHORT, _PLATFORMS, _MODULE, _NR_DEVICES = 1, 6, 9, 13, 18  # numbers of fields
 _FIRST_ENTRY: Final = 4  # of a vtable, whose own size and whose table's come before
 
 
 @dataclass(frozen=True)
 class Exported:
-    """module: MLIR bytecode, a portable artifact.  devices: for how many it was exported."""
+    """module: MLIR bytecode, a portable artifact.  devices: for how many it was exported.  platforms: for which; where
+    they are several, the module's first parameter is the number of one in this list."""
 
     name: str
     module: bytes
     devices: int
+    platforms: tuple[str, ...] = ()
 
 
 def read_exported(data: bytes) -> Exported | None:
@@ -34,7 +36,8 @@ def read_exported(data: bytes) -> Exported | None:
         devices = table.number("<I", _NR_DEVICES) or table.number("<H", _NR_DEVICES_SHORT) or 1
         if module is None or name is None or not module.startswith(MLIR_BYTECODE):
             return None
-        return Exported(name.decode(), module, devices)
+        platforms = tuple(text.decode() for text in table.strings(_PLATFORMS))
+        return Exported(name.decode(), module, devices, platforms)
     except (struct.error, UnicodeDecodeError, _Outside):
         return None
 
@@ -72,8 +75,18 @@ class _Table:
     def vector(self, field: int) -> bytes | None:
         """The bytes of a vector or string."""
         at = self.place(field)
+        return None if at is None else self.bytes_at(at)
+
+    def strings(self, field: int) -> list[bytes]:
+        """The elements of a vector of strings; none where the table has no such."""
+        at = self.place(field)
         if at is None:
-            return None
+            return []
+        begin = at + self.read("<I", at)
+        return [self.bytes_at(begin + 4 + 4 * number) for number in range(self.read("<I", begin))]
+
+    def bytes_at(self, at: int) -> bytes:
+        """Those of the vector or string whose offset stands here."""
         begin = at + self.read("<I", at)
         length = self.read("<I", begin)
         if begin + 4 + length > len(self.data):

@@ -10,12 +10,13 @@ import os
 from distxla.errors import ArgumentError, JaxError, PartitioningError
 from distxla.ir.module import Module
 from distxla.jax.constants import module_with_constants
-from distxla.jax.exported import read_exported
+from distxla.jax.exported import Exported, read_exported
 from distxla.text.files import read_file
 from distxla.text.other_formats import BYTE_ORDER_MARK, MLIR_BYTECODE, decoded, format_of_bytes, format_of_text
 from distxla.text.parser import parse_module
 
 EXPORTED = "a function of jax.export"
+PLATFORM = "cpu"  # for which a program runs that was exported for several: as which JAX lowers for distxla's devices
 AS_HLO = " (as HLO)"  # behind the name of a file that was converted
 
 
@@ -35,7 +36,7 @@ def read_module(data: bytes, name: str) -> Module:
     """As load_module, of a file's content.  name: what messages call it."""
     exported = read_exported(data)
     if exported is not None:
-        return _converted(exported.module, name, EXPORTED, exported.devices)
+        return _converted(exported.module, name, EXPORTED, exported.devices, _platform(exported, name))
     other = format_of_bytes(data, name)
     if other is None and MLIR_BYTECODE in data:
         raise ArgumentError(f"{name} holds MLIR bytecode, but not as jax.export writes it: it may have been cut off")
@@ -59,7 +60,18 @@ class _NoJaxlib(JaxError):
     """jaxlib is not installed."""
 
 
-def _converted(data: bytes, name: str, what: str, devices: int | None) -> Module:
+def _platform(exported: Exported, name: str) -> int | None:
+    """The number of our platform among those of the program; None where it has one only, whichever that is."""
+    if len(exported.platforms) < 2:
+        return None
+    if PLATFORM not in exported.platforms:
+        found = ", ".join(exported.platforms)
+        raise ArgumentError(f"{name} was exported for several platforms: expected {PLATFORM} among them, found {found}")
+    return exported.platforms.index(PLATFORM)
+
+
+def _converted(data: bytes, name: str, what: str, devices: int | None, platform: int | None = None) -> Module:
+    """platform: as of `converted_module`."""
     from distxla.jax.conversion import converted_module
     from distxla.jax.private_names import EXTRA, is_jaxlib_there
 
@@ -68,7 +80,7 @@ def _converted(data: bytes, name: str, what: str, devices: int | None) -> Module
             raise JaxError(f"{name} is {what}: {EXTRA} lets distxla read it")
         raise _NoJaxlib(f"hint: with {EXTRA} distxla reads it")
     try:
-        found = converted_module(data)
+        found = converted_module(data, platform)
     except PartitioningError as error:
         if b"__elided__" in data:
             raise ArgumentError(
@@ -82,7 +94,7 @@ def _converted(data: bytes, name: str, what: str, devices: int | None) -> Module
     is_front_ends = format_of_bytes(data, name) is None or data.startswith(MLIR_BYTECODE)  # not an HloModuleProto
     return module.replace(
         **{key: count for key, count in stated.items() if getattr(module, key) is None},
-        stablehlo=data if is_front_ends else None,
+        stablehlo=(data if found.module is None else found.module) if is_front_ends else None,
     )
 
 

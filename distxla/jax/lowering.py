@@ -76,6 +76,8 @@ def lowered_program(lowered: jax.stages.Lowered) -> LoweredProgram:
     partitions, replicas = max(counts.get("num_partitions", 1), most_devices(text)), counts.get("num_replicas", 1)
     if replicas > 1:
         raise ArgumentError(f"a program of {replicas} replicas, as `pmap` makes it: use shard_map, or shardings")
+    if '"_platform_index"' in text[: text.find("{", text.find("@main")) + 4096]:
+        raise ArgumentError('a program for several platforms: lower it by lowering_platforms=("cpu",)')
     partitioned = partition_module(text, partitions=partitions, calls_python=True)
     facts = lowering_facts(lowered)
     mesh = mesh_of(text, _axis_types((*facts.parameter_types, *facts.result_types)))

@@ -14,11 +14,12 @@ LENGTH: Final = struct.Struct("<Q")
 @dataclass(frozen=True)
 class Request:
     """module: StableHLO text, MLIR bytecode, HLO text or an HloModuleProto.  options: None if it is only to become HLO
-    text.  folder: does not exist yet; for XLA's dumps."""
+    text.  folder: does not exist yet; for XLA's dumps.  platform: as of `conversion.converted_module`."""
 
     module: bytes
     options: PartitionerOptions | None
     folder: str
+    platform: int | None = None
 
 
 @dataclass(frozen=True)
@@ -33,12 +34,14 @@ class Answer:
 
 @dataclass(frozen=True)
 class Converted:
-    """HLO text of a module, large constants as {...}, the HloModuleProto, and the counts that it states."""
+    """HLO text of a module, large constants as {...}, the HloModuleProto, and the counts that it states.  module:
+    StableHLO for the platform that was asked for."""
 
     text: str
     proto: bytes
     partitions: int | None
     replicas: int | None
+    module: bytes | None = None
 
 
 @dataclass(frozen=True)

@@ -68,17 +68,17 @@ class PartitionServer:
         assert isinstance(answer, Answer)
         return answer
 
-    def convert(self, module: bytes) -> Converted:
-        """HLO text of a module in another form; blocks, raises as `partition`."""
-        answer = self._answered(module, None)
+    def convert(self, module: bytes, platform: int | None = None) -> Converted:
+        """HLO text of a module in another form; blocks, raises as `partition`. platform: as of `converted_module`."""
+        answer = self._answered(module, None, platform)
         assert isinstance(answer, Converted)
         return answer
 
-    def _answered(self, module: bytes, options: PartitionerOptions | None) -> Any:
+    def _answered(self, module: bytes, options: PartitionerOptions | None, platform: int | None = None) -> Any:
         with self._lock:
             # made by the process when it has the request: it removes the folder, too, where this process is killed
             folder = Path(tempfile.gettempdir(), f"distxla-partition-{secrets.token_hex(8)}")
-            request = pickle.dumps(Request(module, options, str(folder)), protocol=pickle.HIGHEST_PROTOCOL)
+            request = pickle.dumps(Request(module, options, str(folder), platform), protocol=pickle.HIGHEST_PROTOCOL)
             waited = self._is_ready
             try:
                 answer = self._asked(request)

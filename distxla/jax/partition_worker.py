@@ -130,18 +130,22 @@ def _answer_and_end(request: Request, writer: int) -> None:
 
 
 def _answer(request: Request) -> Answer | Converted:
-    return converted(request.module) if request.options is None else partitioned(request, request.options)
+    if request.options is None:
+        return converted(request.module, request.platform)
+    return partitioned(request, request.options)
 
 
-def converted(module: bytes) -> Converted:
-    """A module in another form."""
+def converted(module: bytes, platform: int | None = None) -> Converted:
+    """A module in another form; where a platform is given, for that."""
     try:
         proto = module_proto_of(module)
         if proto is not None:
             return Converted(_described(proto).text, proto, None, None)
+        if platform is not None:
+            module = private_mlir.for_platform(module, platform)
         counts = private_names.counts_of_stablehlo(module)
         proto = private_names.proto_of_stablehlo(module)
-        return Converted(_described(proto).text, proto, *counts)
+        return Converted(_described(proto).text, proto, *counts, None if platform is None else module)
     except DistxlaError:
         raise
     except Exception as error:

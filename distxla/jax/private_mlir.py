@@ -12,6 +12,7 @@ from typing import Any, Final
 from distxla.jax.private_names import expected_names, mlir_context, mlir_module, parsed_mlir
 
 _FRONTEND_ATTRIBUTES: Final = "mhlo.frontend_attributes"  # of an operation of StableHLO
+_PLATFORM_INDEX: Final = '"_platform_index"'  # what JAX says of the parameter
 
 
 def without_late_calls(module: bytes) -> bytes:
@@ -35,12 +36,39 @@ def without_late_calls(module: bytes) -> bytes:
     return _changed(module, change)
 
 
+def for_platform(module: bytes, platform: int) -> bytes:
+    """StableHLO that JAX has exported for several platforms as it is for one of them, without the parameter for its
+    number; as it was where it has no such parameter, or MLIR can't read it."""
+
+    def change(parsed: Any, ir: Any) -> None:
+        main = _main(parsed)
+        if "arg_attrs" not in main.attributes or _PLATFORM_INDEX not in str(main.attributes["arg_attrs"][0]):
+            return
+        block = main.regions[0].blocks[0]
+        argument = block.arguments[0]
+        with ir.InsertionPoint.at_block_begin(block):
+            number = ir.Attribute.parse(f"dense<{platform}> : {argument.type}")
+            constant = mlir_module("dialects.stablehlo").ConstantOp(number)
+        argument.replace_all_uses_with(constant.result)
+        block.erase_argument(0)
+        kind = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)
+        main.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(kind.inputs[1:], kind.results))
+        main.attributes["arg_attrs"] = ir.ArrayAttr.get(list(ir.ArrayAttr(main.attributes["arg_attrs"]))[1:])
+
+    return _changed(module, change)
+
+
+def _main(parsed: Any) -> Any:
+    """The operation of a module's function `main`."""
+    functions = [one.operation for one in parsed.body.operations if "sym_name" in one.operation.attributes]
+    return next(one for one in functions if str(one.attributes["sym_name"]) == '"main"')
+
+
 def with_whole_results(module: bytes, use_shardy: bool, partitions: int) -> bytes:
     """StableHLO that asks for results that are whole on every device, where it says nothing about them."""
 
     def change(parsed: Any, ir: Any) -> None:
-        functions = [one.operation for one in parsed.body.operations if "sym_name" in one.operation.attributes]
-        main = next(one for one in functions if str(one.attributes["sym_name"]) == '"main"')
+        main = _main(parsed)
         shapes = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value).results
         stated = main.attributes["res_attrs"] if "res_attrs" in main.attributes else [ir.DictAttr.get({})] * len(shapes)
         found = [{pair.name: pair.attr for pair in ir.DictAttr(one)} for one in stated]
@@ -66,4 +94,4 @@ def _changed(module: bytes, change: Callable[[Any, Any], None]) -> bytes:
         return data.getvalue()
 
 
-__all__ = ["with_whole_results", "without_late_calls"]
+__all__ = ["for_platform", "with_whole_results", "without_late_calls"]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import os
+import struct
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -111,6 +113,77 @@ def test_constants_that_mlir_leaves_out_are_named(value: str, tmp_path: Path) ->
 def test_what_jax_export_says() -> None:
     assert (exported().name, exported().devices) == ("layer", 4)
     assert exported().module.startswith(b"ML\xefR")
+
+
+SEVERAL_PLATFORMS = """
+module @jit_f {
+  func.func public @main(%platform: tensor<i32> {jax.global_constant = "_platform_index"},
+                         %x: tensor<4xf32> {mhlo.sharding = "{devices=[2]<=[2]}"}) -> tensor<4xf32> {
+    %y = "stablehlo.case"(%platform) ({
+      %doubled = stablehlo.add %x, %x : tensor<4xf32>
+      stablehlo.return %doubled : tensor<4xf32>
+    }, {
+      %negative = stablehlo.negate %x : tensor<4xf32>
+      stablehlo.return %negative : tensor<4xf32>
+    }) : (tensor<i32>) -> tensor<4xf32>
+    return %y : tensor<4xf32>
+  }
+}
+"""
+
+
+def exported_for(platforms: list[str], devices: int = 1) -> bytes:
+    """SEVERAL_PLATFORMS as jax.export would write it, as far as distxla reads that."""
+    with private_names.mlir_context():
+        bytecode = io.BytesIO()
+        private_names.mlir_module("ir").Module.parse(SEVERAL_PLATFORMS).operation.write_bytecode(bytecode)
+
+    def counted(data: bytes) -> bytes:
+        return struct.pack("<I", len(data)) + data + b"\0" * (-len(data) % 4)
+
+    names = [counted(name.encode()) for name in platforms]
+    at = 4 * (1 + len(names))  # behind the vector of offsets
+    offsets = [at + sum(map(len, names[:number])) - 4 * (1 + number) for number in range(len(names))]
+    vector = struct.pack(f"<I{len(names)}I", len(names), *offsets) + b"".join(names)
+    parts = {1: counted(b"f"), 9: vector, 13: counted(bytecode.getvalue())}
+    entries = {1: 4, 9: 8, 13: 12, 18: 16}  # field to place in the table
+    vtable = struct.pack("<2H", 4 + 2 * 19, 20) + struct.pack("<19H", *(entries.get(k, 0) for k in range(19))) + b"\0\0"
+    start = 4 + len(vtable)
+    table, behind = struct.pack("<i", len(vtable)), 20
+    for field, part in parts.items():
+        table += struct.pack("<I", behind - entries[field])
+        behind += len(part)
+    return struct.pack("<I", start) + vtable + table + struct.pack("<I", devices) + b"".join(parts.values())
+
+
+@pytest.mark.parametrize(
+    ("platforms", "factor"), [(["tpu", "cpu"], -1), (["cpu", "cuda"], 2), (["cpu", "cuda", "tpu"], 2)]
+)
+def test_an_export_for_several_platforms_runs_as_for_cpu(platforms: list[str], factor: int, tmp_path: Path) -> None:
+    path = tmp_path / "f.jax_export"
+    path.write_bytes(exported_for(platforms))
+    module = dx.load(path)
+    assert [i.shape.dims for i in module.entry_computation if i.opcode == "parameter"] == [(4,)]
+    x = numbers(4)
+    (row,) = run_reference(module, [[x]], replicas=1, partitions=1)
+    np.testing.assert_array_equal(np.asarray(row[0]), factor * x)
+
+
+def test_an_export_for_several_platforms_is_partitioned(tmp_path: Path) -> None:
+    path = tmp_path / "f.jax_export"
+    path.write_bytes(exported_for(["tpu", "cpu"], devices=2))
+    whole = device_program(dx.load(path))
+    assert whole is not None
+    x = numbers(4)
+    rows = run_reference(whole.module, [[x[:2]], [x[2:]]], replicas=1, partitions=2)
+    np.testing.assert_array_equal(whole.results[0].shards.join([np.asarray(row[0]) for row in rows]), -x)
+
+
+def test_an_export_for_several_platforms_without_cpu_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "f.jax_export"
+    path.write_bytes(exported_for(["cuda", "tpu"]))
+    with pytest.raises(ArgumentError, match="for several platforms: expected cpu among them, found cuda, tpu"):
+        dx.load(path)
 
 
 @pytest.mark.parametrize("form", FORMS)

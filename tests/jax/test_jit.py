@@ -462,6 +462,12 @@ def ring_attention(q: Any, k: Any, v: Any) -> Any:
     return total / norm.T[..., None]
 
 
+def test_a_program_lowered_for_several_platforms_is_refused(cluster: dx.Cluster) -> None:
+    lowered = jax.jit(lambda x: x + 1).trace(1.0).lower(lowering_platforms=("tpu", "cpu"))
+    with pytest.raises(dx.ArgumentError, match=r'several platforms: lower it by lowering_platforms=\("cpu",\)'):
+        dxj.compile(lowered, cluster=cluster)
+
+
 def test_ring_attention(cluster: dx.Cluster) -> None:
     q, k, v = (numbers(16, 2, 8) * s for s in (1, 2, 3))
     ring = jax.shard_map(ring_attention, mesh=ROW, in_specs=(P("i"),) * 3, out_specs=P("i"), check_vma=False)

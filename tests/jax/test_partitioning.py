@@ -23,7 +23,7 @@ from jax.sharding import NamedSharding
 
 import distxla.jax as dxj
 from distxla.errors import ArgumentError, PartitioningError, TimeLimitError, UnsupportedOpError
-from distxla.jax import private_mlir, private_names
+from distxla.jax import private_names
 from distxla.jax.global_modules import device_program
 from distxla.jax.partition_server import SERVER
 from distxla.jax.partition_worker import difference, last_dump
@@ -166,23 +166,6 @@ def test_calls_that_xla_compiles_apart_are_parts_of_the_module(form: str) -> Non
     assert made.text.startswith("HloModule caller")
     assert "xla_late" not in made.text
     assert_as_jax(lambda x: (-2 * x + 2 * x) * x, made, (numbers(8),))
-
-
-MARKED = """
-module @marked {
-  func.func public @main(%x: tensor<8xf32>) -> tensor<8xf32> {
-    %y = stablehlo.add %x, %x {mhlo.frontend_attributes = {inlineable = "xla_late"}} : tensor<8xf32>
-    return %y : tensor<8xf32>
-  }
-}
-"""
-
-
-def test_marks_of_calls_that_xla_compiles_apart_are_removed_from_text() -> None:
-    """MLIR reads it only with the dialect of functions."""
-    changed = private_mlir.without_late_calls(MARKED.encode())
-    assert changed.startswith(b"ML\xefR")
-    assert b"xla_late" not in changed
 
 
 @pytest.mark.parametrize("f", [psum, einsum])
