@@ -95,9 +95,7 @@ class Compare(ExecutableOp):
         element_type = run.operand_shapes[0].dtype
         left, right = (widened(operand) for operand in operands)
         if self.comparison_of(element_type) == "TOTALORDER":
-            if element_type in OWN_ORDER:
-                left, right = operands
-            left, right = _total_order_key(left), _total_order_key(right)
+            left, right = (total_order_key(operand, element_type) for operand in operands)
         return np.asarray(DIRECTIONS[self.direction](left, right), np.bool_)
 
     def emit_element(self, emit: Emitter, shape: Shape, index: Index, *operands: ArrayRef) -> Value:
@@ -105,7 +103,10 @@ class Compare(ExecutableOp):
         return emit.compare(self.direction, self.comparison_of(left.element_type), left, right)
 
 
-def _total_order_key(floats: Array) -> Array:
-    """Integers in the total order: the bits, those of negative floats reflected below -1."""
+def total_order_key(floats: Array, element_type: ElementType) -> Array:
+    """Integers in the total order: the bits, those of negative floats reflected below -1. A type's only NaN is ordered
+    as the f32 that it is: first where its code has the sign bit (the fnuz types)."""
+    if element_type.bits < 16 and element_type not in OWN_ORDER:
+        floats = widened(floats)
     bits = floats.view(f"i{floats.dtype.itemsize}")
     return np.where(bits < 0, np.array(np.iinfo(bits.dtype).max, bits.dtype) ^ bits, bits)

@@ -163,12 +163,29 @@ def _mulhi(a: Array, b: Array, element_type: ElementType) -> Any:
 
 
 def _atan2(a: Array, b: Array, element_type: ElementType) -> Any:
-    """Complex: -i log((b + i a) / sqrt(a^2 + b^2))."""
+    """Complex: -i log((b + i a) / sqrt(a^2 + b^2)); in a type that holds the squares of all f64, and what is small
+    beside 1."""
     if element_type.is_complex:
-        y, x = a.astype(np.complex128), b.astype(np.complex128)
-        turned = np.log(quotient(complex_of(x.real - y.imag, x.imag + y.real), np.sqrt(x * x + y * y)))
-        return complex_of(turned.imag, -turned.real)
+        return _complex_atan2(a.astype(np.clongdouble), b.astype(np.clongdouble))
     return np.arctan2(a.astype(np.float64), b.astype(np.float64)).astype(a.dtype)
+
+
+def _complex_atan2(y: Array, x: Array) -> Array:
+    """Near |q| = 1 by the arctangent of the smaller quotient, where the logarithm of q would lose what is small."""
+    ahead, behind = (complex_of(x.real - s * y.imag, x.imag + s * y.real) for s in (1, -1))
+    # its sign decides between both sides of the cut
+    imag = 2 * (x.real * x.imag + y.real * y.imag)
+    q = quotient(ahead, np.sqrt(complex_of(ahead.real * behind.real - ahead.imag * behind.imag, imag)))
+    logarithm = np.log(q)
+    steep = np.abs(y) > np.abs(x)
+    t = np.arctan(quotient(np.where(steep, x, y), np.where(steep, y, x)))
+    pi = np.arccos(np.longdouble(-1))
+    half = np.copysign(pi, np.where(t.real == 0, q.imag, -t.real))
+    turned = np.where(q.real < 0, t.real + half, t.real)
+    real = np.where(steep, np.copysign(pi / 2, q.imag) - t.real, turned)
+    far = np.abs(logarithm.real) > 0.5
+    angle = np.where(far, logarithm.imag, real), np.where(far, -logarithm.real, np.where(steep, -t.imag, t.imag))
+    return complex_of(*angle).astype(np.complex128)
 
 
 def _complex(a: Array, b: Array, element_type: ElementType) -> Any:

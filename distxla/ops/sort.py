@@ -14,6 +14,7 @@ from distxla.ir.element_type import PRED, S32, ElementType
 from distxla.ir.mixed_precision import Computed, float_types, narrowest, with_float
 from distxla.ir.op import Lowering
 from distxla.ir.shape import ProgramShape, Shape
+from distxla.ops.compare import total_order_key
 from distxla.ops.registry import register
 from distxla.ops.sorting.comparator import SortKey, sort_keys
 from distxla.ops.sorting.grid_sort import emit_grid_key_sort, emit_grid_merge_sort
@@ -288,11 +289,7 @@ def _ascending(array: Any, element: ElementType, comparison: str, *, largest_fir
         return -wide if largest_first else wide
     keys = array
     if element.is_float:
-        # The lower bits of negative floats count away from zero.
-        bits = np.ascontiguousarray(array).view(f"int{8 * array.dtype.itemsize}")
-        if element.bits < 8:
-            bits = bits << (8 - element.bits)
-        keys = np.where(bits < 0, bits ^ np.iinfo(bits.dtype).max, bits)
+        keys = total_order_key(np.ascontiguousarray(array), element)
     elif element.bits <= 8:
         keys = array.astype(np.int16)
     return ~keys if largest_first else keys

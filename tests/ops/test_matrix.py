@@ -90,9 +90,13 @@ def _ill_conditioned(case: Case, wanted: Array) -> Array:
             return np.asarray(np.abs(exponent * np.log(base)) > 1e3) & np.isfinite(exponent) & np.isfinite(base)
         if case.opcode == "atan2":
             y, x = case.values()
-            # large numbers, the branch cut, and where x^2 + y^2 vanishes
-            on_cut = np.abs(np.abs(wanted.real) - np.pi) < 1e-6
-            return np.asarray((np.maximum(np.abs(x), np.abs(y)) > 10) | on_cut | (np.abs(x * x + y * y) < 1e-12))
+            # infinities, the branch cut, where x^2 + y^2 is negative, and where it vanishes
+            wide = [v.astype(np.clongdouble) for v in (x, y)]
+            square = wide[0] * wide[0] + wide[1] * wide[1]
+            on_cut = (np.abs(square.imag) <= 1e-30 * np.abs(square.real)) & (square.real < 0)
+            on_cut |= np.abs(np.abs(wanted.real) - np.pi) < 1e-6
+            lost = np.abs(square) <= 1e-12 * np.maximum(np.abs(wide[0]), np.abs(wide[1])) ** 2
+            return np.asarray(~(np.isfinite(x) & np.isfinite(y)) | on_cut | lost)
         if case.opcode == "multiply":
             # products of single parts that overflow
             return np.asarray(np.prod([np.abs(v) for v in case.values()], axis=0) > 1e38)

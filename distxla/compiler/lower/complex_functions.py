@@ -25,18 +25,31 @@ def quotient(x: Pair, y: Pair) -> Pair:
     """With the divisor brought to about 1, so that its square neither overflows nor vanishes."""
     a, b = x
     c, d = y
-    larger = c.abs().call("maxnum", d.abs())
-    field = larger.bits().lshr(52).call("umin", 2045).call("umax", 1)
-    scale = (2046 - field).shl(52).float_of_bits()
-    # the numerator's two products must not overflow either
-    high = a.abs().gt(2.0**1020) | b.abs().gt(2.0**1020)
-    down = high.select(a.constant(2.0**-4), 1.0)
-    u, v = a * down, b * down
+    scale = _scale(0, c, d)
+    # the numerator's two products must not overflow or vanish either
+    size = a.abs().call("maxnum", b.abs())
+    factor = size.gt(2.0**1020).select(a.constant(2.0**-4), size.lt(2.0**-900).select(a.constant(2.0**100), 1.0))
+    u, v = a * factor, b * factor
     p, q = c * scale, d * scale
     square = p * p + q * q
-    real = (u * p + v * q) / square * scale / down
-    imag = (v * p - u * q) / square * scale / down
+    real = (u * p + v * q) / square * scale / factor
+    imag = (v * p - u * q) / square * scale / factor
     return _recovered(x, y, (real, imag))
+
+
+def squarable(*values: ScalarExpr) -> tuple[ScalarExpr, ...]:
+    """All of them times one power of two, so that no square overflows and few vanish."""
+    scale = _scale(500, *values)
+    return tuple(value * scale for value in values)
+
+
+def _scale(exponent: int, *values: ScalarExpr) -> ScalarExpr:
+    """The power of two that brings the largest magnitude to about 2^exponent."""
+    largest = values[0].abs()
+    for value in values[1:]:
+        largest = largest.call("maxnum", value.abs())
+    field = largest.bits().lshr(52).call("umin", 2045).call("umax", exponent + 1)
+    return (2046 + exponent - field).shl(52).float_of_bits()
 
 
 def _recovered(x: Pair, y: Pair, result: Pair) -> Pair:
@@ -257,6 +270,7 @@ def _times_i(function: Callable[[Pair], Pair]) -> Callable[[Pair], Pair]:
     return rotated
 
 
+atan = _times_i(atanh)
 UNARY: dict[str, Callable[[Pair], Pair]] = {
     "exponential": exp,
     "exponential-minus-one": expm1,

@@ -9,9 +9,21 @@ from __future__ import annotations
 
 import math as numbers
 
-from distxla.compiler.lower.complex_functions import UNARY, Pair, absolute, exp, log, multiply, quotient, sqrt
+from distxla.compiler.lower.complex_functions import (
+    UNARY,
+    Pair,
+    absolute,
+    atan,
+    exp,
+    log,
+    multiply,
+    quotient,
+    sqrt,
+    squarable,
+)
+from distxla.compiler.lower.double_double import two_product
 from distxla.compiler.lower.scalar_code import ScalarCode
-from distxla.compiler.lower.scalar_expression import F32T
+from distxla.compiler.lower.scalar_expression import F32T, ScalarExpr
 from distxla.compiler.lower.scalar_value import ScalarValue
 from distxla.errors import InternalError
 from distxla.ir.element_type import ElementType
@@ -90,8 +102,30 @@ def _power(x: Pair, y: Pair) -> Pair:
 
 
 def _atan2(y: Pair, x: Pair) -> Pair:
-    """-i log((x + i y) / sqrt(x^2 + y^2))."""
-    xx, yy = multiply(x, x), multiply(y, y)
-    root = sqrt((xx[0] + yy[0], xx[1] + yy[1]))
-    real, imag = log(quotient((x[0] - y[1], x[1] + y[0]), root))
-    return imag, -real
+    """-i log(q) with q = (x + i y) / sqrt(x^2 + y^2).
+
+    Near |q| = 1, where the logarithm would lose what is small, by the arctangent of y / x or of x / y, whichever is
+    smaller; there q says in which quarter the angle lies.
+    """
+    steep = absolute(y).gt(absolute(x))
+    t = atan(quotient(_chosen(steep, x, y), _chosen(steep, y, x)))
+    parts = squarable(*x, *y)
+    x, y = (parts[0], parts[1]), (parts[2], parts[3])
+    ahead, behind = (x[0] - y[1], x[1] + y[0]), (x[0] + y[1], x[1] - y[0])
+    # its sign decides between both sides of the cut: from the products, whose sum is zero only where it is
+    (p, p_low), (q, q_low) = two_product(x[0], x[1]), two_product(y[0], y[1])
+    square = (ahead[0] * behind[0] - ahead[1] * behind[1], ((p + q) + (p_low + q_low)) * 2.0)
+    unit = quotient(ahead, sqrt(square))
+    real, imag = log(unit)
+    quarter = real.constant(numbers.pi / 2).copysign(unit[1])
+    half = real.constant(numbers.pi).copysign(t[0].eq(0.0).select(unit[1], -t[0]))
+    turned = unit[0].lt(0.0).select(t[0] + half, t[0])
+    far = real.abs().gt(0.5)
+    return (
+        far.select(imag, steep.select(quarter - t[0], turned)),
+        far.select(-real, steep.select(-t[1], t[1])),
+    )
+
+
+def _chosen(first: ScalarExpr, a: Pair, b: Pair) -> Pair:
+    return first.select(a[0], b[0]), first.select(a[1], b[1])

@@ -69,10 +69,11 @@ class ScalarEmitter:
                     if (element_type.name != "f16")
                     else None
                 )
-                rounded = float(np.asarray(value, dtype=element_type.dtype))
+                # through NumPy: a NaN keeps the sign that its code has, which `float` of an ml_dtypes value may drop
+                rounded = float(np.asarray(value, dtype=element_type.dtype).astype(np.float32))
                 packed = ir.Constant(memory_type(element_type), bits) if bits is not None else None
                 return ScalarValue(element_type, float_constant(kind, rounded), packed=packed)
-            return ScalarValue(element_type, float_constant(kind, float(value)))
+            return ScalarValue(element_type, float_constant(kind, value))
         if element_type is PRED:
             return ScalarValue(PRED, ir.Constant(I1, int(bool(value))))
         return ScalarValue(element_type, ir.Constant(kind, int(value) & ((1 << element_type.bits) - 1)))

@@ -11,6 +11,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 
 I1 = ir.IntType(1)
@@ -245,16 +246,16 @@ class ScalarExpr:
         return self.call("sqrt")
 
 
-def float_constant(kind: ir.Type, number: float) -> ir.Constant:
-    """A constant of half, float or double type; NaN becomes the quiet NaN."""
+def float_constant(kind: ir.Type, number: float | np.floating[Any]) -> ir.Constant:
+    """A constant of half, float or double type; a NaN keeps its sign and its payload."""
+    if math.isnan(number):
+        width = FLOAT_BITS[kind]
+        bits = int(np.asarray(number, f"f{width // 8}").view(f"u{width // 8}"))
+        return ir.Constant(ir.IntType(width), bits).bitcast(kind)
     number = float(number)
-    if math.isfinite(number) or math.isinf(number):
-        if kind == F32T and math.isfinite(number):
-            number = _as_f32(number)
-        return ir.Constant(kind, number)
-    width = FLOAT_BITS[kind]
-    bits = {16: 0x7E00, 32: 0x7FC00000, 64: 0x7FF8000000000000}[width]
-    return ir.Constant(ir.IntType(width), bits).bitcast(kind)
+    if kind == F32T and math.isfinite(number):
+        number = _as_f32(number)
+    return ir.Constant(kind, number)
 
 
 def _as_f32(number: float) -> float:

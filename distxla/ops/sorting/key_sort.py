@@ -12,6 +12,7 @@ from math import prod
 
 from distxla.ir.element_type import F32, PRED, S32, S64, U8, U32, U64, ElementType, element_type
 from distxla.ir.shape import Shape
+from distxla.ops.compare import OWN_ORDER
 from distxla.ops.support.emit import Buffer, Index, IndexLike, KernelEmitter, Value
 
 LONGEST_NETWORK = 64  # elements of a line; the code for longer ones takes longer to compile than to radix sort them
@@ -37,7 +38,8 @@ def key_words(
 
     -0 and 0 are one key where FLOAT compares them, and NaNs come last in either direction.
     """
-    bits = 1 if element is PRED else 32 if element.is_float and element.bits < 16 else element.bits
+    wide = element.is_float and element.bits < 16 and not _has_own_order(element, comparison)
+    bits = 1 if element is PRED else 32 if wide else element.bits
 
     def ordered(index: Index) -> Value:
         value = _ordered_bits(emit, key(index), comparison, descending)
@@ -55,6 +57,11 @@ def key_words(
     return [KeyWord(32, high), KeyWord(32, lambda index: emit.convert(ordered(index), U32))]
 
 
+def _has_own_order(element: ElementType, comparison: str) -> bool:
+    """Whether a narrow float is ordered by its code, since the f32 that it is loses the payloads of NaNs."""
+    return comparison == "TOTALORDER" and element in OWN_ORDER
+
+
 def _ordered_bits(emit: KernelEmitter, value: Value, comparison: str, descending: bool) -> Value:
     """An unsigned integer that is smaller where the value is."""
     element = value.element_type
@@ -66,7 +73,7 @@ def _ordered_bits(emit: KernelEmitter, value: Value, comparison: str, descending
         unsigned = element_type(f"u{element.bits}")
         sign = emit.constant(1 << (element.bits - 1), unsigned)
         return emit.binary("xor", emit.bitcast(value, unsigned), sign)
-    if element.bits < 16:
+    if element.bits < 16 and not _has_own_order(element, comparison):
         value, element = emit.convert(value, F32), F32
     if comparison == "FLOAT":
         is_nan = emit.compare("NE", "FLOAT", value, value)

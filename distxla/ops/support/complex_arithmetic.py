@@ -11,7 +11,7 @@ from distxla.ops.support.conversion import Array
 def complex_of(real: Array, imag: Array) -> Array:
     """Set by parts: real + 1j * imag makes NaN of infinities."""
     real, imag = np.asarray(real), np.asarray(imag)
-    result = empty(real.shape, np.complex64 if real.dtype == np.float32 else np.complex128)
+    result = empty(real.shape, np.result_type(real.dtype, np.complex64))
     result.real, result.imag = real, imag
     return result
 
