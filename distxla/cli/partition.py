@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from distxla.cli.output_files import require_writable, written_whole
-from distxla.cli.terminal import progress, write_bytes
+from distxla.cli.terminal import progress, show_notices, write_bytes
 from distxla.cli.time_limits import LimitedCommand, time_limit_option
 from distxla.cli.usage import files
 from distxla.time_limit import phase
@@ -32,6 +32,7 @@ def command(module: str, partitions: int | None, replicas: int, time_limit: floa
     from distxla.jax.loading import load_module
     from distxla.text.printer import print_module
 
+    show_notices()
     if out_file is not None:
         require_writable(out_file)
     with phase("reading the module"):

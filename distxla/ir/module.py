@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from distxla.ir.computation import Computation
-from distxla.ir.instruction import Instruction, Span
+from distxla.ir.instruction import Instruction, Metadata, Span
 from distxla.ir.shape import ProgramShape
 from distxla.location import Location
 
@@ -57,6 +57,20 @@ class FrameTables:
     function_names: tuple[tuple[int, str], ...] = ()
     file_locations: tuple[tuple[int, FileLocation], ...] = ()
     stack_frames: tuple[tuple[int, StackFrame], ...] = ()
+
+    def frame(self, metadata: Metadata) -> str | None:
+        """`file.py:36:28 in loss`: the innermost user frame that the metadata names, or None."""
+        frames, locations = dict(self.stack_frames), dict(self.file_locations)
+        row = locations.get(frames[fid].file_location_id) if (fid := metadata.get("stack_frame_id")) in frames else None
+        if row is not None:
+            file = dict(self.file_names).get(row.file_name_id, "?")
+            function = dict(self.function_names).get(row.function_name_id)
+            at = f"{file}:{row.line}" + (f":{row.column}" if row.column else "")
+            return f"{at} in {function}" if function else at
+        if metadata.get("source_file"):
+            line = metadata.get("source_line")
+            return f"{metadata.get('source_file')}:{line}" if line else str(metadata.get("source_file"))
+        return None
 
 
 @dataclass(frozen=True)
@@ -125,20 +139,7 @@ class Module:
 
     def frame(self, instruction: Instruction) -> str | None:
         """`file.py:36:28 in loss`: the innermost user frame that the instruction's metadata names, or None."""
-        metadata = instruction.metadata
-        if metadata is None:
-            return None
-        frames, locations = dict(self.frames.stack_frames), dict(self.frames.file_locations)
-        row = locations.get(frames[fid].file_location_id) if (fid := metadata.get("stack_frame_id")) in frames else None
-        if row is not None:
-            file = dict(self.frames.file_names).get(row.file_name_id, "?")
-            function = dict(self.frames.function_names).get(row.function_name_id)
-            at = f"{file}:{row.line}" + (f":{row.column}" if row.column else "")
-            return f"{at} in {function}" if function else at
-        if metadata.get("source_file"):
-            line = metadata.get("source_line")
-            return f"{metadata.get('source_file')}:{line}" if line else str(metadata.get("source_file"))
-        return None
+        return None if instruction.metadata is None else self.frames.frame(instruction.metadata)
 
     def locate(self, instruction: Instruction, at: str | None = None) -> Location | None:
         """The location of the instruction (or of its attribute `at`) in the text.

@@ -11,7 +11,7 @@ from distxla.jax.partition_messages import Converted
 from distxla.jax.partition_server import SERVER
 from distxla.jax.private_names import require_jaxlib
 
-_FORMAT: Final = "converted 4"
+_FORMAT: Final = "converted 5"
 
 
 @dataclass(frozen=True)

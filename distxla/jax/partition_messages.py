@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from dataclasses import dataclass
 from typing import IO, Final
@@ -9,6 +10,10 @@ from typing import IO, Final
 from distxla.jax.private_names import HloDescription, PartitionerOptions
 
 LENGTH: Final = struct.Struct("<Q")
+# `W1129 15:53:28.622408 14762 spmd_partitioner.cc:666] [SPMD] Involuntary full rematerialization. ...`
+_WARNING: Final = re.compile(
+    r"^[WE]\d{4} [\d:.]+ +\d+ \w*(?:spmd|shard|partition)\w*\.cc:\d+\] (?:\[\w+\] )?(.*)$", re.MULTILINE
+)
 
 
 @dataclass(frozen=True)
@@ -24,12 +29,13 @@ class Request:
 
 @dataclass(frozen=True)
 class Answer:
-    """The partitioned module, its description, and that of the global one."""
+    """The partitioned module, its description, that of the global one, and what the partitioner warned of."""
 
     proto: bytes
     partitioned: HloDescription
     parameter_shapes: tuple[str, ...]
     output_shapes: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -50,6 +56,11 @@ class Death:
 
     status: int
     messages: str
+
+
+def warnings_of(printed: str) -> tuple[str, ...]:
+    """The partitioner's warnings among what XLA printed, each once."""
+    return tuple(dict.fromkeys(found.strip() for found in _WARNING.findall(printed)))
 
 
 def read_message(pipe: IO[bytes]) -> bytes:

@@ -22,11 +22,20 @@ from typing import Any, Final
 
 from distxla.errors import DistxlaError, PartitioningError
 from distxla.jax import private_mlir, private_names
-from distxla.jax.partition_messages import Answer, Converted, Death, Request, read_message, write_message
+from distxla.jax.partition_messages import (
+    Answer,
+    Converted,
+    Death,
+    Request,
+    read_message,
+    warnings_of,
+    write_message,
+)
 from distxla.text.other_formats import MLIR_BYTECODE, format_of_text, module_proto_of
 
 PASSES: Final = ("spmd-partitioning", "sharding-remover", "shardy-xla", "control-dep-rewriter")
-MESSAGE_BYTES: Final = 1 << 16  # of what XLA prints
+MESSAGE_BYTES: Final = 1 << 16  # of what XLA prints before it ends its process
+WARNING_BYTES: Final = 1 << 22
 PR_SET_PDEATHSIG: Final = 1
 IN_CLOSE_WRITE: Final = 8
 _EVENT: Final = struct.Struct("iIII")  # of inotify: watch, mask, cookie, bytes of the name
@@ -85,7 +94,7 @@ def _forked(request: Request, messages: int, watch: int) -> bytes:
     child = os.fork()
     if child == 0:
         os.close(reader)
-        _answer_and_end(request, writer)
+        _answer_and_end(request, writer, messages)
     os.close(writer)
     poll = select.poll()
     poll.register(reader, select.POLLIN)
@@ -109,14 +118,17 @@ def _forked(request: Request, messages: int, watch: int) -> bytes:
     return pickle.dumps(Death(status, os.pread(messages, MESSAGE_BYTES, 0).decode(errors="replace")))
 
 
-def _answer_and_end(request: Request, writer: int) -> None:
-    """In the fork: write the answer and end the process, with all threads of XLA."""
+def _answer_and_end(request: Request, writer: int, messages: int) -> None:
+    """In the fork: write the answer and end the process, with all threads of XLA. messages: what XLA prints."""
     status = 1
     try:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         answer: Any
         try:
             answer = _answer(request)
+            if isinstance(answer, Answer):  # XLA warns before it writes the module
+                printed = os.pread(messages, WARNING_BYTES, 0).decode(errors="replace")
+                answer = dataclasses.replace(answer, warnings=warnings_of(printed))
         except DistxlaError as error:
             answer = error
         with os.fdopen(writer, "wb") as pipe:

@@ -25,6 +25,7 @@ from distxla.jax.constants import constants_digest, module_with_constants, text_
 from distxla.jax.partition_messages import Answer
 from distxla.jax.partition_server import SERVER
 from distxla.jax.partition_worker import partitioned_here
+from distxla.jax.partitioner_warnings import tell
 from distxla.jax.private_names import PartitionerOptions, require_jaxlib
 from distxla.jax.protobuf import compile_options_key
 from distxla.text.lexer import Lexer
@@ -53,6 +54,7 @@ class Partitioned:
     (`f32[8,4]{1,0}`).  parameter_shardings, output_shardings: how each of them is cut, as HLO text has it
     (`{devices=[4,1]<=[4]}`, `{replicated}`).
     jaxlib: the version that partitioned.  seconds: that it took.  is_cached: whether it came from the cache on disk.
+    warnings: what the partitioner warned of, in XLA's words.
     """
 
     short_text: str
@@ -66,6 +68,7 @@ class Partitioned:
     jaxlib: str
     seconds: float = field(compare=False)
     is_cached: bool = field(compare=False)
+    warnings: tuple[str, ...] = ()
 
     @cached_property
     def text(self) -> str:
@@ -149,9 +152,11 @@ def partition_module(
     files = CacheFolder(cache_folder(), cache_limit())
     found = files.read_object(key, Partitioned)
     if found is not None:
+        tell(found.warnings, found.text)
         return dataclasses.replace(found, is_cached=True)
     made = _partitioned_by(SERVER.partition, data, options, version)
     files.write_object(key, made)
+    tell(made.warnings, made.text)
     return made
 
 
@@ -249,6 +254,7 @@ def _partitioned(answer: Answer, options: PartitionerOptions, version: str, begi
         version,
         time.perf_counter() - begin,
         False,
+        answer.warnings,
     )
 
 

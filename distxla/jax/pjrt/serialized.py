@@ -58,6 +58,7 @@ def _read(data: bytes) -> tuple[Partitioned, list[list[int]], bytes]:
             raise ValueError("cut short")
         for name in _TUPLES:
             fields[name] = tuple(fields[name])
+        fields["warnings"] = tuple(fields.get("warnings", ()))  # earlier versions kept none
         return Partitioned(**fields, proto=rest[:proto]), found["ids"], rest[proto:]
     except (KeyError, TypeError, ValueError) as error:
         raise ArgumentError("these bytes are no executable that this version of distxla has serialised") from error
