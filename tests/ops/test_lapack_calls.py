@@ -151,6 +151,10 @@ def examples() -> dict[str, Example]:
         "tridiagonal_solve": Example(
             lambda a: lal.tridiagonal_solve(a[..., 0, :], a[..., 1, :] / 9, a[..., 2, :], a), dims=(2, 6, 6)
         ),
+        "tridiagonal_solve, perturbed": Example(
+            lambda a: lal.tridiagonal_solve(a[..., 0, :], a[..., 1, :] / 9, a[..., 2, :], a, perturb_singular=True),
+            dims=(2, 6, 6),
+        ),
         "expm": Example(jsl.expm),
         "lstsq": Example(lambda a: jnp.linalg.lstsq(a, a)[0], dims=(5, 3)),
         "pinv": Example(jnp.linalg.pinv, dims=(5, 3)),
@@ -244,6 +248,23 @@ def test_singular_matrices() -> None:
     agrees_with_jax("lu", "float64", value)
     agrees_with_jax("slogdet", "float64", value)
     agrees_with_jax("svd", "float64", value)
+
+
+@pytest.mark.parametrize("kind", ["float32", "complex128"])
+def test_singular_tridiagonal_systems_have_finite_solutions(kind: str) -> None:
+    """The first matrix has a null vector, to which the solution is parallel; the second is zero."""
+    null_vector = np.sin(np.arange(1, 7) * np.pi / 7)
+    value = operand(kind, 2, 6, 6)
+    value[0, :3] = np.array([-1, 9 * 2 * np.cos(np.pi / 7), -1])[:, None]  # the main diagonal is a ninth of this
+    value[1, :3] = 0
+    with jax.enable_x64(True):
+        lowered = jax.jit(examples()["tridiagonal_solve, perturbed"].function).lower(value)
+        wanted = np.asarray(lowered.compile()(value))
+    for executor, (found,) in by_both(parse_module(lowered.as_text(dialect="hlo")), [value]):
+        assert np.isfinite(found).all(), executor
+        sizes = np.linalg.norm(found[0], axis=0) * np.linalg.norm(null_vector)
+        np.testing.assert_allclose(np.abs(null_vector @ found[0]) / sizes, 1, atol=1e-4)
+        np.testing.assert_allclose(found[1], wanted[1], rtol=0.01)
 
 
 # --- calls as a text states them -------------------------------------------------------------------------------------
