@@ -1,11 +1,13 @@
-"""The functions behind `jax.debug.print`, `jax.pure_callback` and `io_callback` in a lowered function."""
+"""The functions behind the callbacks of a lowered function: those of `jax.debug.print`, `jax.pure_callback`,
+`io_callback` and `buffer_callback`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from distxla.jax.private_names import host_callbacks
+from distxla.jax.buffer_callbacks import taking_arrays
+from distxla.jax.private_names import host_callbacks, is_buffer_callback
 
 
 def host_calls_of(lowered: Any) -> dict[int, Callable[..., Any]]:
@@ -14,7 +16,12 @@ def host_calls_of(lowered: Any) -> dict[int, Callable[..., Any]]:
     The program must have been lowered for the platform cpu. Empty where it has no callback. JaxError where this
     version of JAX keeps them elsewhere.
     """
-    return dict(enumerate(host_callbacks(lowered)))
+    return by_number(host_callbacks(lowered))
 
 
-__all__ = ["host_calls_of"]
+def by_number(functions: Sequence[Callable[..., Any]]) -> dict[int, Callable[..., Any]]:
+    """The functions of a module's callbacks as `Cluster.compile` takes them."""
+    return {k: taking_arrays(f) if is_buffer_callback(f) else f for k, f in enumerate(functions)}
+
+
+__all__ = ["by_number", "host_calls_of"]

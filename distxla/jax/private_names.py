@@ -295,6 +295,11 @@ def host_callbacks(lowered: Any) -> Sequence[Callable[..., Any]]:
         return tuple(arguments["host_callbacks"] or ())
 
 
+def is_buffer_callback(function: Callable[..., Any]) -> bool:
+    """Whether a function of `host_callbacks` belongs to a `buffer_callback`: it takes a context and buffers."""
+    return getattr(function, "__module__", None) == "jax._src.buffer_callback"
+
+
 def proto_of_stablehlo(module: bytes) -> bytes:
     """The HloModuleProto of StableHLO text or MLIR bytecode; raises what XLA raises."""
     mlir = private("mlir")
@@ -444,6 +449,7 @@ __all__ = [
     "expected_names",
     "host_callbacks",
     "import_jaxlib",
+    "is_buffer_callback",
     "is_jaxlib_there",
     "jax_module",
     "jaxlib_version",

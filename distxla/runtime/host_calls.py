@@ -1,4 +1,4 @@
-"""Functions of the driver that devices call while they run: `debug.print`, `pure_callback`, `io_callback`.
+"""Functions of the driver that devices call while they run: JAX's callbacks, and custom-calls' targets.
 
 A thread for each device takes what the device has sent (compiler/passes/host_calls.py), calls the function, and puts
 the results into the device's stream. So calls of one device keep their order, and functions of several devices may run
@@ -48,7 +48,10 @@ class BoundHostCall:
         """Call the function: what it returns, as the instruction's results without tokens."""
         given = iter(arrays)
         args = [next(given) if shape.is_array else None for shape in self.site.operands]
-        found = self.function(*args, **({"device": device} if self.takes_device else {}))
+        options = {"device": device} if self.takes_device else {}
+        if self.site.fills:
+            return self._filled(args, options)
+        found = self.function(*args, **options)
         wanted, arrays_only = self.site.results, self.site.arrays
         if found is None:
             found = ()
@@ -58,6 +61,24 @@ class BoundHostCall:
         elif len(values) != len(arrays_only):
             raise _ResultError(f"returned {len(values)} values where {len(arrays_only)} are due")
         return tuple(_checked(value, shape, k) for k, (value, shape) in enumerate(zip(values, arrays_only)))
+
+    def _filled(self, args: list[Any], options: dict[str, Any]) -> tuple[Any, ...]:
+        """The results' arrays, which the function has filled."""
+        made = [np.zeros(s.dims, s.dtype.dtype) if s.is_array else None for s in self.site.results]
+        for result, operand in self.site.shared:
+            if args[operand] is not None:
+                made[result] = args[operand] = np.array(args[operand])
+        shared = {operand for _, operand in self.site.shared}
+        given = [arg if k in shared or arg is None else _read_only(arg) for k, arg in enumerate(args)]
+        if self.function(*given, *made, **options) is not None:
+            raise _ResultError("returned a value where it is to fill its last arguments")
+        return tuple(array for array in made if array is not None)
+
+
+def _read_only(array: Any) -> Any:
+    view = np.asarray(array).view()
+    view.flags.writeable = False
+    return view
 
 
 def _checked(value: Any, shape: Shape, k: int) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -68,3 +70,44 @@ def test_jitted_functions_call_back(capfd: pytest.CaptureFixture[str]) -> None:
         with pytest.raises(dx.ExecutionError, match=r"raised ValueError: of the user .*test_host_callbacks"):
             np.asarray(dxj.jit(fails, cluster=cluster)(x))
     assert sorted(capfd.readouterr().out.splitlines()) == ["local [0. 1.]", "local [2. 3.]"]
+
+
+@pytest.mark.cluster
+def test_buffer_callbacks_fill_the_results() -> None:
+    pytest.importorskip("jax.experimental.buffer_callback")
+    from jax.experimental import buffer_callback as buffers
+
+    import distxla.jax as dxj
+
+    P = jax.sharding.PartitionSpec
+    mesh = dxj.make_mesh((2,), ("d",))
+    seen: list[Any] = []
+
+    def double(context: Any, result: Any, value: Any) -> None:
+        assert isinstance(context, buffers.ExecutionContext)
+        assert isinstance(value, buffers.Buffer)
+        seen.append((context.stage, value.shape, value.dtype, value.ndim, value.writeable, result.writeable))
+        with pytest.raises(jax.errors.JaxRuntimeError, match="GPU context is not available"):
+            _ = context.stream
+        np.asarray(result)[...] = 2 * np.from_dlpack(value)
+
+    def add_one(context: Any, results: Any, value: Any) -> None:
+        np.asarray(results[0])[...] += 1  # the operand's memory
+        np.asarray(results[1])[...] = np.asarray(value).sum()
+
+    def body(x: Any) -> Any:
+        doubled = buffers.buffer_callback(double, jax.ShapeDtypeStruct((2,), "float32"))(x)
+        results = (jax.ShapeDtypeStruct((2,), "float32"), jax.ShapeDtypeStruct((), "int32"))
+        more, total = buffers.buffer_callback(add_one, results, input_output_aliases={0: 0})(doubled)
+        return more + total
+
+    def returns(x: Any) -> Any:
+        return buffers.buffer_callback(lambda *buffers: 3, jax.ShapeDtypeStruct((4,), "float32"))(x)
+
+    x = np.arange(4, dtype=np.float32)
+    with dx.Cluster(partitions=2) as cluster:
+        sharded = jax.shard_map(body, mesh=mesh, in_specs=P("d"), out_specs=P("d"), check_vma=False)
+        np.testing.assert_array_equal(np.asarray(dxj.jit(sharded, cluster=cluster)(x)), [5, 7, 17, 19])
+        with pytest.raises(dx.ExecutionError, match="must not return any values"):
+            np.asarray(dxj.jit(returns, cluster=cluster)(x))
+    assert seen == [(buffers.ExecutionStage.EXECUTE, (2,), np.float32, 1, False, True)] * 2

@@ -1,8 +1,9 @@
 """Calls of functions in the driver's process: custom-calls that become host transfers.
 
-JAX lowers `debug.print`, `pure_callback` and `io_callback` for CPUs to custom-calls that name a Python function by its
-number. Each becomes a send of the operands to the host and, where it has results, a recv of these. All calls of a
-program share one channel to the host, so their order is the device's; each has a channel for its results.
+JAX lowers `debug.print`, `pure_callback`, `io_callback` and `buffer_callback` for CPUs to custom-calls that name a
+Python function by its number. Each becomes a send of the operands to the host and, where it has results, a recv of
+these. All calls of a program share one channel to the host, so their order is the device's; each has a channel for its
+results.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from distxla.ops.channel import Recv, RecvDone, Send, SendDone
 from distxla.ops.constant import Constant
 from distxla.ops.custom_call import CustomCall
 from distxla.ops.custom_calls.config import ConfigError, read_config
-from distxla.ops.custom_calls.host_callback import BY_NUMBER, CALLBACKS
+from distxla.ops.custom_calls.host_callback import BY_NUMBER, CALLBACKS, FILLING
+from distxla.ops.custom_calls.user import aliased_leaves
 from distxla.ops.support.rewriter import Rewriter, replaced
 from distxla.ops.token import AfterAll
 from distxla.ops.tuple import GetTupleElement, Tuple
@@ -38,6 +40,8 @@ class HostCallSite:
     """A call of a function in the driver's process. number: among the module's.  key: of the function.
 
     operands, results: shapes; a token among them has no value.  channel: on which the results go to the device.
+    fills: whether the function takes the results' arrays behind the operands, and fills them.  shared: (result,
+    operand) that are then one array.
     """
 
     number: int
@@ -46,6 +50,8 @@ class HostCallSite:
     location: Location | None
     operands: tuple[Shape, ...]
     results: tuple[Shape, ...]
+    fills: bool = False
+    shared: tuple[tuple[int, int], ...] = ()
 
     @property
     def channel(self) -> int:
@@ -83,7 +89,7 @@ def with_host_calls(module: Module, keys: Collection[Key]) -> tuple[Module, tupl
             if not sites:
                 _require_free_channels(module)
             bare = tuple(shape.without_layout() for shape in results)
-            sites.append(HostCallSite(len(sites), key, old.name, where, operands, bare))
+            sites.append(HostCallSite(len(sites), key, old.name, where, operands, bare, *_filling(old, operands)))
             _rewrite(rewriter, instruction, sites[-1])
         new.append(rewriter.finish())
     computations = replaced(module.computations, new)
@@ -114,6 +120,14 @@ def _key(module: Module, instruction: Instruction, keys: Collection[Key]) -> Key
             module.locate(instruction),
         )
     return index
+
+
+def _filling(call: Instruction, operands: tuple[Shape, ...]) -> tuple[bool, tuple[tuple[int, int], ...]]:
+    """`fills` and `shared` of a call's site."""
+    op = call.op
+    if not isinstance(op, CustomCall) or op.custom_call_target != FILLING:
+        return False, ()
+    return True, tuple(aliased_leaves(op.output_to_operand_aliasing, call.shape, operands))
 
 
 def _require_free_channels(module: Module) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from distxla.errors import ArgumentError, UnsupportedOpError
+from distxla.jax.host_callbacks import by_number
 from distxla.jax.partitioning import Partitioned, partition_module
 from distxla.jax.pjrt.devices import MEMORY_KINDS
 from distxla.jax.pjrt.host_callbacks import HOST_CALLBACKS
@@ -107,7 +108,7 @@ def _compiled(client: Client, module: Module, rows: list[list[int]], donated: fr
     flat = [device for row in rows for device in row]
     if any(not 0 <= device < cluster.devices for device in flat):
         raise ArgumentError(f"devices {flat}: the cluster has devices 0 to {cluster.devices - 1}")
-    calls = dict(enumerate(HOST_CALLBACKS.being_compiled))
+    calls = by_number(HOST_CALLBACKS.being_compiled)
     return cluster.compile(module, device_assignment=rows, host_calls=calls, donated=donated)
 
 

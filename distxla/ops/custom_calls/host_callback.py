@@ -6,15 +6,17 @@ from typing import Final
 
 from distxla.ops.custom_calls.target import Call, CustomCallTarget, target
 
+FILLING: Final = "xla_buffer_python_cpu_callback"  # its function fills the arrays of the results
 # those whose configuration has the function's number
-BY_NUMBER: Final = ("xla_ffi_python_cpu_callback", "xla_ffi_partitioned_python_cpu_callback")
+BY_NUMBER: Final = ("xla_ffi_python_cpu_callback", "xla_ffi_partitioned_python_cpu_callback", FILLING)
 _ADDRESS: Final = "an older JAX names its function by an address in that process; lower it with jax 0.6 or newer"
 CALLBACKS: Final = {
     "xla_python_cpu_callback": _ADDRESS,
     "xla_ffi_python_gpu_callback": "it was lowered for GPUs; lower it for the platform cpu",
     "xla_ffi_partitioned_python_gpu_callback": "it was lowered for GPUs; lower it for the platform cpu",
     "xla_python_gpu_callback": "it was lowered for GPUs; lower it for the platform cpu",
-    "xla_buffer_python_cpu_callback": "buffer callbacks run in the process that lowered them only",
+    "xla_buffer_python_gpu_callback": "it was lowered for GPUs; lower it for the platform cpu",
+    "xla_buffer_python_gpu_callback_cmd_buffer": "it was lowered for GPUs; lower it for the platform cpu",
 }
 
 

@@ -28,6 +28,18 @@ SCRIPTS = {
         jax.effects_barrier()
         print(sorted(seen[2:]))
     """,
+    "buffers": """
+        from jax.experimental.buffer_callback import buffer_callback
+        def fill(context, result, value):
+            np.asarray(result)[...] = np.asarray(value) + 1
+        print(jax.jit(lambda x: buffer_callback(fill, jax.ShapeDtypeStruct((2,), np.float32))(x) * 2)(np.ones(2)))
+        def fails(context, result, value):
+            raise ValueError("mine")
+        try:
+            buffer_callback(fails, jax.ShapeDtypeStruct((), np.float32))(1.0).block_until_ready()
+        except jax.errors.JaxRuntimeError as error:
+            print("raised ValueError: mine" in str(error))
+    """,
     "threads": """
         def run(factor):
             def scaled(x):
@@ -68,6 +80,11 @@ def found(served: Served) -> dict[str, str]:
 @pytest.mark.exhaustive
 def test_callbacks(found: dict[str, str]) -> None:
     assert found["callbacks"] == "2.0\n3.0 [1.0, 2.0]\n[[0.0, 1.0], [2.0, 3.0]]\n"
+
+
+def test_buffer_callbacks(found: dict[str, str]) -> None:
+    pytest.importorskip("jax.experimental.buffer_callback")
+    assert found["buffers"] == "[4. 4.]\nTrue\n"
 
 
 def test_threads_that_compile_functions_of_one_name_keep_their_callbacks(found: dict[str, str]) -> None:
