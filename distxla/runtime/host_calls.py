@@ -20,7 +20,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from distxla.compiler.passes.host_calls import HostCallSite
-from distxla.errors import ArgumentError, ClusterError, DistxlaError, ExecutionError, TimeLimitError
+from distxla.errors import (
+    ArgumentError,
+    ClusterError,
+    DistxlaError,
+    ExecutionError,
+    OutOfMemoryError,
+    TimeLimitError,
+)
 from distxla.ir.stream_key import FIRST_HOST_CALL
 
 if TYPE_CHECKING:
@@ -236,6 +243,11 @@ class HostCalls:
         if call.site.arrays:
             try:
                 streams.infeed(device, call.site.channel).put(results)
+            except OutOfMemoryError as error:  # the device would wait for them
+                where = f"{call.site.instruction} on device {device}: the results of host call {call.site.key!r}"
+                with self._changed:
+                    if self.failure is None and self._tables.get(device) is calls:
+                        self.failure = OutOfMemoryError(f"{where} don't fit: {error.message}", call.site.location)
             except DistxlaError:  # the call has failed in the meantime, which says more
                 return
 

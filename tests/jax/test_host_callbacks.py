@@ -111,3 +111,42 @@ def test_buffer_callbacks_fill_the_results() -> None:
         with pytest.raises(dx.ExecutionError, match="must not return any values"):
             np.asarray(dxj.jit(returns, cluster=cluster)(x))
     assert seen == [(buffers.ExecutionStage.EXECUTE, (2,), np.float32, 1, False, True)] * 2
+
+
+@pytest.mark.cluster
+def test_callbacks_take_and_give_large_arrays() -> None:
+    """Larger than what a stream keeps for later items."""
+    import jax.numpy as jnp
+
+    import distxla.jax as dxj
+    from distxla.runtime.stream_ends import KEPT_BYTES
+
+    like = jax.ShapeDtypeStruct((KEPT_BYTES // 4 + 1001,), "int32")
+
+    def f(first: object) -> object:
+        x = first + jnp.arange(like.shape[0], dtype="int32")
+        for _ in range(2):
+            x = jax.pure_callback(lambda a: np.asarray(a)[::-1] * 2, like, x)
+        return x[:3], x[-3:]
+
+    with dx.Cluster() as cluster:
+        begin, end = dxj.jit(f, cluster=cluster)(np.int32(5))
+        assert np.asarray(begin).tolist() == [20, 24, 28]
+        last = 4 * (5 + like.shape[0] - 1)
+        assert np.asarray(end).tolist() == [last - 8, last - 4, last]
+
+
+@pytest.mark.cluster
+def test_results_that_do_not_fit_are_an_error_not_a_hang() -> None:
+    import distxla.jax as dxj
+
+    like = jax.ShapeDtypeStruct((10 << 20,), "float32")  # more than a stream's area has room for
+
+    def f(x: object) -> object:
+        return jax.pure_callback(lambda a: np.full(like.shape, a, np.float32), like, x)[:3]
+
+    with dx.Cluster(device_memory="130MiB") as cluster:
+        with pytest.raises(dx.OutOfMemoryError, match=r"on device 0: the results of host call 0 don't fit") as raised:
+            np.asarray(dxj.jit(f, cluster=cluster)(np.float32(1)))
+        assert raised.value.location is not None
+        assert np.asarray(dxj.jit(lambda x: x + 1, cluster=cluster)(np.float32(1))) == 2
