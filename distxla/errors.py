@@ -191,3 +191,13 @@ class InternalError(DistxlaError):
     """A bug in distxla."""
 
     code = "internal"
+
+
+def raised(error: BaseException) -> str:
+    """What was raised, `KeyError: 'x'`, for a sentence: without the notes, of which JAX adds one to all that it
+    raises."""
+    import traceback  # for failures only: the command line starts without it
+
+    found = traceback.TracebackException(type(error), error, None)
+    found.__notes__ = None
+    return list(found.format_exception_only())[-1].strip()

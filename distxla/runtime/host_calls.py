@@ -27,6 +27,7 @@ from distxla.errors import (
     ExecutionError,
     OutOfMemoryError,
     TimeLimitError,
+    raised,
 )
 from distxla.ir.stream_key import FIRST_HOST_CALL
 
@@ -257,7 +258,7 @@ def _error_of(site: HostCallSite, device: int, error: BaseException) -> Executio
     where = f"{site.instruction} on device {device}: host call {site.key!r}"
     if isinstance(error, _ResultError):
         return ExecutionError(f"{where} {error}", site.location)
-    summary = traceback.format_exception_only(error)[-1].strip()
+    summary = raised(error)
     frames = traceback.extract_tb(error.__traceback__)
     own = [f for f in frames if "site-packages" not in f.filename and not f.filename.startswith(_PACKAGE)]
     last = own[-1] if own else frames[-1]

@@ -18,7 +18,7 @@ import numpy as np
 
 from distxla.compiler.abi import Status
 from distxla.compiler.artifact import HostRoutine, Site
-from distxla.errors import ArgumentError
+from distxla.errors import ArgumentError, raised
 from distxla.ir.shape import Shape
 from distxla.ops.custom_calls.ffi.handler import FfiCall, FfiError
 from distxla.ops.custom_calls.status_returning import StatusCall
@@ -125,7 +125,7 @@ class LoadedRoutines:
                 self._report(RoutineFailure(number, str(error), ""))
                 return Status.ROUTINE_FAILED
             except BaseException as error:  # nothing may pass through native frames
-                summary = traceback.format_exception_only(error)[-1].strip()
+                summary = raised(error)
                 frames = (
                     error.__traceback__.tb_next.tb_next if error.__traceback__ and error.__traceback__.tb_next else None
                 )

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from distxla.errors import ArgumentError, DistxlaError, ExecutionError
+from distxla.errors import ArgumentError, DistxlaError, ExecutionError, raised
 from distxla.ir.element_type import held_number
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
@@ -177,7 +177,7 @@ class PythonTarget(UserTarget):
         except DistxlaError:
             raise
         except Exception as error:
-            summary = traceback.format_exception_only(error)[-1].strip()
+            summary = raised(error)
             failure = ExecutionError(f'custom-call {call.instruction.name}: "{self.name}" raised {summary}')
             failure.add_note("".join(traceback.format_exception(error)).rstrip())
             raise failure from error

@@ -11,7 +11,7 @@ import numpy as np
 
 from distxla.compiler.abi import Context, Status
 from distxla.compiler.artifact import CompiledProgram, ImportedKernel
-from distxla.errors import InternalError
+from distxla.errors import InternalError, raised
 from distxla.ir.shape import Shape
 from distxla.ops.support.executable import executable
 from distxla.reference.evaluation import Device, InstructionEvaluation, Peers
@@ -83,7 +83,7 @@ class Kernels:
     def _tell(self, kernel: ImportedKernel, error: BaseException) -> None:
         if self._report is None:
             return
-        why = traceback.format_exception_only(error)[-1].strip()
+        why = raised(error)
         frames = "".join(traceback.format_exception(error)).rstrip()
         self._report(f"interpreting {kernel.instruction.name} ({kernel.instruction.opcode}): {why}", frames)
 

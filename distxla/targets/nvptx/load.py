@@ -10,7 +10,7 @@ from typing import Any
 
 from distxla.compiler.abi import Status
 from distxla.compiler.artifact import CompiledProgram
-from distxla.errors import InternalError
+from distxla.errors import InternalError, raised
 from distxla.targets.local_rank import ALONE, LocalRank
 from distxla.targets.nvptx.assignment import ordinals
 from distxla.targets.nvptx.call_state import BEGIN, CONSTANT, DRIVER, FAILED, OPEN
@@ -106,7 +106,7 @@ def _native(
             function(*values)
         except BaseException as error:  # nothing may pass through native frames
             if report is not None:
-                why = traceback.format_exception_only(error)[-1].strip()
+                why = raised(error)
                 report(f"{doing}: {why}", "".join(traceback.format_exception(error)).rstrip())
             return Status.ROUTINE_FAILED
         return Status.OK
