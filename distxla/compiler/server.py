@@ -25,6 +25,7 @@ from distxla.compiler.memory_limit import compile_memory_bytes
 from distxla.compiler.messages import PROGRESS_BYTES, out_of_memory, receive, send
 from distxla.errors import ClusterError, CompileError, DistxlaError, TimeLimitError
 from distxla.ir.module import Module
+from distxla.machine.shortages import not_started
 from distxla.ops.custom_calls.user import declarations, user_targets
 from distxla.targets.registry import environment_of_targets
 from distxla.time_limit import current_limit
@@ -77,7 +78,8 @@ class CompileServer:
         """`compile_module` in the child; blocks until it is done.
 
         Raises the errors of compile_module, CompileError naming the instruction where the child died, OutOfMemoryError
-        where it needed more memory than it may have, TimeLimitError (`distxla.time_limit`), ClusterError after `close`.
+        where it needed more memory than it may have, TimeLimitError (`distxla.time_limit`), ClusterError after `close`
+        and where no process can be started.
         """
         names = _registered(module)
         options = target, traced, points, in_place, through_host
@@ -168,7 +170,11 @@ class CompileServer:
 
     def _child(self) -> subprocess.Popen[bytes]:
         if self._process is None:
-            self._process = self._start()
+            try:
+                self._process = self._start()
+            except OSError as error:
+                self._close_files()
+                raise not_started("the compile server cannot be started", error) from error
         return self._process
 
     def _start(self) -> subprocess.Popen[bytes]:
@@ -210,6 +216,9 @@ class CompileServer:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+        self._close_files()
+
+    def _close_files(self) -> None:
         for descriptor in (self._progress, self._messages):
             if descriptor >= 0:
                 os.close(descriptor)

@@ -23,6 +23,7 @@ from typing import Any, Final
 from distxla.errors import JaxError, PartitioningError
 from distxla.jax.partition_messages import Answer, Converted, Death, Request, read_message, write_message
 from distxla.jax.private_names import PartitionerOptions, require_jaxlib
+from distxla.machine.shortages import not_started
 from distxla.targets.registry import host
 from distxla.time_limit import current_limit
 
@@ -63,7 +64,8 @@ class PartitionServer:
             self._child()
 
     def partition(self, module: bytes, options: PartitionerOptions) -> Answer:
-        """Blocks until the module is partitioned. PartitioningError with XLA's message; JaxError; TimeLimitError."""
+        """Blocks until the module is partitioned. PartitioningError with XLA's message; JaxError; TimeLimitError;
+        ClusterError and OutOfMemoryError where no process can be started."""
         answer = self._answered(module, options)
         assert isinstance(answer, Answer)
         return answer
@@ -143,7 +145,11 @@ class PartitionServer:
             self._stop()
         if self._process is None:
             require_jaxlib("partitioning")
-            self._process = self._start()
+            try:
+                self._process = self._start()
+            except OSError as error:
+                self._close_messages()
+                raise not_started("the partitioner's process cannot be started", error) from error
             self._is_ready = False
         return self._process
 
@@ -186,7 +192,11 @@ class PartitionServer:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-        os.close(self._messages)
+        self._close_messages()
+
+    def _close_messages(self) -> None:
+        if self._messages >= 0:
+            os.close(self._messages)
         self._messages = -1
 
 

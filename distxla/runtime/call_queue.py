@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from distxla.errors import ClusterError, DistxlaError, InternalError
+from distxla.machine.shortages import started_thread
 
 MOST_CALLS = 32  # under way at once; a further one waits until half are over
 MOST_BYTES = 64 << 20  # of the results of calls under way, on each device; a further call waits likewise
@@ -390,7 +391,7 @@ class CallQueue:
 
     def _start(self) -> None:
         thread = threading.Thread(target=self._serve, name="distxla-calls", daemon=True)
-        thread.start()
+        started_thread(thread, "the call could not be issued")
         if self._thread is None:
             self._thread = thread
 

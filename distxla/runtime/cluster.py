@@ -25,7 +25,7 @@ from distxla.errors import ArgumentError, ClusterError, DistxlaError
 from distxla.ir.module import Module
 from distxla.jax.global_modules import device_program
 from distxla.machine.heap import Heap
-from distxla.machine.threads import started_thread
+from distxla.machine.shortages import started_thread
 from distxla.ops.custom_calls.user import user_targets
 from distxla.runtime.call_queue import CallQueue
 from distxla.runtime.cluster_hosts import Hosts

@@ -30,6 +30,7 @@ from distxla.errors import (
     raised,
 )
 from distxla.ir.stream_key import FIRST_HOST_CALL
+from distxla.machine.shortages import started_thread
 
 if TYPE_CHECKING:
     from distxla.ir.shape import Shape
@@ -181,7 +182,8 @@ class HostCalls:
                 # before the device can post: items of other programs are no calls
                 self._handled[device] = streams.outfeed(device, FIRST_HOST_CALL).posted
                 name = f"distxla-host-calls-{device}"
-                threading.Thread(target=self._serve, args=(streams, device), name=name, daemon=True).start()
+                thread = threading.Thread(target=self._serve, args=(streams, device), name=name, daemon=True)
+                started_thread(thread, "no function can be called by a device")
         late = {device: calls for device, calls in self._stale.items() if device in tables}
         self._await(streams, late, end)  # functions that a failed call has left running
         for device, calls in late.items():

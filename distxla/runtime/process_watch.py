@@ -16,6 +16,7 @@ from distxla.compiler.artifact import CompiledProgram, Site
 from distxla.errors import ClusterError
 from distxla.ir.module import Module
 from distxla.location import Location
+from distxla.machine.shortages import started_thread
 from distxla.runtime.host import Lost, Records
 from distxla.runtime.process_ends import KillCounts, ended_by, how_ended
 from distxla.runtime.replica import Identity
@@ -45,8 +46,8 @@ class Watch:
             raise ClusterError(f"replica process {identity.pid} cannot be watched: {error.strerror}") from error
         self._kills = KillCounts(identity.pid for identity in identities)
         self._wake = os.eventfd(0, os.EFD_CLOEXEC)
-        self._thread = threading.Thread(target=self._run, name="distxla-watch", daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=self._run, name="distxla-watch", daemon=True)
+        self._thread = started_thread(thread, "the replicas cannot be watched")
 
     def _run(self) -> None:
         poll = select.poll()

@@ -13,7 +13,7 @@ from typing import Any
 from distxla.compiler.artifact import CompiledProgram
 from distxla.errors import ClusterError
 from distxla.machine.heap import Block
-from distxla.machine.threads import started_thread
+from distxla.machine.shortages import started_thread
 
 LOGGER = logging.getLogger("distxla")
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from distxla.compiler.server_share import ServerShare
-from distxla.machine.threads import started_thread
+from distxla.machine.shortages import started_thread
 from distxla.runtime.cluster import Cluster
 from distxla.runtime.executable import Executable
 from distxla.runtime.interrupts import deferred_interrupt

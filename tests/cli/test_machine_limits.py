@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from distxla.errors import ClusterError
-from distxla.machine.threads import PROCESSES
+from distxla.machine.shortages import PROCESSES
 from distxla.runtime.ray import machine
 from tests.conftest import require_ended, started_processes
 

@@ -20,7 +20,7 @@ from functools import cache
 from typing import Any
 
 from distxla.errors import ClusterError
-from distxla.machine.threads import started_thread
+from distxla.machine.shortages import started_thread
 from distxla.runtime.ray import client, machine, versions
 from distxla.runtime.ray.embedded import EmbeddedRay
 from distxla.runtime.ray.forks import watch_forks

@@ -30,7 +30,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, NoReturn
 
 from distxla.errors import ClusterError, DistxlaError
-from distxla.machine.threads import started_thread
+from distxla.machine.shortages import started_thread
 from distxla.runtime.ray import client
 from distxla.runtime.ray.session import RayHere
 

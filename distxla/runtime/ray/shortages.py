@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
-import errno
 import re
 from pathlib import Path
 from typing import Final
 
-from distxla.machine.threads import PROCESSES
+from distxla.machine.shortages import FILES, MEMORY, PROCESSES, ROOM
 
-_MEMORY: Final = "there is no more memory for its processes"
-_FILES: Final = "a process may open no more files (see `ulimit -n`)"
-_ROOM: Final = "no space is left on the disk of its files (see TMPDIR)"
-_BY_ERRNO: Final = {errno.EAGAIN: PROCESSES, errno.ENOMEM: _MEMORY, errno.EMFILE: _FILES, errno.ENOSPC: _ROOM}
 _BY_MESSAGE: Final = (
     (r"what\(\): +(?:thread: )?Resource temporarily unavailable", PROCESSES),
     (r"pthread_create failed|Cannot fork|can't start new thread|fork\w*: .*Resource temporarily", PROCESSES),
-    (r"std::bad_alloc|Cannot allocate memory|\bMemoryError\b", _MEMORY),
-    (r"Too many open files", _FILES),
-    (r"No space left on device", _ROOM),
+    (r"std::bad_alloc|Cannot allocate memory|\bMemoryError\b", MEMORY),
+    (r"Too many open files", FILES),
+    (r"No space left on device", ROOM),
 )
 _STACK = re.compile(r"\(\+0x|    @ |[Ss]tack ?[Tt]race|\*\*\*|\[0x[0-9a-f]+\]|PC: @")  # lines that do not help a user
 _MOST = 8  # lines of a server
-
-
-def of_error(number: int) -> str | None:
-    """What an errno says that is missing."""
-    return _BY_ERRNO.get(number)
 
 
 def explained(what: str, logs: str) -> str:
@@ -39,4 +29,4 @@ def explained(what: str, logs: str) -> str:
     return "\n".join([what, *("".join(c for c in line[:300] if c.isprintable()) for line in lines)]).strip()
 
 
-__all__ = ["explained", "of_error"]
+__all__ = ["explained"]

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from distxla.errors import ClusterError
-from distxla.runtime.ray.shortages import of_error
+from distxla.machine.shortages import of_error
 from distxla.runtime.ray.spawn import spawn_supervisor
 from distxla.runtime.ray.supervisor import SIZE_BYTES
 
