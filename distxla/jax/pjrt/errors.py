@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import traceback
 from typing import Final
 
 from distxla.errors import (
     ArgumentError,
+    CompileError,
     DistxlaError,
+    ExecutionError,
     HloSyntaxError,
+    InternalError,
     OutOfMemoryError,
+    PartitioningError,
     ReplicaLostError,
     TimeLimitError,
     UnsupportedOpError,
@@ -24,12 +29,21 @@ CANCELLED: Final = 1
 UNKNOWN: Final = 2
 INVALID_ARGUMENT: Final = 3
 DEADLINE_EXCEEDED: Final = 4
+NOT_FOUND: Final = 5
 RESOURCE_EXHAUSTED: Final = 8
 FAILED_PRECONDITION: Final = 9
 UNIMPLEMENTED: Final = 12
 INTERNAL: Final = 13
 UNAVAILABLE: Final = 14
 
+# what XLA's own messages begin with, where it refuses a module
+_BY_NAME: Final = {
+    "INVALID_ARGUMENT": INVALID_ARGUMENT,
+    "RESOURCE_EXHAUSTED": RESOURCE_EXHAUSTED,
+    "UNIMPLEMENTED": UNIMPLEMENTED,
+    "NOT_FOUND": NOT_FOUND,
+}
+_STATED: Final = re.compile(r"XLA refuses the module: ([A-Z_]+):")
 # the first class that the error is of
 _CODES: Final[tuple[tuple[type[BaseException], int], ...]] = (
     (ArgumentError, INVALID_ARGUMENT),
@@ -44,6 +58,10 @@ _CODES: Final[tuple[tuple[type[BaseException], int], ...]] = (
     (ReplicaLostError, UNAVAILABLE),
     (KeyboardInterrupt, CANCELLED),
     (InterruptedError, CANCELLED),
+    (CompileError, INTERNAL),
+    (ExecutionError, INTERNAL),
+    (InternalError, INTERNAL),
+    (PartitioningError, INTERNAL),
     (DistxlaError, FAILED_PRECONDITION),
 )
 
@@ -85,8 +103,14 @@ def error_of(failure: BaseException) -> PjrtError:
         if isinstance(failure, kind):
             notes = "".join(f"\n{note}" for note in getattr(failure, "__notes__", ()))
             name = "" if isinstance(failure, DistxlaError) else f"{type(failure).__name__}: "
-            return PjrtError(code, f"distxla: {name}{failure}{notes}")
+            return PjrtError(_stated_code(failure) or code, f"distxla: {name}{failure}{notes}")
     return PjrtError(INTERNAL, "distxla: internal error\n" + "".join(traceback.format_exception(failure)))
+
+
+def _stated_code(failure: BaseException) -> int | None:
+    """That with which XLA has refused a module; None for other failures."""
+    found = _STATED.match(failure.message) if isinstance(failure, PartitioningError) else None
+    return None if found is None else _BY_NAME.get(found[1])
 
 
 def new_error(failure: BaseException) -> int:
