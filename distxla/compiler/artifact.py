@@ -222,6 +222,7 @@ class CompiledProgram:
     points: where faults can be injected, by number; none in a program that wasn't compiled for that.
     target: by name, of the image.
     in_place: (result leaf, parameter leaf) that may have the same memory in a call, the argument's, which is lost then.
+    copied: the results of these for which the program copies the parameter, where both have places of their own.
     kernels: those that the target runs itself.  module: with the computations that these call.
     launched: the kernels on a grid; their launches are numbered in this order.  launching: name and opcode of the
     instruction of each step that launches some, by its number.  device_code: as the
@@ -258,6 +259,7 @@ class CompiledProgram:
     device_code: object = field(default=None, repr=False)
     assignment: tuple[int, ...] | None = None
     in_place: InPlace = ()
+    copied: tuple[int, ...] = ()
     through_host: bool = False
 
     def logical(self, device: int) -> int:

@@ -122,6 +122,7 @@ def compile_module(
         points=entry.points,
         target=code.name,
         in_place=plan_of(compilation).in_place,
+        copied=plan_of(compilation).copied,
         kernels=entry.kernels,
         launched=entry.launched,
         launching=entry.launching,

@@ -35,6 +35,11 @@ class Literal:
             return any(element.is_elided for element in self.elements)
         return self.array is None and (self.shape.is_array or self.shape.is_tuple)
 
+    @property
+    def leaves(self) -> list[Literal]:
+        """The literals that are no tuples, depth first."""
+        return [self] if self.elements is None else [leaf for element in self.elements for leaf in element.leaves]
+
     @staticmethod
     def of(array: Any, shape: Shape) -> Literal:
         """From anything NumPy converts; `shape` gives the element type and the dimension sizes."""

@@ -32,6 +32,35 @@ def test_a_donated_array_is_updated_where_it_is(cluster: dx.Cluster) -> None:
     np.testing.assert_array_equal(np.asarray(cache)[:, 0], [1, 2, 3, 4] + [0] * 60)
 
 
+def test_elementwise_results_are_in_donated_arrays(cluster: dx.Cluster) -> None:
+    def adam(p: Any, m: Any, g: Any) -> Any:
+        m = 0.9 * m + 0.1 * g
+        return p - 0.5 * m, m
+
+    step = dxj.jit(adam, cluster=cluster, donate_argnums=(0, 1))
+    p, m = step(np.ones((64, 32), np.float32), np.zeros((64, 32), np.float32), np.full((64, 32), 2, np.float32))
+    places = p.column.place, m.column.place
+    for _ in range(3):
+        p, m = step(p, m, np.full((64, 32), 2, np.float32))
+        assert (p.column.place, m.column.place) == places
+    want, moment = 1.0, 0.0
+    for _ in range(4):
+        moment = 0.9 * moment + 0.2
+        want -= 0.5 * moment
+    np.testing.assert_allclose(np.asarray(p), np.full((64, 32), want), rtol=1e-5)
+    np.testing.assert_allclose(np.asarray(m), np.full((64, 32), moment), rtol=1e-5)
+
+
+def test_what_others_see_of_an_elementwise_operand_stays(cluster: dx.Cluster) -> None:
+    step = dxj.jit(lambda x: x + 1, cluster=cluster, donate_argnums=0)
+    first = step(np.zeros((64, 32), np.float32))
+    seen, place = np.asarray(first), first.column.place
+    second = step(first)
+    assert second.column.place != place
+    np.testing.assert_array_equal(seen, np.ones((64, 32)))
+    np.testing.assert_array_equal(np.asarray(second), np.full((64, 32), 2))
+
+
 def test_what_others_see_of_a_donated_array_stays(cluster: dx.Cluster) -> None:
     step = dxj.jit(write, cluster=cluster, donate_argnums=0)
     cache, _ = step(np.zeros((64, 32), np.float32), np.ones(32, np.float32), 0)

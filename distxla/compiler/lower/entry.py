@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Hashable, Iterable
 from dataclasses import dataclass
+from functools import reduce
 
 from llvmlite import ir
 
@@ -53,7 +54,6 @@ from distxla.compiler.plan.buffers import (
 )
 from distxla.compiler.plan.transfers import ticket_buffer
 from distxla.errors import CompileError, DistxlaError
-from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.op import Lowering
@@ -278,7 +278,7 @@ class _EntryEmitter:
 
     def plain_step(self, step: Step) -> None:
         if self.fills and isinstance(step, Kernel | Communicate):
-            self.fill(written_anew(step.operands, step.results))
+            self.fill(written_anew(step))
         if isinstance(step, Kernel):
             self.kernel(step)
         elif isinstance(step, Transfer) or (isinstance(step, Copy) and step.on_device):
@@ -300,28 +300,40 @@ class _EntryEmitter:
     def kernel(self, step: Kernel) -> None:
         if self.device_memory is not None and self.launch(step, self.device_memory):
             return
-        kernel = self.kernel_function(step.computation, step.instruction)
+        kernel = self.kernel_function(step)
         self.scratch_bytes = max(self.scratch_bytes, kernel.scratch_bytes)
-        arguments = [
-            self.body.pointer(buffer)
-            for buffer in (*step.operands, *step.results)
-            if buffer.region is not MemoryRegion.NONE
-        ]
+        leaves = [[b for b in each if b.region is not MemoryRegion.NONE] for each in (step.operands, step.results)]
+        operands, results = ([self.body.pointer(buffer) for buffer in each] for each in leaves)
         scratch = Buffer(kernel.scratch_bytes, MemoryRegion.ARENA, self.plan.arena_bytes)
         if self.fills:
             self.fill((scratch,))
-        status = self.body.builder.call(kernel.function, [self.body.context, *arguments, self.body.pointer(scratch)])
-        if kernel.fails:
-            self.body.fail_unless_zero(status)
+        arguments = [self.body.context, *operands, *results, self.body.pointer(scratch)]
+        builder = self.body.builder
+        if not step.alike or kernel.fails:  # the target's own kernels read all before they write
+            status = builder.call(kernel.function, arguments)
+            if kernel.fails:
+                self.body.fail_unless_zero(status)
+            return
+        # where the caller has given an operand's place to a result, the others are copied to theirs
+        pairs = [(operands[k], results[r], leaves[1][r].size) for k, r in step.alike]
+        given = [builder.icmp_unsigned("==", source, target) for source, target, _ in pairs]
+        with builder.if_else(reduce(builder.or_, given)) as (in_place, apart):
+            with in_place:
+                for (source, target, size), same in zip(pairs, given) if len(pairs) > 1 else ():
+                    with builder.if_then(builder.not_(same)):
+                        builder.call(self.memcpy, [target, source, I64(size), I1(0)])
+                builder.call(self.kernel_function(step, in_place=True).function, arguments)
+            with apart:
+                builder.call(kernel.function, arguments)
 
     def launch(self, step: Kernel, device_memory: DeviceMemory) -> bool:
         """Run a kernel on the grid; whether it has a form for that."""
-        key = kernel_key(self.structure, step.computation, step.instruction)
+        key = kernel_key(self.structure, step)
         if key not in self.grid:
             return False
         kernel, first = self.launched_kernel(key, device_memory)
         if self.fills:
-            device_memory.emit_fill(self.body, written_anew(step.operands, step.results), kernel.scratch_bytes)
+            device_memory.emit_fill(self.body, written_anew(step), kernel.scratch_bytes)
         device_memory.emit_launches(self.body, step, kernel, first, waits=self.traced)  # for the kernel's own time
         return True
 
@@ -333,9 +345,10 @@ class _EntryEmitter:
             self.launched[key] = kernel, device_memory.add(kernel)
         return self.launched[key]
 
-    def kernel_function(self, computation: Computation, instruction: Instruction) -> KernelFunction:
-        """The function of the instruction; instructions that differ in names only share it."""
-        key = kernel_key(self.structure, computation, instruction)
+    def kernel_function(self, step: Kernel, *, in_place: bool = False) -> KernelFunction:
+        """The function of the step's instruction; instructions that differ in names only share it."""
+        key, computation, instruction = kernel_key(self.structure, step), step.computation, step.instruction
+        key = (key, in_place) if in_place else key
         if key not in self.kernels:
             symbol = self.llvm_module.target.kernel_import(instruction, len(self.imported))
             if symbol is not None:
@@ -344,9 +357,8 @@ class _EntryEmitter:
                 self.kernels[key] = declare_kernel(self.llvm_module, self.imported[-1])
         if key not in self.kernels:
             name = re.sub(r"[^A-Za-z0-9_.]", "_", instruction.name)
-            kernel = emit_kernel_function(
-                self.llvm_module, self.module, computation, instruction, f"kernel_{len(self.kernels)}_{name}"
-            )
+            name = f"kernel_{len(self.kernels)}_{name}"
+            kernel = emit_kernel_function(self.llvm_module, self.module, step, name, in_place=in_place)
             kernel.function.linkage = "internal"
             if max((shape.size for shape in instruction.shape.leaves()), default=0) > 1:
                 # A call costs nothing beside a loop; a copy of the loop in the entry costs time to compile.
@@ -354,11 +366,16 @@ class _EntryEmitter:
             self.kernels[key] = kernel
         return self.kernels[key]
 
-    def copy(self, step: Copy) -> None:
-        memcpy = self.llvm_module.globals.get("llvm.memcpy.p0.p0.i64")
-        if memcpy is None:
+    @property
+    def memcpy(self) -> ir.Function:
+        found = self.llvm_module.globals.get("llvm.memcpy.p0.p0.i64")
+        if found is None:
             signature = ir.FunctionType(ir.VoidType(), (POINTER, POINTER, I64, I1))
-            memcpy = ir.Function(self.llvm_module, signature, "llvm.memcpy.p0.p0.i64")
+            found = ir.Function(self.llvm_module, signature, "llvm.memcpy.p0.p0.i64")
+        return found
+
+    def copy(self, step: Copy) -> None:
+        memcpy = self.memcpy
         builder, target, source = self.body.builder, self.body.pointer(step.target), self.body.pointer(step.source)
         arguments = [target, source, I64(step.source.size), I1(0)]
         if step.source.region is MemoryRegion.PARAMETER and step.target.region is MemoryRegion.RESULT:
@@ -394,7 +411,7 @@ class _EntryEmitter:
         assert memory is not None
         memory.emit_own_places(self.body, step.results)
         if self.fills:
-            memory.emit_fill(self.body, written_anew(step.operands, step.results), 0)
+            memory.emit_fill(self.body, written_anew(step), 0)
         if async_part_of(step.instruction.op) is not AsyncPart.DONE:  # which posts nothing
             memory.emit_wait(self.body)
         operands, results = (

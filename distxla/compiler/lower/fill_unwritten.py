@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from llvmlite import ir
 
-from distxla.compiler.plan.buffers import Buffer, MemoryRegion
+from distxla.compiler.plan.buffers import Buffer, Communicate, Kernel, MemoryRegion
 from distxla.ir.unwritten import MARKER
 
 I8, I32, I64, POINTER = ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.PointerType()
 
 
-def written_anew(operands: Iterable[Buffer], results: Iterable[Buffer]) -> Iterator[Buffer]:
-    """The results in memory that holds no operand."""
-    taken = tuple(operands)
-    for result in results:
+def written_anew(step: Kernel | Communicate) -> Iterator[Buffer]:
+    """The results in memory that holds no operand, wherever the caller has put parameters."""
+    taken = step.operands
+    if isinstance(step, Kernel) and step.alike:
+        places = [buffer for buffer in step.results if buffer.region is not MemoryRegion.NONE]
+        taken = (*taken, *(places[result] for _, result in step.alike))
+    for result in step.results:
         has_memory = result.size and result.region in (MemoryRegion.ARENA, MemoryRegion.RESULT, MemoryRegion.SHARED)
         if has_memory and not any(_overlap(result, operand) for operand in taken):
             yield result

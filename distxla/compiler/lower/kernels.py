@@ -22,6 +22,7 @@ from distxla.compiler.lower.fusion import emit_elements
 from distxla.compiler.lower.reduction import Reduction, emit_reductions
 from distxla.compiler.lower.row_fusions import RowView, Stage, emit_rows
 from distxla.compiler.lower.scalar_expression import I32, intrinsic
+from distxla.compiler.plan.buffers import Kernel
 from distxla.errors import CompileError, DistxlaError, InternalError
 from distxla.ir.computation import Computation
 from distxla.ir.element_type import ElementType
@@ -97,11 +98,13 @@ class KernelEmitter(BufferEmitter):
         emit_rows(self, module, rows, arrays, results, stage)
 
 
-def kernel_key(structure: Structure, computation: Computation, instruction: Instruction) -> Hashable:
+def kernel_key(structure: Structure, step: Kernel) -> Hashable:
     """What a kernel's code depends on: instructions that differ in names only share it. structure: the module's."""
-    shapes = tuple(o.shape.without_layout() for o in computation.operands(instruction))
+    instruction = step.instruction
+    shapes = tuple(o.shape.without_layout() for o in step.computation.operands(instruction))
     op = instruction.op.rename_computations(lambda name: f"#{structure.number(name)}")
-    return op, shapes, instruction.shape.without_layout(), executable(instruction.op).code_annotations(instruction)
+    annotations = executable(instruction.op).code_annotations(instruction)
+    return op, shapes, instruction.shape.without_layout(), annotations, step.alike
 
 
 def kernel_type(operands: Sequence[Shape], results: Sequence[Shape]) -> ir.FunctionType:
@@ -117,23 +120,25 @@ def declare_kernel(llvm_module: ir.Module, kernel: ImportedKernel) -> KernelFunc
 
 
 def emit_kernel_function(
-    llvm_module: ir.Module, module: Module, computation: Computation, instruction: Instruction, name: str
+    llvm_module: ir.Module, module: Module, step: Kernel, name: str, *, in_place: bool = False
 ) -> KernelFunction:
-    """Add the function that computes `instruction` of `computation` to `llvm_module`.
+    """Add the function that computes the step's instruction to `llvm_module`.
 
-    Tokens have no pointer: only leaves with data count as leaves here.  Raises CompileError naming the instruction
-    where its op can't be emitted; errors of the user's module pass through.
+    in_place: operands that may have a result's place have it, and are read by the result's pointer, so that no loop
+    checks distances. Tokens have no pointer: only leaves with data count as leaves here.  Raises CompileError naming
+    the instruction where its op can't be emitted; errors of the user's module pass through.
     """
-    operands = [computation[o].shape for o in instruction.operands]
+    instruction = step.instruction
+    operands = [step.computation[o].shape for o in instruction.operands]
     operand_leaves = [leaf for shape in operands for leaf in shape.leaves() if leaf.is_array]
     result_leaves = [leaf for leaf in instruction.shape.leaves() if leaf.is_array]
     function = ir.Function(llvm_module, kernel_type(operand_leaves, result_leaves), name)
     function.attributes.add("nounwind")
     count = len(operand_leaves)
     shared: set[int] = set()
-    if (in_place := instruction.op.in_place_operand) is not None:
+    if (overwritten := instruction.op.in_place_operand) is not None:
         # A result may be the memory of its operand, and of no other.
-        first = sum(leaf.is_array for shape in operands[:in_place] for leaf in shape.leaves())
+        first = sum(leaf.is_array for shape in operands[:overwritten] for leaf in shape.leaves())
         shared = {*range(first, first + len(result_leaves)), *range(count, count + len(result_leaves))}
     for position, (argument, leaf) in enumerate(zip(function.args[1:-1], [*operand_leaves, *result_leaves])):
         argument.attributes.align = ALIGNMENT
@@ -145,8 +150,11 @@ def emit_kernel_function(
     builder = ir.IRBuilder(function.append_basic_block("entry"))
     emit = KernelEmitter(builder, module, function.args[0], function.args[-1])
     emit.for_instruction(instruction, operands)
-    arrays = [MemoryArray(emit, p, s) for p, s in zip(function.args[1 : 1 + count], operand_leaves)]
-    results = [MemoryArray(emit, p, s) for p, s in zip(function.args[1 + count : -1], result_leaves)]
+    places = list(function.args[1:-1])
+    for operand, result in step.alike if in_place else ():
+        places[operand] = places[count + result]
+    arrays = [MemoryArray(emit, p, s) for p, s in zip(places[:count], operand_leaves)]
+    results = [MemoryArray(emit, p, s) for p, s in zip(places[count:], result_leaves)]
     # code behind the entry block's end, so that scratch addresses and slots may be put into it at any time
     start = builder.append_basic_block("start")
     emit.entry = builder.block

@@ -82,12 +82,17 @@ TOKEN = Buffer(0, MemoryRegion.NONE)
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """Call the kernel function of an instruction; one buffer a leaf of the operands and of the result."""
+    """Call the kernel function of an instruction; one buffer a leaf of the operands and of the result.
+
+    alike: (leaf of the operands, leaf of the result), of those with data, that the caller may have given one place: the
+    kernel reads each element where it writes it (plan/same_places.py).
+    """
 
     computation: Computation
     instruction: Instruction
     operands: tuple[Buffer, ...]
     results: tuple[Buffer, ...]
+    alike: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +201,8 @@ class Routine:
 class Plan:
     """The entry's steps. arena_bytes: without the kernels' scratch memory, a multiple of the alignment.  shared: the
     arenas that members of groups share.  routines: called ones before their callers.  in_place: (result leaf, parameter
-    leaf) that may have the same memory in a call."""
+    leaf) that may have the same memory in a call.  copied: the results of these that begin as a copy of the parameter,
+    where both have places of their own."""
 
     steps: tuple[Step, ...]
     constants: tuple[Literal, ...]
@@ -205,6 +211,7 @@ class Plan:
     shared: tuple[SharedArena, ...] = ()
     routines: tuple[Routine, ...] = ()
     in_place: InPlace = ()
+    copied: tuple[int, ...] = ()
 
     def walk(self) -> Iterator[Step]:
         """All steps, those inside of loops and branches after the step that holds them; those of routines last."""

@@ -23,7 +23,7 @@ def plan(module: Module, *, replicas: int = 0, partitions: int = 0, in_place: In
     for name in outlined_computations(module):  # called ones first
         planner.program.numbers[name] = len(planner.program.routines)
         planner.program.routines.append(plan_routine(Planner(module, program=planner.program), module[name]))
-    steps, kept = planner.entry(in_place)
+    steps, kept, copied = planner.entry(in_place)
     planner.join_lifetimes()
     shared = [b for b in planner.buffers if b.region is MemoryRegion.SHARED]
     arena = [b for b in planner.buffers if b.region is MemoryRegion.ARENA]
@@ -38,4 +38,5 @@ def plan(module: Module, *, replicas: int = 0, partitions: int = 0, in_place: In
         arenas,
         routines=tuple(program.routines),
         in_place=kept,
+        copied=copied,
     )

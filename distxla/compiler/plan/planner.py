@@ -21,6 +21,7 @@ from distxla.compiler.plan.buffers import (
     Swap,
 )
 from distxla.compiler.plan.parallel_copies import one_by_one
+from distxla.compiler.plan.same_places import alike_leaves, overwrites_as_it_reads
 from distxla.compiler.plan.shared_state import SharedState
 from distxla.errors import CompileError, UnsupportedOpError
 from distxla.ir.computation import Computation
@@ -57,6 +58,7 @@ class _Frame:
     reserved: set[int] = field(default_factory=set)  # id() of the buffers that something is pinned to
     steps: list[Step] = field(default_factory=list)
     started: dict[str, tuple[tuple[Buffer, ...], tuple[Buffer, ...]]] = field(default_factory=dict)
+    alike: dict[int, int] | None = None  # of the entry: value -> parameter that its kernel reads where it writes it
     taken_over: frozenset[Value] | None = None  # values whose memory an instruction would like to overwrite
 
     def buffer(self, value: Value) -> Buffer:
@@ -96,13 +98,15 @@ class Planner:
         self.clock = 0
         self._swapped: list[tuple[Buffer, Buffer]] = []
 
-    def entry(self, in_place: InPlace) -> tuple[tuple[Step, ...], InPlace]:
+    def entry(self, in_place: InPlace) -> tuple[tuple[Step, ...], InPlace, tuple[int, ...]]:
         """The steps of the entry computation, and which of the results may have their parameter's memory in a call:
         those that are computed over it as they are over the state of a loop. Such a parameter is copied to the result's
-        place first, unless it lies there, and only that place is used from then on.
+        place first (these results are the third value), unless it lies there, and only that place is used from then on.
+        A parameter whose last reader is a kernel that reads where it writes stays where it is.
         """
         computation = self.module.entry_computation
         frame = self.frame(computation)
+        frame.alike = {}
         given: list[tuple[Instruction, Value]] = []  # by leaf
         for parameter, leaves in zip(computation.parameters, frame.values.parameters, strict=True):
             for shape, value in zip(parameter.shape.leaves(), leaves, strict=True):
@@ -115,18 +119,21 @@ class Planner:
             for k, shape in enumerate(root.shape.leaves())
         ]
         occupants: list[Value] = [None] * len(targets)
-        kept = []
+        kept, copied = [], []
         for k, leaf in in_place:
             parameter, value = given[leaf]
-            if value is not None and self.is_computed_over(frame, frame.values.root[k], value):
+            if value is None or not self.is_computed_over(frame, frame.values.root[k], value):
+                continue
+            occupants[k] = value
+            kept.append((k, leaf))
+            if value not in frame.alike.values():
                 self.copy(frame, parameter, frame.buffers[value], targets[k])
                 frame.buffers[value] = targets[k]
                 frame.owned.add(value)
-                occupants[k] = value
-                kept.append((k, leaf))
+                copied.append(k)
         self.run(frame, targets, occupants)
         self.deliver(frame, targets, root)
-        return tuple(frame.steps), tuple(kept)
+        return tuple(frame.steps), tuple(kept), tuple(copied)
 
     def is_computed_over(self, frame: _Frame, result: Value, occupant: int) -> bool:
         """Whether the result can be computed where the parameter is, so that nothing is copied in the end."""
@@ -138,7 +145,7 @@ class Planner:
                 return False
             source = self.in_place_source(frame, position, instruction, leaf)
             if source is None:
-                return values.last_use[occupant] < position
+                return values.last_use[occupant] < position or self.is_read_alike(frame, result, occupant)
             result = source
         return result is not None
 
@@ -176,11 +183,20 @@ class Planner:
         if position < 0 or value in frame.pinned or instruction.op.is_constant:
             return
         source = self.in_place_source(frame, position, instruction, leaf)
-        if occupant is not None and values.last_use[occupant] >= position and source != occupant:
+        is_needed = occupant is not None and values.last_use[occupant] >= position and source != occupant
+        if is_needed and not self.is_read_alike(frame, value, occupant):
             return
         frame.pinned[value] = target
         if source is not None and source != occupant:
             self.pin(frame, source, target, occupant)
+
+    def is_read_alike(self, frame: _Frame, value: int, occupant: Value) -> bool:
+        """Whether `value` is computed where the occupant's elements are read last; a loop's state may change places."""
+        if occupant is None or frame.alike is None:
+            return False
+        if overwrites_as_it_reads(self.module, frame.computation, frame.values, value, occupant):
+            frame.alike[value] = occupant
+        return frame.alike.get(value) == occupant
 
     def in_place_source(self, frame: _Frame, position: int, instruction: Instruction, leaf: int) -> Value:
         """The operand value whose memory result leaf `leaf` takes over, since it has no later reader."""
@@ -295,11 +311,8 @@ class Planner:
                 found.append(frame.buffers[value])  # a loop passes it on unchanged
                 continue
             buffer = frame.pinned.get(value)
-            if (
-                buffer is not None
-                and buffer.region is MemoryRegion.RESULT
-                and self.will_swap(instruction, leaf, buffer.size)
-            ):
+            in_result = buffer is not None and buffer.region is MemoryRegion.RESULT
+            if in_result and self.will_swap(instruction, leaf, shape.byte_size):
                 buffer = None
             if buffer is None:
                 buffer = self.shared(frame, value, instruction, shape.byte_size)
@@ -356,7 +369,7 @@ class Planner:
     def instruction(self, frame: _Frame, position: int, instruction: Instruction) -> None:
         op = instruction.op
         if isinstance(op, Constant):
-            for value, literal in zip(frame.values.leaves[instruction.name], _arrays(op.literal), strict=True):
+            for value, literal in zip(frame.values.leaves[instruction.name], op.literal.leaves, strict=True):
                 if value is not None:
                     frame.buffers[value] = self.constant(instruction, literal)
             return
@@ -373,7 +386,8 @@ class Planner:
             results = self.results(frame, position, instruction)
             self.clock += 1
             self.touch(*operands, *results)
-            frame.steps.append(Kernel(frame.computation, instruction, operands, results))
+            alike = alike_leaves(frame.values, instruction, frame.alike) if frame.alike else ()
+            frame.steps.append(Kernel(frame.computation, instruction, operands, results, alike))
         else:
             raise UnsupportedOpError(
                 f"this version cannot execute {op.opcode} ({instruction.name})", self.module.locate(instruction)
@@ -481,12 +495,6 @@ class Planner:
                 if owned:
                     frame.owned.add(value)
         return frame
-
-
-def _arrays(literal: Literal) -> list[Literal]:
-    if literal.elements is None:
-        return [literal]
-    return [leaf for element in literal.elements for leaf in _arrays(element)]
 
 
 __all__ = ["FOREVER", "TOKEN", "Planner"]

@@ -309,8 +309,8 @@ class DirectIssuer:
             return None
         if any(constants.shape.element_type is TOKEN for constants in (*parameters, *results)):
             return None
-        if any(k in donated and results[result].size >= PAGE for result, k in program.in_place):
-            return None  # computed in the memory of what it takes
+        if any(k in donated and results[r].size >= PAGE and r in program.copied for r, k in program.in_place):
+            return None  # computed in the memory of what it takes, which costs less than a copy
         if not all(isinstance(self._cluster.memory(device.id), Segment) for device in devices):
             return None
         plan = Plan(self, place, devices, parameters, results, kinds, blocks, donated, program.name)

@@ -11,6 +11,7 @@ import numpy as np
 
 from distxla.compiler.execution_context import ExecutionContext
 from distxla.compiler.lower.kernels import emit_kernel_function
+from distxla.compiler.plan.buffers import Kernel as Step
 from distxla.ir import unwritten
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
@@ -32,7 +33,7 @@ class Kernel:
         self.root = computation[instruction or computation.root]
         self.operands = [computation[o].shape for o in self.root.operands]
         llvm_module = CodeModule("test", native_target().code)
-        kernel = emit_kernel_function(llvm_module, module, computation, self.root, "kernel")
+        kernel = emit_kernel_function(llvm_module, module, Step(computation, self.root, (), ()), "kernel")
         self.scratch_bytes = kernel.scratch_bytes
         self.text = str(llvm_module)
         parsed = finish.parse(llvm_module)

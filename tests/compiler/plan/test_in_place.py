@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from distxla.ir.module import Module
 from distxla.text.parser import parse_module
 from tests.compiler.runner import Devices
 from tests.fuzz.xla.program import RandomProgram
+from tests.gpu_driver import gpu_driver  # noqa: F401 - a fixture
 
 Array = np.ndarray[Any, Any]
 SEEDS = 20
@@ -73,6 +75,50 @@ PROGRAMS = {
         " one = s32[] constant(1)\n j = s32[] add(i, one)\n x = f32[8] get-tuple-element(s), index=1\n"
         " y = f32[8] get-tuple-element(s), index=2\n r = f32[8] reverse(x), dimensions={0}\n"
         " a = f32[8] add(r, y)\n ROOT t = (s32[], f32[8], f32[8]) tuple(j, a, x) }\n",
+    ),
+    "two results of one kernel": (
+        XY + "a = f32[8] subtract(x, y)\n b = f32[8] add(x, y)\n ROOT t = (f32[8], f32[8]) tuple(a, b)",
+        "",
+    ),
+    "one operand twice": (XY + "a = f32[8] multiply(x, x)\n ROOT t = (f32[8], f32[8]) tuple(a, y)", ""),
+    "read at another index, too": (
+        XY + "r = f32[8] reverse(x), dimensions={0}\n a = f32[8] subtract(x, r)\n ROOT t = (f32[8]) tuple(a)",
+        "",
+    ),
+    "one element for all": (
+        XY + "s = f32[1] slice(x), slice={[7:8]}\n o = f32[] reshape(s)\n b = f32[8] broadcast(o), dimensions={}\n"
+        "a = f32[8] add(x, b)\n ROOT t = (f32[8]) tuple(a)",
+        "",
+    ),
+    "the second result reads the first's operand backwards": (
+        XY + "a = f32[8] add(x, y)\n r = f32[8] reverse(x), dimensions={0}\n b = f32[8] subtract(y, r)\n"
+        "ROOT t = (f32[8], f32[8]) tuple(a, b)",
+        "",
+    ),
+    "by its sum": (
+        XY + "z = f32[] constant(0)\n s = f32[] reduce(x, z), dimensions={0}, to_apply=add\n"
+        "b = f32[8] broadcast(s), dimensions={}\n a = f32[8] divide(x, b)\n ROOT t = (f32[8], f32[8]) tuple(a, y)",
+        ADD,
+    ),
+    "through views": (
+        XY + "v = f32[2,4] reshape(x)\n n = f32[2,4] negate(v)\n w = f32[8] reshape(n)\n"
+        "ROOT t = (f32[8], f32[8]) tuple(w, y)",
+        "",
+    ),
+    "a column of a matrix": (
+        XY + "v = f32[2,4] reshape(x)\n m = f32[4,2] transpose(v), dimensions={1,0}\n w = f32[8] reshape(m)\n"
+        "a = f32[8] add(w, x)\n ROOT t = (f32[8]) tuple(a)",
+        "",
+    ),
+    "updated by what is computed from it": (
+        XY + "z = s32[] constant(3)\n p = f32[2] slice(y), slice={[0:2]}\n n = f32[8] negate(x)\n"
+        "u = f32[8] dynamic-update-slice(n, p, z)\n ROOT t = (f32[8], f32[8]) tuple(u, y)",
+        "",
+    ),
+    "narrow numbers between": (
+        XY + "n = bf16[8] convert(x)\n m = bf16[8] multiply(n, n)\n a = f32[8] convert(m)\n"
+        "ROOT t = (f32[8], f32[8]) tuple(a, y)",
+        "",
     ),
     "summed up over all devices": (
         XY + "a = f32[8] all-reduce(x), replica_groups={{0,1}}, to_apply=add\n"
@@ -147,7 +193,16 @@ COMPUTED_OVER = {  # results that are computed in the memory of a parameter, of 
     "passed on": {0, 1},
     "the state of a loop that is updated": {0, 1},
     "the state of a loop": set(),
-    "computed over itself": set(),
+    "computed over itself": {0},
+    "two results of one kernel": {0, 1},
+    "one operand twice": {0, 1},
+    "read at another index, too": set(),
+    "one element for all": set(),
+    "the second result reads the first's operand backwards": {1},
+    "through views": {0, 1},
+    "a column of a matrix": set(),
+    "updated by what is computed from it": {0, 1},
+    "narrow numbers between": {0, 1},
     "both change places": set(),
     "updated, and read": {1},
 }
@@ -158,9 +213,52 @@ def test_nothing_is_copied_but_the_parameter_where_it_is_elsewhere(name: str) ->
     module = module_of(*PROGRAMS[name])
     plan = plan_of(planned(Pipeline(), module, 2, 1, in_place=in_place_pairs(module, (0, 1))))
     assert {result for result, _ in plan.in_place} == COMPUTED_OVER[name]
-    for result, parameter in plan.in_place:
+    copied = [(result, parameter) for result, parameter in plan.in_place if result in plan.copied]
+    for result, parameter in copied:
         copies = [str(s.source) for s in plan.walk() if isinstance(s, Copy) and str(s.target) == f"result[{result}]"]
         assert copies == [f"parameter[{parameter}]"]
+
+
+ALIKE = {name for name in COMPUTED_OVER if name not in ("passed on", "both change places")}
+
+
+@pytest.mark.parametrize("name", [n for n in PROGRAMS if n in ALIKE])
+def test_kernels_of_other_targets_agree(name: str, gpu_driver: None) -> None:  # noqa: F811
+    """Kernels in a grid, and those in NumPy."""
+    args = [[np.arange(8, dtype=np.float32) * 3 + d, np.arange(8, dtype=np.float32) ** 2 - d] for d in range(2)]
+    module = module_of(*PROGRAMS[name])
+    pairs = in_place_pairs(module, range(2))
+    wanted = run(compile_module(module, replicas=2, partitions=1), args, in_place=False)
+    for target in ("nvptx", "interpreted"):
+        program = compile_module(module, replicas=2, partitions=1, target=target, in_place=pairs)
+        for in_place in (True, False):
+            got = run(program, args, in_place=in_place)
+            for mine, theirs in zip(got, wanted, strict=True):
+                assert [a.tobytes() for a in mine] == [b.tobytes() for b in theirs], target
+
+
+def test_some_of_a_kernels_results_may_be_in_parameters_places() -> None:
+    """The caller gives a place to one result, not to the other, of one kernel."""
+    module = module_of(*PROGRAMS["two results of one kernel"])
+    args = [[np.arange(8, dtype=np.float32) + d, np.full(8, 0.5, np.float32)] for d in range(2)]
+    program = compile_module(module, replicas=2, partitions=1, in_place=((0, 0), (1, 1)))
+    assert (program.in_place, program.copied) == (((0, 0), (1, 1)), ())
+    for given in program.in_place:
+        got = run(dataclasses.replace(program, in_place=(given,)), args, in_place=True)
+        for (x, y), (difference, total) in zip(args, got, strict=True):
+            np.testing.assert_array_equal(difference, x - y)
+            np.testing.assert_array_equal(total, x + y)
+
+
+def test_a_large_result_is_written_where_it_is_read() -> None:
+    """In vectors, without a check of distances."""
+    size = 100_003
+    text = f"HloModule m\nENTRY e {{\n x = f32[{size}] parameter(0)\n ROOT a = f32[{size}] multiply(x, x)\n}}\n"
+    program = compile_module(parse_module(text), replicas=1, partitions=1, in_place=((0, 0),))
+    x = np.linspace(-3, 3, size, dtype=np.float32)
+    for in_place in (True, False):
+        ((got,),) = run(program, [[x]], in_place=in_place)
+        np.testing.assert_array_equal(got, x * x)
 
 
 HEADERS = {

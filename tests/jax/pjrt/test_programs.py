@@ -48,6 +48,20 @@ for name, keeps in (("in place", False), ("a view keeps its memory", True)):
     updated = update(given, jnp.float32(7))
     same = [shard.data.unsafe_buffer_pointer() for shard in updated.addressable_shards] == places
     found[name] = [same, float(np.asarray(updated)[0, 1]), bool((view == x[:8 // len(devices)]).all())]
+for name, f in {
+    "elementwise": lambda x: x + 1, "two results": lambda x: (x + 1, x[::-1]), "reversed": lambda x: x - x[::-1],
+    "large": lambda x: x * 2,
+}.items():
+    value = np.arange(3 * 2**20 if name == "large" else 2000, dtype=np.float32)
+    step = jax.jit(f, donate_argnums=0)
+    for _ in range(3 if name == "large" else 1):
+        given = jax.device_put(value, devices[0]) + 0  # large values of NumPy stay where they are
+        place = given.unsafe_buffer_pointer()
+        out = jax.tree.leaves(step(given))
+        same = [o.unsafe_buffer_pointer() == place for o in out]
+        wanted = jax.tree.leaves(f(value))
+        right = all(bool((np.asarray(o) == np.asarray(w)).all()) for o, w in zip(out, wanted))
+        found.setdefault(f"donated, {name}", []).append([same, right])
 found["on device 1"] = (jax.device_put(x, devices[1]) * 2).devices() == {devices[1]}
 found["other sharding"] = bool((np.asarray(jax.device_put(xs, NamedSharding(mesh, P(None, "i")))) == x).all())
 found["cholesky"] = float(jnp.linalg.cholesky(jnp.eye(2) * 4.0)[1, 1])
@@ -155,6 +169,10 @@ def found(served: Served) -> dict[str, Any]:
         ("read", True),
         ("donated", [True, True]),
         ("in place", [True, 7.0, True]),
+        ("donated, elementwise", [[[True], True]]),
+        ("donated, two results", [[[False, False], True]]),
+        ("donated, reversed", [[[False], True]]),
+        ("donated, large", [[[True], True]] * 3),
         ("a view keeps its memory", [False, 7.0, True]),
         ("on device 1", True),
         ("other sharding", True),

@@ -14,33 +14,31 @@ from distxla.compiler.lower.grid.grid_emitter import GridEmitter, NoGridFormErro
 from distxla.compiler.lower.grid.launches import GridKernel
 from distxla.compiler.lower.kernels import emit_instruction
 from distxla.compiler.lower.scalar_expression import I32
-from distxla.ir.computation import Computation
-from distxla.ir.instruction import Instruction
+from distxla.compiler.plan.buffers import Kernel
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
 from distxla.targets.grid_module import GridModule
 
 
-def emit_grid_kernel(
-    grid_module: GridModule, module: Module, computation: Computation, instruction: Instruction, name: str
-) -> GridKernel:
-    """Add the functions that compute `instruction` of `computation` to `grid_module`, one a launch.
+def emit_grid_kernel(grid_module: GridModule, module: Module, step: Kernel, name: str) -> GridKernel:
+    """Add the functions that compute the step's instruction to `grid_module`, one a launch.
 
     Their arguments are those of a kernel (lower/kernels.py), as addresses of the device's memory. NoGridFormError where
     the kernel has to be run by the host; nothing is added then. Other errors as of `emit_kernel_function`.
     """
-    operands = [computation[o].shape for o in instruction.operands]
+    instruction = step.instruction
+    operands = [step.computation[o].shape for o in instruction.operands]
     operand_leaves = [leaf for shape in operands for leaf in shape.leaves() if leaf.is_array]
     result_leaves = [leaf for leaf in instruction.shape.leaves() if leaf.is_array]
     globals_before = dict(grid_module.globals)
     pointers = [POINTER] * (len(operand_leaves) + len(result_leaves) + 2)
     function = ir.Function(grid_module, ir.FunctionType(ir.VoidType(), [I32, *pointers]), f"{name}_body")
     try:
-        emit = _emit_body(function, module, instruction, operands, operand_leaves, result_leaves)
+        emit = _emit_body(function, module, step, operands, operand_leaves, result_leaves)
     except NoGridFormError:
         _restore(grid_module, globals_before)
         raise
-    leaves = operand_leaves, result_leaves, _shared(instruction, operands, result_leaves)
+    leaves = operand_leaves, result_leaves, _shared(step, operands, result_leaves)
     return launched(grid_module, function, emit, name, lambda arguments: _declare_arguments(arguments, *leaves))
 
 
@@ -69,15 +67,16 @@ def launched(
 def _emit_body(
     function: ir.Function,
     module: Module,
-    instruction: Instruction,
+    step: Kernel,
     operands: list[Shape],
     operand_leaves: list[Shape],
     result_leaves: list[Shape],
 ) -> GridEmitter:
     inline(function)
+    instruction = step.instruction
     number, context, *places, scratch = function.args
     count = len(operand_leaves)
-    shared = _shared(instruction, operands, result_leaves)
+    shared = _shared(step, operands, result_leaves)
     _declare_arguments(function.args[1:], operand_leaves, result_leaves, shared)
     read_only = [context, *(place for k, place in enumerate(places[:count]) if k not in shared)]
     builder = ir.IRBuilder(function.append_basic_block("entry"))
@@ -107,12 +106,12 @@ def begin(emit: GridEmitter) -> None:
     builder.position_at_end(start)
 
 
-def _shared(instruction: Instruction, operands: list[Shape], result_leaves: list[Shape]) -> set[int]:
+def _shared(step: Kernel, operands: list[Shape], result_leaves: list[Shape]) -> set[int]:
     """The positions of operands' and results' leaves that may be the same memory."""
-    in_place = instruction.op.in_place_operand
-    if in_place is None:
-        return set()
+    in_place = step.instruction.op.in_place_operand
     count = sum(leaf.is_array for shape in operands for leaf in shape.leaves())
+    if in_place is None:
+        return {position for operand, result in step.alike for position in (operand, count + result)}
     first = sum(leaf.is_array for shape in operands[:in_place] for leaf in shape.leaves())
     return {*range(first, first + len(result_leaves)), *range(count, count + len(result_leaves))}
 

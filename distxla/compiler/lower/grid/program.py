@@ -61,7 +61,7 @@ class GridProgram:
         """Whether a step's arrays are in the kernels' memory."""
         if isinstance(step, Communicate):
             return place_of(step) in self.rounds
-        return kernel_key(self.structure, step.computation, step.instruction) in self.kernels
+        return kernel_key(self.structure, step) in self.kernels
 
 
 def emit_grid_program(
@@ -85,13 +85,13 @@ def emit_grid_program(
             continue
         instruction = step.instruction
         progress(instruction.name)
-        key = kernel_key(structure, step.computation, instruction)
+        key = kernel_key(structure, step)
         if key not in made:
             name = f"kernel_{len(made)}_{re.sub(r'[^A-Za-z0-9_]', '_', instruction.name)}"
             try:
                 if _counts(step):
                     raise NoGridFormError("single integers, such as a loop's count, are read there")
-                made[key] = emit_grid_kernel(grid_module, module, step.computation, instruction, name)
+                made[key] = emit_grid_kernel(grid_module, module, step, name)
             except NoGridFormError as reason:
                 made[key] = str(reason)
         found = made[key]
