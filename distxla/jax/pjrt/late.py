@@ -17,11 +17,14 @@ from typing import Any
 
 from distxla.jax.pjrt.switch import SWITCH
 
+_MARK = "_deferred_by_distxla"  # attribute of an exception: exceptions of Python's own classes have no weak references
+
 
 def defer(error: BaseException) -> None:
     """Have the main thread raise it once C++ has returned; of several the first."""
     if SWITCH.late:
         return
+    error.__dict__[_MARK] = True
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(error))
     SWITCH.late = id(error)
 
@@ -52,6 +55,11 @@ def is_of_handler(error: BaseException | None) -> bool:
     return False
 
 
+def was_deferred(error: BaseException | None) -> bool:
+    """Whether the main thread has raised the exception here because it was deferred."""
+    return error is not None and _MARK in error.__dict__ and threading.get_ident() == SWITCH.main
+
+
 def _handler_codes() -> Iterator[CodeType]:
     for number in signal.valid_signals():
         handler: Any = signal.getsignal(number)
@@ -63,4 +71,4 @@ def _handler_codes() -> Iterator[CodeType]:
                 yield code
 
 
-__all__ = ["defer", "ends_calls", "is_late", "is_of_handler"]
+__all__ = ["defer", "ends_calls", "is_late", "is_of_handler", "was_deferred"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import ctypes
 import os
 import sys
@@ -197,7 +198,7 @@ class Table:
 
     def _hush(self) -> None:
         """Keep what a handler raises in the first line of a callback, or in a finaliser, which is then called again.
-        Python does not print it then."""
+        Python does not print it then. Also what was deferred and then raised where Python ignores exceptions."""
         before, functions = sys.unraisablehook, self._functions
         finalisers = [kind.__del__ for kind in (buffers.Buffer, events.Event, NativeBlock)]
 
@@ -205,6 +206,11 @@ class Table:
             text = found.err_msg or ""  # has the function from Python 3.13 on
             is_ours = found.object in functions or any(repr(function) in text for function in functions)
             is_finaliser = found.object in finalisers
+            if not (is_ours or is_finaliser) and late.was_deferred(found.exc_value):
+                late.defer(found.exc_value)
+                # which runs when this thread has left the place that ignores exceptions, or blocks in it
+                _thread.start_new_thread(self._stubs.deliver, ())
+                return
             if not (is_ours or is_finaliser) or not late.is_of_handler(found.exc_value):
                 before(found)
                 return

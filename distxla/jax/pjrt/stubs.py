@@ -172,7 +172,16 @@ class Stubs:
         machine = binding.Target.from_default_triple().create_target_machine(opt=2)
         self._engine = binding.create_mcjit_compiler(module, machine)  # the code lives as long
         self._engine.finalize_object()
+        self._deliver = int(self._engine.get_function_address("deliver"))
         self.addresses = {name: int(self._engine.get_function_address(f"pjrt_{name}")) for name in ENTRIES}
+
+    def deliver(self) -> None:
+        """Have the main thread raise what is late as soon as it runs Python. For other threads: a call in the main one
+        would raise it in the caller."""
+        if SWITCH.late and not SWITCH.is_queued:
+            SWITCH.is_queued = 1
+            if ctypes.pythonapi.Py_AddPendingCall(ctypes.c_void_p(self._deliver), None):
+                SWITCH.is_queued = 0  # too many are queued: the next entry point does it
 
     def _text(self) -> str:
         fields = {name: ctypes.addressof(SWITCH) + offset(Switch, name) for name, _ in Switch._fields_}

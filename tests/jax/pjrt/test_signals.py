@@ -93,6 +93,28 @@ SCRIPTS = {
             state.append(float(np.asarray(y)[0]))
         everywhere(call, 3, error=KeyboardInterrupt, number=signal.SIGINT)
     """,
+    "ignored": """
+        import ctypes
+        from distxla.jax.pjrt import late
+
+        class Late(Exception):
+            pass
+
+        def amid(_):  # Python ignores what is raised here
+            late.defer(Late())
+            jax.device_put(np.float32(1))
+            time.sleep(0)
+
+        caught = 0
+        for _ in range(5):
+            try:
+                ctypes.CFUNCTYPE(None, ctypes.c_int)(amid)(0)
+                for _ in range(20_000):
+                    time.sleep(0.001)
+            except Late:
+                caught += 1
+        print(caught)
+    """,
     "real_signals": """
         class Late(Exception):
             pass
@@ -127,9 +149,14 @@ def found(served: Served) -> dict[str, str]:
     return served.printed_by_each({"begin": BEGIN, **SCRIPTS})
 
 
-@pytest.mark.parametrize("name", [name for name in SCRIPTS if name != "real_signals"])
+@pytest.mark.parametrize("name", [name for name in SCRIPTS if name not in ("ignored", "real_signals")])
 def test_it_arrives_wherever_it_comes(found: dict[str, str], name: str) -> None:
     assert found[name] == "True 0\n"
+
+
+def test_what_is_raised_where_python_ignores_it_is_raised_again(found: dict[str, str]) -> None:
+    """As Ctrl-C amid a compilation was, in a callback of the garbage collector: it was lost."""
+    assert found["ignored"] == "5\n"
 
 
 def test_an_alarm(found: dict[str, str]) -> None:
