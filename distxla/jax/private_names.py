@@ -24,11 +24,13 @@ from distxla.text.other_formats import MLIR_BYTECODE
 EXTRA: Final = "pip install 'distxla[jax]'"
 TESTED: Final = "0.6 to 0.12"
 _XLA: Final = ("jaxlib._jax", "jaxlib.xla_extension")
+_MLIR: Final = "jaxlib.mlir._mlir_libs"
 _PLACES: Final = {
     **dict.fromkeys(("get_tfrt_cpu_client", "CompileOptions", "DeviceAssignment", "DeviceList", "mlir"), _XLA),
     **dict.fromkeys(("HloModule", "HloPrintOptions", "HloSharding", "XlaComputation"), ("jaxlib._hlo", *_XLA)),
     "hlo_module_from_text": ("jaxlib._hlo", *_XLA),
     "hlo_module_cost_analysis": _XLA,
+    "register_dialects": (f"{_MLIR}._jax_mlir_ext", f"{_MLIR}.register_jax_dialects"),
     "trace_context": ("jax._src.config",),
 }
 _DIALECTS: Final = ("ir", "dialects.stablehlo", "dialects.chlo", "dialects.sdy")  # of jaxlib.mlir
@@ -340,7 +342,7 @@ def _at_least(partitions: int | None, meshes: Sequence[str]) -> int | None:
 @cache
 def _jax_dialects() -> Any:
     """A registry of the dialects that JAX's modules may have, among them func, without which no text can be read."""
-    register = mlir_module("_mlir_libs._jax_mlir_ext").register_dialects
+    register = private("register_dialects")
     with expected_names():
         registry = mlir_module("ir").DialectRegistry()
         register(registry)
