@@ -44,13 +44,20 @@ def _stand_in_for_devices() -> None:
         assigned = pxla._get_and_check_device_assignment
 
     @functools.wraps(assigned)
-    def with_devices(*args: Any, **options: Any) -> tuple[Any, Any, int]:
-        backend, devices, count = assigned(*args, **options)
-        if devices is None and _needs_devices.get():
-            devices = private_devices(count)
-        return backend, devices, count
+    def with_devices(*args: Any, **options: Any) -> Any:
+        found = assigned(*args, **options)
+        if len(found) != 3:  # of an older jax, which refuses such programs
+            return found
+        backend, devices, count = found
+        return backend, _stand_ins(count) if devices is None and _needs_devices.get() else devices, count
 
     pxla._get_and_check_device_assignment = with_devices
+
+
+@cache
+def _stand_ins(count: int) -> tuple[Any, ...]:
+    """One client for each count: what JAX has lowered keeps it, and its threads, alive."""
+    return private_devices(count)
 
 
 def lower_for_clients(is_ours: Callable[[str], bool]) -> None:
