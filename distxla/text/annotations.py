@@ -126,11 +126,25 @@ def read_metadata(lexer: Lexer) -> Metadata:
             metadata = _read_parts(lexer)
             if flat.end() != lexer.pos:
                 return metadata
-        if len(_cache) > 10_000:
-            _cache.clear()
-        _cache[text] = metadata
+        _keep(text, metadata)
     lexer.pos = flat.end()
     return metadata
+
+
+def printed_metadata(text: str) -> Metadata | None:
+    """Metadata from its text, `{...}` without braces inside; None where it has to be read in detail."""
+    metadata = _cache.get(text)
+    if metadata is None:
+        metadata = _printed(text)
+        if metadata is not None:
+            _keep(text, metadata)
+    return metadata
+
+
+def _keep(text: str, metadata: Metadata) -> None:
+    if len(_cache) > 10_000:
+        _cache.clear()
+    _cache[text] = metadata
 
 
 def _printed(text: str) -> Metadata | None:

@@ -20,6 +20,7 @@ from distxla.text.fresh_names import FreshNames
 from distxla.text.lexer import BLANK, MAX_DEPTH, NAME, WORD, Lexer, Spans
 from distxla.text.literals import read_literal
 from distxla.text.operands import OperandReader, Scope
+from distxla.text.printed_lines import PrintedLines
 from distxla.text.shapes import known_shape, print_shape, read_shape, starts_shape
 from distxla.time_limit import at
 
@@ -91,6 +92,7 @@ class InstructionReader:
         self._depth = 0
         self._names = FreshNames(lexer.text)
         self._operands = OperandReader(lexer, self._names, self._read_nested)
+        self._printed_lines = PrintedLines(lexer)
         self._ops = op_classes()
 
     def read_body(self, name: str, start: int) -> Computation:
@@ -158,6 +160,8 @@ class InstructionReader:
     def _read_instruction(self) -> None:
         """`[ROOT] name = ...`, added to the scope."""
         lexer, scope = self.lexer, self._scope
+        if self._printed_lines.read(scope):
+            return
         match = _HEAD.match(lexer.text, lexer.pos)
         if match is None:
             lexer.accept_word("ROOT")
@@ -172,11 +176,14 @@ class InstructionReader:
             )
         if is_root and scope.root is not None:
             raise lexer.error(f"a second ROOT in computation {scope.name!r}", match.start(1), match.end(1))
+        line, count = lexer.pos, len(self.computations)
         lexer.pos = match.end()
         instruction = self._read_right_hand_side(name, start, nested=False)
         scope.add(instruction)
         if is_root:
             scope.root = name
+        if len(self.computations) == count:
+            self._printed_lines.learn(line, instruction)
 
     def _read_right_hand_side(self, name: str | None, start: int, nested: bool) -> Instruction:
         """`[shape] opcode(operands)[, attributes]`; nested ones (operands) have no attributes."""

@@ -69,19 +69,19 @@ class LineIndex:
 class Spans(Mapping[str, Span]):
     """Spans by key, made on request: a module has ten times more of them than are ever read."""
 
-    __slots__ = ("_lines", "_offsets")
+    __slots__ = ("_lines", "offsets")
 
     def __init__(self, lines: LineIndex, offsets: dict[str, tuple[int, int]]) -> None:
-        self._lines, self._offsets = lines, offsets
+        self._lines, self.offsets = lines, offsets
 
     def __getitem__(self, key: str) -> Span:
-        return self._lines.span(*self._offsets[key])
+        return self._lines.span(*self.offsets[key])
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._offsets)
+        return iter(self.offsets)
 
     def __len__(self) -> int:
-        return len(self._offsets)
+        return len(self.offsets)
 
 
 class Lexer:
