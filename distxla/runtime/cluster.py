@@ -35,7 +35,7 @@ from distxla.runtime.direct_calls import DirectCalls
 from distxla.runtime.executable import Executable, Row, expand, put_array, rows_of
 from distxla.runtime.fault_injection import Injection, injection_of
 from distxla.runtime.handle import Handle
-from distxla.runtime.host_calls import HostCalls, bound, checked_host_calls, require_outside
+from distxla.runtime.host_calls import HostCalls, checked_host_calls, require_outside
 from distxla.runtime.hosts.budget import checked_memory
 from distxla.runtime.hosts.gpus import gpu_sharing
 from distxla.runtime.hosts.nodes import checked_counts, checked_size
@@ -221,6 +221,7 @@ class Cluster(Handle):
     def _take_down(self) -> None:
         self._closing.set()  # before the lock: a thread that has it and waits for actors' answers gives up
         self._queue.close("the cluster is closed")
+        self._host_calls.close()
         with self._lock:
             if self._closed:
                 return
@@ -304,7 +305,7 @@ class Cluster(Handle):
         found = Executable(
             self, program, assigned.devices, took, cached, module=module, targets=targets, whole=whole, traced=trace
         )
-        found.host_calls = bound(sites, functions)
+        found.host_calls = self._host_calls.bound(sites, functions, assigned.devices)
         return found
 
     def _compiled(

@@ -8,6 +8,7 @@ at the same time.
 from __future__ import annotations
 
 import inspect
+import queue
 import threading
 import time
 import traceback
@@ -146,8 +147,31 @@ class HostCalls:
         self.failure: DistxlaError | None = None
         self._changed = threading.Condition()
         self._tables: dict[int, tuple[BoundHostCall, ...]] = {}  # by device, while its program runs
+        self._inboxes: dict[int, queue.SimpleQueue[ClusterStreams | None]] = {}  # by device, of its thread
         self._handled: dict[int, int] = {}  # by device that is served, the items that are done with, modulo 2^31
         self._stale: dict[int, tuple[BoundHostCall, ...]] = {}  # of failed calls, whose results may not be taken
+
+    def bound(
+        self, sites: Sequence[HostCallSite], functions: Mapping[int | str, Callable[..., Any]], devices: Sequence[int]
+    ) -> tuple[BoundHostCall, ...]:
+        """The calls of a program with their functions. ClusterError where no thread can be started to call them.
+
+        The threads start now: the program may be called at the end of the interpreter, which starts none any more.
+        """
+        for device in devices if sites else ():
+            with self._changed:
+                if device not in self._inboxes:
+                    inbox: queue.SimpleQueue[ClusterStreams | None] = queue.SimpleQueue()
+                    name = f"distxla-host-calls-{device}"
+                    thread = threading.Thread(target=self._serve, args=(device, inbox), name=name, daemon=True)
+                    started_thread(thread, "the program's host calls could not be served")
+                    self._inboxes[device] = inbox
+        return bound(sites, functions)
+
+    def close(self) -> None:
+        """End the threads of devices that have never called; those of others end with the cluster's streams."""
+        for inbox in self._inboxes.values():
+            inbox.put(None)
 
     @contextmanager
     def during(
@@ -180,10 +204,9 @@ class HostCalls:
         for device in tables:
             if device not in self._handled:
                 # before the device can post: items of other programs are no calls
-                self._handled[device] = streams.outfeed(device, FIRST_HOST_CALL).posted
-                name = f"distxla-host-calls-{device}"
-                thread = threading.Thread(target=self._serve, args=(streams, device), name=name, daemon=True)
-                started_thread(thread, "no function can be called by a device")
+                posted = streams.outfeed(device, FIRST_HOST_CALL).posted
+                self._inboxes[device].put(streams)  # first: an interrupt behind it has this done again
+                self._handled[device] = posted
         late = {device: calls for device, calls in self._stale.items() if device in tables}
         self._await(streams, late, end)  # functions that a failed call has left running
         for device, calls in late.items():
@@ -210,8 +233,11 @@ class HostCalls:
                 )
             self._changed.wait(SLICE_S)
 
-    def _serve(self, streams: ClusterStreams, device: int) -> None:
+    def _serve(self, device: int, inbox: queue.SimpleQueue[ClusterStreams | None]) -> None:
         """The thread of a device."""
+        streams = inbox.get()
+        if streams is None:
+            return
         outfeed = streams.outfeed(device, FIRST_HOST_CALL)
         while True:
             try:

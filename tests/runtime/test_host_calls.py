@@ -160,6 +160,31 @@ def test_calls_in_loops_and_branches_keep_their_order() -> None:
 
 
 @pytest.mark.cluster
+def test_a_call_starts_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An interpreter that ends starts none; programs that were called without waiting run then."""
+
+    def refuses(thread: threading.Thread) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    calls = Calls()
+    with dx.Cluster(partitions=2) as cluster:
+        plain = cluster.compile(dx.parse("HloModule m, num_partitions=2\nENTRY e {\n  ROOT r = s32[] constant(3)\n}\n"))
+        step = cluster.compile(dx.parse(CALLS), host_calls=calls.functions())
+        plain([[], []])
+        monkeypatch.setattr(threading.Thread, "start", refuses)
+        check_results(step(ARGS))
+        monkeypatch.undo()
+    with dx.Cluster(partitions=2) as cluster:  # whose threads end without a call
+        before = set(threading.enumerate())
+        cluster.compile(dx.parse(CALLS), host_calls=calls.functions())
+        waiting = [t for t in set(threading.enumerate()) - before if t.name.startswith("distxla-host-calls-")]
+    for thread in waiting:
+        thread.join(60)
+    assert len(waiting) == 2
+    assert not any(thread.is_alive() for thread in waiting)
+
+
+@pytest.mark.cluster
 def test_an_exception_ends_the_call_and_names_its_line(cluster: Cluster) -> None:
     calls = Calls()
 
