@@ -1,5 +1,5 @@
 """Runs both sides in turn and prints tables of starts, of programs, of collectives and channels inside a loop, of
-kernels, of checks, of calls of JAX functions, and of first calls."""
+kernels, of checks, of reading texts, of calls of JAX functions, and of first calls."""
 
 from __future__ import annotations
 
@@ -34,6 +34,7 @@ from bench.ours import Ours
 from bench.side import Arguments, Side, read_arguments
 from bench.start import measure_starts, start_table
 from bench.streams import measure_streams, stream_table
+from bench.texts import measure_texts, text_table
 from bench.xla import Xla
 
 DEVICES = 8  # of the programs
@@ -66,7 +67,19 @@ class Measured:
 @click.option(
     "--only",
     type=click.Choice(
-        ["start", "programs", "collectives", "channels", "streams", "hosts", "kernels", "checks", "jax", "first"]
+        [
+            "start",
+            "programs",
+            "collectives",
+            "channels",
+            "streams",
+            "hosts",
+            "kernels",
+            "checks",
+            "texts",
+            "jax",
+            "first",
+        ]
     ),
     help="One of the tables.",
 )
@@ -142,6 +155,9 @@ def main(
         if only in (None, "checks"):
             measured["checks"] = list(measure_checks(match))
             console.print(check_table(measured["checks"]))
+        if only in (None, "texts"):
+            measured["texts"] = list(measure_texts(match, rounds, xla))
+            console.print(text_table(measured["texts"]))
         if only in (None, "jax") and xla:
             measured["jax"] = list(measure_jax_calls(match, rounds, round_s))
             console.print(jax_call_table(measured["jax"]))

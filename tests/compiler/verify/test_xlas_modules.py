@@ -49,7 +49,8 @@ TAKEN = {
     ),
     "a bitcast of equal bytes": entry(X, "ROOT b = bf16[4] bitcast(x)"),
     "a permute with slice_sizes": entry(
-        *SLICED, "ROOT p = f32[4,4] collective-permute(x, o, a, a), source_target_pairs={{0,1},{1,0}}, slice_sizes={{2,4}}",
+        *SLICED,
+        "ROOT p = f32[4,4] collective-permute(x, o, a, a), source_target_pairs={{0,1},{1,0}}, slice_sizes={{2,4}}",
         head=", replica_count=2",
     ),
 }  # fmt: skip
