@@ -263,17 +263,16 @@ def uninitialized(args: Any) -> None:
 def view_of_device_buffer(args: Any) -> None:
     """Client_CreateViewOfDeviceBuffer: an array of a device's memory where it lies, any other by a copy."""
     shape = _array_shape(args.element_type, args.dims, args.num_dims)
-    if args.layout:
-        _require_default(args.layout, shape)
+    strides = _other_strides(args.layout, shape) if args.layout else None
     place, address = _place(args), args.device_buffer_ptr or 0
     device = place.device
     foreign = _Foreign(args.on_delete_callback, address, args.on_delete_callback_arg)
     memory = device.client.started().memory(device.id)
-    if isinstance(memory, Segment) and _is_inside(memory, address):
+    if strides is None and isinstance(memory, Segment) and _is_inside(memory, address):
         array = DeviceArray(memory, cast(Block, foreign), address - memory.address, device.id, shape)
         args.buffer = Buffer(array, device, memory=place).handle
     else:
-        args.buffer = put(seen(address, shape), shape, place).handle
+        args.buffer = put(seen(address, shape, strides), shape, place).handle
 
 
 def _is_inside(memory: Segment, address: int) -> bool:
@@ -299,9 +298,16 @@ class _Foreign:
 _ON_DELETE: Final = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
 
 
-def _require_default(layout: int, shape: Shape) -> None:
-    if _minor_to_major(layout, shape) not in (None, list(reversed(range(len(shape.dims))))):
-        raise UnsupportedOpError(f"{shape}: distxla keeps arrays in row-major order only")
+def _other_strides(layout: int, shape: Shape) -> list[int] | None:
+    """The strides of dense memory in a layout, in bytes; None for row-major order."""
+    order = _minor_to_major(layout, shape)
+    if order in (None, list(reversed(range(len(shape.dims))))):
+        return None
+    strides, stride = [0] * len(shape.dims), max(1, shape.dtype.byte_size)
+    for dimension in order:
+        strides[dimension] = stride
+        stride *= shape.dims[dimension]
+    return strides
 
 
 def _minor_to_major(layout: int, shape: Shape) -> list[int] | None:

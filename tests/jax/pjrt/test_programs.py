@@ -76,6 +76,8 @@ view = np.asarray(one)
 found["numpy without a copy"] = view.ctypes.data == one.unsafe_buffer_pointer()
 again = jax.dlpack.from_dlpack(one)
 found["dlpack without a copy"] = again.unsafe_buffer_pointer() == one.unsafe_buffer_pointer()
+other = np.arange(24, dtype=np.int16).reshape(2, 3, 4).transpose(2, 0, 1)
+found["dlpack in another order"] = [bool((jax.dlpack.from_dlpack(a) == a).all()) for a in (other, x[:, ::2].copy("F"))]
 found["dlpack stays there"] = again.devices() == {devices[0]}
 found["cpu"] = [jax.devices(name) == devices for name in (jax.default_backend(), "cpu", "distxla", "jax_cpu")]
 (host,) = jax.devices("jax_cpu")
@@ -187,6 +189,7 @@ def found(served: Served) -> dict[str, Any]:
         ("numpy without a copy", True),
         ("dlpack without a copy", True),
         ("view outlives the array", True),
+        ("dlpack in another order", [True, True]),
         ("dlpack stays there", True),
         ("cpu", [True, True, True, False]),
         ("JAX's own", [False, False]),
