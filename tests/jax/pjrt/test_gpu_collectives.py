@@ -40,6 +40,10 @@ try:
 except jax.errors.JaxRuntimeError as error:
     print(str(error).split(":")[0], "deadlock: device 0 waits" in str(error), "cycle: 0 -> 1 -> 0" in str(error))
 print(jitted(spread)(x).tolist())
+try:
+    jax.effects_barrier()  # which tells the failure of an effect once more
+except jax.errors.JaxRuntimeError:
+    print("told")
 """,
     "refused": """
 own = Mesh(np.array(jax.devices("jax_cpu")[:1]), ("i",))
@@ -62,7 +66,7 @@ def test_values(found: dict[str, str]) -> None:
 
 
 def test_a_deadlock_is_reported_and_the_devices_go_on(found: dict[str, str]) -> None:
-    assert found["deadlock"] == "FAILED_PRECONDITION True True\n[3.0, 4.0, 3.0, 4.0]\n"
+    assert found["deadlock"] == "FAILED_PRECONDITION True True\n[3.0, 4.0, 3.0, 4.0]\ntold\n"
 
 
 def test_jaxs_own_cpu_refuses_them(found: dict[str, str]) -> None:

@@ -70,6 +70,10 @@ for name, f in cases.items():
     except jax.errors.JaxRuntimeError as error:
         print(name, str(error).split(":")[0])
 try:
+    jax.effects_barrier()  # which tells the failure of an effect once more
+except jax.errors.JaxRuntimeError as error:
+    print("effects", str(error).split(":")[0])
+try:
     jax.jit(lambda x: x + 1, compiler_options={"xla_no_such_option": "1"})(1.0)
 except jax.errors.JaxRuntimeError as error:
     print("option", str(error).split(":")[0], "No such compile option: 'xla_no_such_option'" in str(error))
@@ -84,5 +88,6 @@ def test_codes_through_the_plugin(served: Served) -> None:
         "io_callback INTERNAL",
         "ragged result INTERNAL",
         "too large RESOURCE_EXHAUSTED",
+        "effects INTERNAL",
         "option INVALID_ARGUMENT True",
     ]
