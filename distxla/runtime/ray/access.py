@@ -219,22 +219,33 @@ def is_embedded(address: str | None) -> bool:
 def release(session: Session) -> None:
     """The counterpart of an `acquire` that gave this and True; the last one leaves Ray, and takes an embedded one
     down."""
-    global _users, _running, _joined
-    with _lock:
-        used = [shared for shared in (*_dead, _running) if shared is not None and shared.ray.session is session]
-        if not used:
-            _users -= 1
-            if _users == 0:
-                _joined = None
-                ray: Any = sys.modules.get("ray")
-                if ray is not None and ray.is_initialized():
-                    ray.shutdown()
-        for shared in used:
-            shared.users -= 1
-            if shared.users == 0:
-                _dead[:] = [other for other in _dead if other is not shared]
-                _running = None if _running is shared else _running
-                shared.ray.close()
+    with _lock:  # no loop here: an interrupt in it could leave the lock taken
+        shared = next((one for one in (*_dead, _running) if one is not None and one.ray.session is session), None)
+        if shared is None:
+            _leave()
+        else:
+            _give_up(shared)
+
+
+def _leave() -> None:
+    """With the lock: one cluster less uses the Ray that was joined."""
+    global _users, _joined
+    _users -= 1
+    if _users == 0:
+        _joined = None
+        ray: Any = sys.modules.get("ray")
+        if ray is not None and ray.is_initialized():
+            ray.shutdown()
+
+
+def _give_up(shared: _Shared) -> None:
+    """With the lock: one cluster less uses an embedded Ray."""
+    global _running
+    shared.users -= 1
+    if shared.users == 0:
+        _dead[:] = [other for other in _dead if other is not shared]
+        _running = None if _running is shared else _running
+        shared.ray.close()
 
 
 def _head() -> str:
