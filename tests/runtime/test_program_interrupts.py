@@ -6,7 +6,8 @@ import gc
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from types import ModuleType
 from typing import Any
 
@@ -238,38 +239,45 @@ class States:
     def share(self) -> None:
         self.begins["three"] = self.found.shared(("three",), SIZE, 3)
 
-    def close(self) -> None:
-        self.control.close()
+
+@pytest.fixture
+def states() -> Iterator[Callable[[], States]]:
+    """Makes new ones, and closes them."""
+    with ExitStack() as made:
+
+        def new() -> States:
+            found = States()
+            made.callback(found.control.close)
+            return found
+
+        yield new
 
 
 def words(*values: int) -> list[int]:
     return list(np.array(values, np.uint32).tobytes()) + [0] * (SIZE - 4 * len(values))
 
 
-def test_no_interrupted_clearing_loses_a_configured_word() -> None:
-    for place, states in interrupted_everywhere([communicators], States, States.clear):
-        require_configured(states.found, states.control)
-        states.clear()
-        assert states.memories("two") == [words(0, 0, 5, 6)] * 2, place
-        states.close()
+def test_no_interrupted_clearing_loses_a_configured_word(states: Callable[[], States]) -> None:
+    for place, found in interrupted_everywhere([communicators], states, States.clear):
+        require_configured(found.found, found.control)
+        found.clear()
+        assert found.memories("two") == [words(0, 0, 5, 6)] * 2, place
 
 
-def test_what_an_interrupt_leaves_unfreed_the_next_frees_and_zeroes() -> None:
-    for place, states in interrupted_everywhere([communicators, control_block], States, States.forget):
-        states.forget()
-        assert states.memories("one") == [words()] * 2, place
-        assert states.found.users(("one",)) == frozenset(), place
-        assert states.found.users(("two",)) == {2}
-        assert states.control.used == SIZE, place
-        again = states.found.shared(("one",), SIZE, 3)
-        states.found.configure(again + 8, 5, 6)
-        assert states.memories("one") == [words(0, 0, 5, 6)] * 2, "no word counts as written already"
-        states.close()
+def test_what_an_interrupt_leaves_unfreed_the_next_frees_and_zeroes(states: Callable[[], States]) -> None:
+    for place, found in interrupted_everywhere([communicators, control_block], states, States.forget):
+        found.forget()
+        assert found.memories("one") == [words()] * 2, place
+        assert found.found.users(("one",)) == frozenset(), place
+        assert found.found.users(("two",)) == {2}
+        assert found.control.used == SIZE, place
+        again = found.found.shared(("one",), SIZE, 3)
+        found.found.configure(again + 8, 5, 6)
+        assert found.memories("one") == [words(0, 0, 5, 6)] * 2, "no word counts as written already"
 
 
-def test_a_state_whose_making_was_interrupted_goes_with_its_program() -> None:
-    for place, states in interrupted_everywhere([communicators, control_block], States, States.share, error=Alarm):
-        states.share()
-        states.found.forget(3)
-        assert states.control.used == 2 * SIZE, place
-        states.close()
+def test_a_state_whose_making_was_interrupted_goes_with_its_program(states: Callable[[], States]) -> None:
+    for place, found in interrupted_everywhere([communicators, control_block], states, States.share, error=Alarm):
+        found.share()
+        found.found.forget(3)
+        assert found.control.used == 2 * SIZE, place
