@@ -16,6 +16,7 @@ TESTS = (
     "tests/jax/test_sharded_programs.py",
     "tests/jax/test_inputs.py",
     "tests/jax/test_global_modules.py",
+    "tests/jax/test_constants.py",
 )
 
 if __name__ == "__main__":

@@ -180,7 +180,7 @@ class Edges:
             "access to Ray": SimpleNamespace(
                 acquire=lambda *_: (RayHere(), True),
                 started=lambda: None,
-                release=lambda: None,
+                release=lambda _: None,
                 is_embedded=lambda _: False,
                 require_progress=lambda _: None,
             ),
