@@ -14,6 +14,7 @@ LENGTH: Final = struct.Struct("<Q")
 _WARNING: Final = re.compile(
     r"^[WE]\d{4} [\d:.]+ +\d+ \w*(?:spmd|shard|partition)\w*\.cc:\d+\] (?:\[\w+\] )?(.*)$", re.MULTILINE
 )
+_OF_ITSELF: Final = "is going to be deprecated"  # GSPMD: nothing that the program's author could mend
 
 
 @dataclass(frozen=True)
@@ -59,8 +60,9 @@ class Death:
 
 
 def warnings_of(printed: str) -> tuple[str, ...]:
-    """The partitioner's warnings among what XLA printed, each once."""
-    return tuple(dict.fromkeys(found.strip() for found in _WARNING.findall(printed)))
+    """What the partitioner warns of in the program, among what XLA printed, each once."""
+    found = (text.strip() for text in _WARNING.findall(printed))
+    return tuple(dict.fromkeys(text for text in found if _OF_ITSELF not in text))
 
 
 def read_message(pipe: IO[bytes]) -> bytes:

@@ -29,6 +29,7 @@ PRINTED = """I1129 15:53:28.1 7 spmd_partitioner.cc:12] nothing
 W1129 15:53:28.622408   14762 spmd_partitioner.cc:666] [SPMD] Involuntary one. metadata={op_name="jit(f)/a" stack_frame_id=3}
 W1129 15:53:28.622409   14762 cpu_client.cc:1] of something else
 E1129 15:53:28.622409   14762 shardy_xla_pass.cc:9] another
+W1129 15:53:28.700000   14762 sharding_propagation.cc:3124] GSPMD sharding propagation is going to be deprecated and not supported
 W1129 15:53:29.000000   14762 spmd_partitioner.cc:666] [SPMD] Involuntary one. metadata={op_name="jit(f)/a" stack_frame_id=3}
 """  # noqa: E501
 

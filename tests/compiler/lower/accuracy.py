@@ -236,6 +236,8 @@ def stated() -> dict[tuple[str, str], float]:
         cells = [c.strip(" `") for c in line.strip("|").split("|")]
         if line.startswith("| opcode"):
             columns = cells[1:]
+        elif not line.startswith("|"):
+            columns = []
         elif line.startswith("| `"):
             bounds |= {(cells[0], kind): float(cell) for kind, cell in zip(columns, cells[1:])}
     return bounds
