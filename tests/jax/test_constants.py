@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 
 import numpy as np
@@ -49,7 +50,8 @@ def arrays() -> list[np.ndarray]:
 def proto(arrays: list[np.ndarray]) -> bytes:
     """What XLA makes of a function that gives a constant of each element type."""
     jax = pytest.importorskip("jax")
-    with jax.enable_x64(True):
+    x64 = jax.enable_x64 if hasattr(jax, "enable_x64") else importlib.import_module("jax.experimental").enable_x64
+    with x64(True):
         lowered = jax.jit(lambda: [jax.numpy.asarray(array) for array in arrays]).lower()
     return private_names.proto_of_stablehlo(private_names.stablehlo_of_lowered(lowered))
 

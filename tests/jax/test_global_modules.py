@@ -137,7 +137,10 @@ def test_the_mesh_of_a_manual_region_says_how_many_partitions(tmp_path: Path) ->
     on = mesh(4)
     f = jax.jit(jax.shard_map(lambda x: jax.lax.psum(x, "x"), mesh=on, in_specs=P("x"), out_specs=P()))
     lowered = f.trace(jax.ShapeDtypeStruct((8,), np.float32)).lower(lowering_platforms=("cpu",))
-    (tmp_path / "f.mlir").write_text(stablehlo(lowered))
+    text = stablehlo(lowered)
+    if "sdy.mesh" not in text:
+        pytest.skip("this version of JAX lowers without Shardy: no mesh is in the module")
+    (tmp_path / "f.mlir").write_text(text)
     module = load_module(tmp_path / "f.mlir")
     assert (module.num_partitions, dxj.partition(lowered).num_partitions) == (4, 4)
     np.testing.assert_allclose(run(partition_hlo(module, 4), [numbers(8)])[0], numbers(4, 2).sum(0), rtol=1e-6)
