@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -85,7 +86,7 @@ class Served:
         assert process.stdout is not None
         process.stdin.write(json.dumps(joined(bodies)) + "\n")
         process.stdin.flush()
-        late = threading.Timer(seconds, process.kill)
+        late = threading.Timer(seconds, process.send_signal, (signal.SIGABRT,))  # faulthandler prints where it is
         late.start()
         found = ""
         for line in process.stdout:
