@@ -152,11 +152,11 @@ def partition_module(
     files = CacheFolder(cache_folder(), cache_limit())
     found = files.read_object(key, Partitioned)
     if found is not None:
-        tell(found.warnings, found.text)
+        tell(found.warnings, found.short_text)
         return dataclasses.replace(found, is_cached=True)
     made = _partitioned_by(SERVER.partition, data, options, version)
     files.write_object(key, made)
-    tell(made.warnings, made.text)
+    tell(made.warnings, made.short_text)
     return made
 
 
