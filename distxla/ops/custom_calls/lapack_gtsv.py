@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from distxla.ir.shape import Shape
-from distxla.ops.custom_calls.lapack_target import LapackTarget, Work, fit, lapack_names
+from distxla.ops.custom_calls.lapack_target import LapackTarget, Work, lapack_names
 from distxla.ops.custom_calls.target import Call, target
 from distxla.ops.support.emit import Buffer
 
@@ -25,12 +25,7 @@ class Gtsv(LapackTarget):
     operand_ranks = (1, 1, 1, 2)
 
     def results(self, call: Call) -> tuple[Shape, ...]:
-        n, k = self.matrix(call, 3)
-        for diagonal in call.operands[:3]:
-            fit(
-                diagonal.dtype is self.kind(call) and diagonal.dims[-1] == n,
-                f"{diagonal} does not fit {call.operands[3]}",
-            )
+        n, k = self.tridiagonal_system(call)
         return (*(self.result(call, n) for _ in range(3)), self.result(call, n, k), self.info(call))
 
     def evaluate_one(self, call: Call, *operands: Any) -> Sequence[Any]:

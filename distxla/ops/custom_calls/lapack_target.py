@@ -106,6 +106,16 @@ class LapackTarget(CustomCallTarget):
         fit(rows == columns, f"{call.operands[0]} is not square")
         return rows
 
+    def tridiagonal_system(self, call: Call) -> tuple[int, int]:
+        """Rows and columns of the right sides, which come behind the three diagonals."""
+        n, columns = self.matrix(call, 3)
+        for diagonal in call.operands[:3]:
+            fit(
+                diagonal.dtype is self.kind(call) and diagonal.dims[-1] == n,
+                f"{diagonal} does not fit {call.operands[3]}",
+            )
+        return n, columns
+
     def letter(self, call: Call, key: str, letters: str, default: str | None = None) -> str:
         """A letter of the configuration that is one of `letters`."""
         found = call.config.letter(key, default)

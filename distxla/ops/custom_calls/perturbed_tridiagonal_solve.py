@@ -35,12 +35,7 @@ class PerturbedTridiagonalSolve(LapackTarget):
         return found
 
     def results(self, call: Call) -> tuple[Shape, ...]:
-        n, k = self.matrix(call, 3)
-        for diagonal in call.operands[:3]:
-            fit(
-                diagonal.dtype is self.kind(call) and diagonal.dims[-1] == n,
-                f"{diagonal} does not fit {call.operands[3]}",
-            )
+        n, k = self.tridiagonal_system(call)
         return (self.result(call, n, k),)
 
     def evaluate_one(self, call: Call, *operands: Any) -> Sequence[Any]:
