@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from distxla.jax.pjrt.client import Client
 
 _FORMAT: Final = b"distxla executable 2\n"
-_TUPLES: Final = ("parameter_shapes", "output_shapes", "parameter_shardings", "output_shardings")
+_TUPLES: Final = ("parameter_shapes", "output_shapes", "parameter_shardings", "output_shardings", "warnings")
 
 
 def serialized(program: Program) -> bytes:
@@ -58,7 +58,6 @@ def _read(data: bytes) -> tuple[Partitioned, list[list[int]], bytes]:
             raise ValueError("cut short")
         for name in _TUPLES:
             fields[name] = tuple(fields[name])
-        fields["warnings"] = tuple(fields.get("warnings", ()))  # earlier versions kept none
         return Partitioned(**fields, proto=rest[:proto]), found["ids"], rest[proto:]
     except (KeyError, TypeError, ValueError) as error:
         raise ArgumentError("these bytes are no executable that this version of distxla has serialised") from error
