@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from distxla.ir.shape import Shape
+from distxla.lazy_dataclass import dataclass, field
 from distxla.location import Location
 
 Pairs = tuple[tuple[int, int], ...]

@@ -23,7 +23,6 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
 from operator import itemgetter
@@ -36,6 +35,7 @@ from distxla.errors import CollectiveMismatchError, DeadlockError, DistxlaError,
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
+from distxla.lazy_dataclass import dataclass, replace
 from distxla.location import Location
 from distxla.ops.channel import Recv, Send, ZeroCopyRecv, ZeroCopySend
 

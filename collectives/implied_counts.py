@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from itertools import product
 
 from distxla.collectives.channels import is_end, read_end
@@ -16,6 +15,7 @@ from distxla.ir.op import RuleViolation
 from distxla.ir.replica_groups import GroupMode
 from distxla.ir.shape import Shape
 from distxla.ir.sharding import Sharding
+from distxla.lazy_dataclass import dataclass, field
 from distxla.ops.collective_permute import CollectivePermute
 from distxla.ops.support.collective import GroupedCollective
 from distxla.ops.support.executable import CollectiveOp

@@ -26,12 +26,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import Protocol
 
 from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.protocols.event import EVENT, EVENT_BYTES, EVENTS, STEP
 from distxla.collectives.protocols.layout import packed
+from distxla.lazy_dataclass import dataclass, replace
 
 _EVENT = packed(*EVENT.words)
 _CLOCK = packed(control_words.R_CLOCK)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from distxla.ir.computation import Computation
@@ -15,6 +14,7 @@ from distxla.ir.module import Module
 from distxla.ir.op import Op
 from distxla.ir.replica_groups import ReplicaGroups
 from distxla.ir.shape import Shape
+from distxla.lazy_dataclass import dataclass
 
 GROUPS = "replica_groups"
 LONG = 1 << 16

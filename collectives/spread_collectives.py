@@ -14,7 +14,6 @@ Source: schedules that libtpu writes; their output_to_operand_aliasing says whic
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -27,6 +26,7 @@ from distxla.ir.literal import Literal
 from distxla.ir.module import Module
 from distxla.ir.op import Lowering
 from distxla.ir.shape import Shape
+from distxla.lazy_dataclass import dataclass, field
 from distxla.ops.broadcast import Broadcast
 from distxla.ops.call import Fusion
 from distxla.ops.constant import Constant

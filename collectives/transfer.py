@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from distxla.collectives.channel_end import End
+from distxla.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ are never changed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 from distxla.collectives.executed_form import executed_form
@@ -19,6 +18,7 @@ from distxla.ir.effects import Effects
 from distxla.ir.effects_order import effectful_computations, has_effects
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
+from distxla.lazy_dataclass import dataclass
 from distxla.location import Location
 
 Programs = Sequence[tuple[Iterable[int], Module]]

@@ -20,13 +20,13 @@ rounds and of sends move, behind others: no device waits for them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from distxla.errors import InternalError
 from distxla.ir.computation import Computation
 from distxla.ir.effects_order import effectful_computations, effects_order, has_effects
 from distxla.ir.module import Module
 from distxla.ir.order import stable_order
+from distxla.lazy_dataclass import dataclass, field
 from distxla.scheduler.program_order.memory import ComputationMemory, ModuleMemory
 from distxla.scheduler.program_order.orders import Graph, Order, candidates
 from distxla.scheduler.program_order.overlap import Overlap, cost, pairs_of

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 from distxla.diagnosis.diagnosis import Diagnosis
+from distxla.lazy_dataclass import dataclass
 from distxla.location import Location
 
 

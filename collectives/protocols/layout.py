@@ -16,12 +16,12 @@ in between. Going to sleep is one; `fetch_add` and `fence` of atomics_builder.py
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from enum import Enum
 from itertools import pairwise
 from struct import Struct
 
 from distxla.errors import InternalError
+from distxla.lazy_dataclass import dataclass, field
 
 
 class Order(Enum):

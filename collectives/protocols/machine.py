@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 
 from distxla.collectives.protocols.layout import Order, Word
+from distxla.lazy_dataclass import dataclass, field, replace
 
 Value = int | str  # a number, or the register that holds it
 Condition = tuple[str, str, Value]  # register, one of ==, !=, <, >=, value

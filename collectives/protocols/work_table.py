@@ -6,7 +6,7 @@ them with the program (compiler/artifact.py).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from distxla.lazy_dataclass import dataclass
 
 # a row of u64 for each movement (ops/support/collective_movement.py), all in bytes; work_items.py of the
 # transports cuts it into items: number = items_end of the row before + (source * targets + target) * pieces + piece

@@ -7,10 +7,10 @@ communicating instruction. This is the other one, called from Python while no de
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from distxla.compiler.artifact import CompiledProgram
+from distxla.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

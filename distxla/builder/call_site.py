@@ -5,13 +5,13 @@ from __future__ import annotations
 import linecache
 import os
 import sys
-from dataclasses import dataclass
 from inspect import CO_VARARGS
 from itertools import islice
 from types import CodeType, FrameType
 from typing import Any
 
 from distxla.ir.instruction import Metadata
+from distxla.lazy_dataclass import dataclass
 from distxla.location import Location
 
 _BUILDER = os.path.dirname(__file__) + os.sep

@@ -6,7 +6,6 @@ import re
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass, replace
 from inspect import signature
 from typing import Any, Self, TypeAlias
 
@@ -24,6 +23,7 @@ from distxla.ir.module import Module
 from distxla.ir.op import Op, RuleViolation
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ir.sharding import Sharding
+from distxla.lazy_dataclass import dataclass, replace
 from distxla.ops.constant import Constant
 from distxla.ops.parameter import Parameter
 from distxla.ops.support.collective import GroupedCollective

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from distxla.builder.accepted_values import as_flag, as_integers, as_sequence
 from distxla.builder.blame import broken_rule
 from distxla.errors import HloSyntaxError
 from distxla.ir.window import ConvolutionDimensions, Window, WindowDimension
+from distxla.lazy_dataclass import dataclass
 from distxla.text.lexer import Lexer
 from distxla.text.windows import read_dim_labels
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -17,6 +16,7 @@ from distxla.diagnosis.sentences import named
 from distxla.errors import ArgumentError
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
+from distxla.lazy_dataclass import dataclass
 
 Array = np.ndarray[Any, Any]
 _LISTED = 3  # missing arguments that an error names

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from distxla.cli.terminal import counted
 from distxla.ir.element_type import ElementType
+from distxla.lazy_dataclass import dataclass
 
 Array = np.ndarray[Any, Any]
 

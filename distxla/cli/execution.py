@@ -6,7 +6,6 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from distxla.cli.arguments import Arguments
 from distxla.cli.feeds import Feeds, fed_cluster, fed_reference
 from distxla.cli.programs import RunPrograms
 from distxla.errors import ArgumentError, TimeLimitError
+from distxla.lazy_dataclass import dataclass, field, replace
 from distxla.time_limit import current_limit, phase, seconds_left
 
 if TYPE_CHECKING:

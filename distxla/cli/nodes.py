@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import click
 
 from distxla.collectives.protocols.control_block import MOST_DEVICES
+from distxla.lazy_dataclass import dataclass
 from distxla.machine.byte_counts import bytes_of
 
 

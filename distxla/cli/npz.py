@@ -16,7 +16,6 @@ import warnings
 import zipfile
 from collections import Counter
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 from typing import IO, Any, BinaryIO
@@ -24,6 +23,7 @@ from typing import IO, Any, BinaryIO
 import numpy as np
 
 from distxla.errors import ArgumentError, OutOfMemoryError
+from distxla.lazy_dataclass import dataclass
 from distxla.machine.byte_counts import amount
 from distxla.similar_words import did_you_mean, nearest
 from distxla.text.missing_files import unreadable

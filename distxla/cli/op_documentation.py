@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import re
 import textwrap
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from distxla.errors import ArgumentError
 from distxla.ir.attribute import KINDS
 from distxla.ir.op import Lowering, Op
 from distxla.ir.replica_groups import ReplicaGroups
+from distxla.lazy_dataclass import dataclass
 from distxla.ops.custom_calls.target import built_in_targets
 from distxla.ops.registry import op_class, op_classes, with_similar_opcode
 

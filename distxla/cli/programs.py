@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +25,7 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.jax.global_modules import device_program
 from distxla.jax.loading import load_module
+from distxla.lazy_dataclass import dataclass, replace
 from distxla.ops.registry import op_classes
 from distxla.scheduler.communication_order import JointOrder, order_communication
 from distxla.time_limit import phase

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ from distxla.cli.report_page import ReportingCommand
 from distxla.cli.time_limits import time_limit_option
 from distxla.cli.usage import Choice, files
 from distxla.errors import ArgumentError
+from distxla.lazy_dataclass import dataclass
 from distxla.targets.registry import backends, named_backends, target_of_backend
 from distxla.time_limit import phase
 

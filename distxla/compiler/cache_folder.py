@@ -28,11 +28,11 @@ import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 from distxla.errors import ArgumentError
+from distxla.lazy_dataclass import dataclass
 from distxla.location import printable
 from distxla.machine.byte_counts import bytes_of
 

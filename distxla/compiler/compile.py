@@ -6,7 +6,6 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -24,6 +23,7 @@ from distxla.errors import ArgumentError, CompileError, DistxlaError, InternalEr
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.op import Lowering
+from distxla.lazy_dataclass import dataclass, field
 from distxla.ops.support.collective_start_done import of_whole
 from distxla.targets.code import CodeTarget
 from distxla.targets.registry import native_target, target_named

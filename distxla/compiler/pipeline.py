@@ -12,7 +12,6 @@ import dataclasses
 import os
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 
 from distxla.compiler.artifact import InPlace
 from distxla.compiler.passes.bind_custom_calls import BindCustomCalls
@@ -42,6 +41,7 @@ from distxla.compiler.step import Compilation, Step
 from distxla.compiler.verify.verifier import verify_module
 from distxla.errors import ArgumentError, UnsupportedOpError
 from distxla.ir.module import Module
+from distxla.lazy_dataclass import dataclass, field
 from distxla.location import Location
 from distxla.similar_words import did_you_mean, nearest
 from distxla.time_limit import at

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from distxla.compiler.artifact import InPlace
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
+from distxla.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from distxla.compiler.plan.buffers import Plan

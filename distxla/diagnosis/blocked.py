@@ -6,10 +6,10 @@ The static check makes these from its simulation, the reference from its threads
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 from distxla.diagnosis.sentences import round_called
+from distxla.lazy_dataclass import dataclass
 from distxla.location import Location
 
 HOST = "the host, at the other end of the stream"

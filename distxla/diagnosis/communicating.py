@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 from distxla.collectives.signature import structure
@@ -13,6 +12,7 @@ from distxla.ir.effects import COMMUNICATING
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
+from distxla.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
 
 from distxla.diagnosis.blocked import DeviceState, Doing, Injected, Need, Place
 from distxla.diagnosis.sentences import named
+from distxla.lazy_dataclass import dataclass
 from distxla.location import Location
 
 UNDECIDED = "undecided"  # the kind of a verdict before the run that only the run can give

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+
+from distxla.lazy_dataclass import dataclass
 
 Clauses = tuple[tuple[int, ...], ...]
 

@@ -8,7 +8,6 @@ known. So `check` and a run of the same program give the same hints.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 from distxla.collectives.signature import GROUPS, differing, summary
 from distxla.diagnosis.blocked import DeviceState
@@ -20,6 +19,7 @@ from distxla.diagnosis.graph import Deadlock
 from distxla.diagnosis.sentences import named
 from distxla.errors import DeadlockError
 from distxla.ir.module import Module
+from distxla.lazy_dataclass import dataclass, field
 from distxla.ops.channel import ChannelOp
 
 MOST_HINTS = 4

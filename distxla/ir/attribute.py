@@ -7,9 +7,10 @@ holds one reader and one writer for every kind; ops know none of them.
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
+
+from distxla.lazy_dataclass import dataclass
 
 REQUIRED: Final = dataclasses.MISSING
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from functools import cached_property
 
 from distxla.ir.instruction import Instruction, Span
 from distxla.ir.shape import ProgramShape
+from distxla.lazy_dataclass import dataclass, field
 
 
 @dataclass(frozen=True)

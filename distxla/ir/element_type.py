@@ -6,12 +6,13 @@ NumPy can't type (bf16, f8*, f4*, s2, s4, u2, u4) hold the bits as unsigned inte
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
 import ml_dtypes
 import numpy as np
+
+from distxla.lazy_dataclass import dataclass
 
 Kind = Literal["pred", "signed", "unsigned", "float", "complex", "token", "opaque"]
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from distxla.ir.op import Op
 from distxla.ir.shape import Shape
 from distxla.ir.sharding import Sharding
+from distxla.lazy_dataclass import dataclass, field, replace
 
 
 class Span(NamedTuple):  # which takes a third of a dataclass's time: there is one for each instruction

@@ -7,13 +7,13 @@ go there: `Layout.pack` and `Layout.unpack`. The index arithmetic of both direct
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any, Final
 
 import numpy as np
 
 from distxla.ir.element_type import element_type_of
+from distxla.lazy_dataclass import dataclass
 
 Array = np.ndarray[Any, Any]
 

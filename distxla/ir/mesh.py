@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
 
 from distxla.ir.sharding import Sharding
+from distxla.lazy_dataclass import dataclass
 
 
 class MeshError(ValueError):

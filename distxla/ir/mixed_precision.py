@@ -10,10 +10,10 @@ a computation of scalars the computation's own. Source: XLA, ShapeVerifier::Chec
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
 from distxla.ir.element_type import BF16, F4E2M1FN, F8E8M0FNU, F16, F32, F64, FLOATS, ElementType
 from distxla.ir.shape import ProgramShape, Shape
+from distxla.lazy_dataclass import dataclass
 
 _EIGHT_BITS = tuple(t for t in FLOATS if t.bits == 8 and t is not F8E8M0FNU)
 _WITH_NEGATIVE_ZERO = tuple(t for t in _EIGHT_BITS if not t.name.endswith("uz"))

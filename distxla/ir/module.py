@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import importlib
 import re
-from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction, Metadata, Span
 from distxla.ir.shape import ProgramShape
+from distxla.lazy_dataclass import dataclass, field, replace
 from distxla.location import Location
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
 from enum import Enum
 from typing import Any, ClassVar, TypeVar
 
@@ -26,6 +25,7 @@ from distxla.ir.element_type import ElementType
 from distxla.ir.mixed_precision import Computed, float_types, in_one_type
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ir.stream_key import StreamKey
+from distxla.lazy_dataclass import dataclass, fields
 
 T = TypeVar("T")
 NO_MEMORY = -1

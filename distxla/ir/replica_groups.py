@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 from math import prod
 
 import numpy as np
+
+from distxla.lazy_dataclass import dataclass
 
 
 class GroupMode(Enum):

@@ -6,12 +6,12 @@ import builtins
 import warnings
 from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from math import prod
 
 from distxla.ir.element_type import OPAQUE, TOKEN, ElementType
 from distxla.ir.layout import Layout
+from distxla.lazy_dataclass import dataclass, field, replace
 
 UNBOUNDED = -1
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import Enum
 from math import prod
 
 from distxla.ir.shape import Shape
+from distxla.lazy_dataclass import dataclass
 
 
 class Placement(Enum):

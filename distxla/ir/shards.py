@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from distxla.ir.shape import Shape
 from distxla.ir.unwritten import empty
+from distxla.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,10 @@ other. Source: XLA, "Tiled layout"; xla/layout.h.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 
 from distxla.ir.shape import Shape
+from distxla.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 from distxla.ir.shards import Shards
 from distxla.jax.private_names import key_implementation
 from distxla.jax.shardings import index_of, is_key
+from distxla.lazy_dataclass import dataclass
 from distxla.runtime.columns import Column
 from distxla.runtime.device_array import DeviceArray
 from distxla.runtime.dlpack import CPU_DEVICE, Capsule, exported

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from typing import Final
 
 from distxla.compiler.cache_folder import CacheFolder, cache_folder, cache_limit
 from distxla.jax.partition_messages import Converted
 from distxla.jax.partition_server import SERVER
 from distxla.jax.private_names import require_jaxlib
+from distxla.lazy_dataclass import dataclass
 
 _FORMAT: Final = "converted 5"
 

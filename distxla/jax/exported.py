@@ -6,9 +6,9 @@ Source: jax/_src/export/serialization.fbs; fields are found by their number, whi
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import Final
 
+from distxla.lazy_dataclass import dataclass
 from distxla.text.other_formats import MLIR_BYTECODE
 
 _FUNCTION_NAME, _NR_DEVICES_SHORT, _PLATFORMS, _MODULE, _NR_DEVICES = 1, 6, 9, 13, 18  # numbers of fields

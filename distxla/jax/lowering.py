@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -16,6 +15,7 @@ from distxla.jax.array import Signature, signature
 from distxla.jax.partitioning import Partitioned, partition_module
 from distxla.jax.private_names import lowering_facts
 from distxla.jax.shardings import interned, is_key, mesh_of, most_devices, named_sharding
+from distxla.lazy_dataclass import dataclass
 
 _COUNT = re.compile(r"mhlo\.(num_partitions|num_replicas) = (\d+)")
 _NAME = re.compile(r"^module @(\S+)", re.MULTILINE)

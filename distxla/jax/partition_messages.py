@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 import struct
-from dataclasses import dataclass
 from typing import IO, Final
 
 from distxla.jax.private_names import HloDescription, PartitionerOptions
+from distxla.lazy_dataclass import dataclass
 
 LENGTH: Final = struct.Struct("<Q")
 # `W1129 15:53:28.622408 14762 spmd_partitioner.cc:666] [SPMD] Involuntary full rematerialization. ...`

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 from distxla.ir.effects import Effects
@@ -11,6 +10,7 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.sharding import Sharding
 from distxla.jax.private_names import jaxlib_version
+from distxla.lazy_dataclass import dataclass, replace
 from distxla.text.printer import print_module
 from distxla.text.sdy import SHARDING_ATTRIBUTES
 

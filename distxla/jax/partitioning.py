@@ -11,7 +11,6 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
@@ -28,6 +27,7 @@ from distxla.jax.partition_worker import partitioned_here
 from distxla.jax.partitioner_warnings import tell
 from distxla.jax.private_names import PartitionerOptions, require_jaxlib
 from distxla.jax.protobuf import compile_options_key
+from distxla.lazy_dataclass import dataclass, field
 from distxla.text.lexer import Lexer
 from distxla.text.other_formats import MLIR_BYTECODE
 from distxla.text.sdy import UnreadableSharding

@@ -11,11 +11,11 @@ import importlib
 import inspect
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from distxla.errors import JaxError
 from distxla.jax.private_names import expected_names, jax_module, private, require_jaxlib
+from distxla.lazy_dataclass import dataclass
 
 PLUGIN_TESTED: Final = ((0, 10), (0, 12))  # jaxlib, first and last
 

@@ -12,12 +12,12 @@ import io
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import cache
 from math import prod
 from typing import Any, Final
 
 from distxla.errors import ArgumentError, JaxError
+from distxla.lazy_dataclass import dataclass
 from distxla.machine.packages import installed_version
 from distxla.text.other_formats import MLIR_BYTECODE
 

@@ -15,10 +15,10 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from distxla.errors import InternalError, OutOfMemoryError
+from distxla.lazy_dataclass import dataclass
 from distxla.machine.pages import PAGE
 
 ALIGNMENT = 64  # of blocks; a compiled program relies on it

@@ -15,9 +15,10 @@ import ctypes
 import os
 import resource
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+from distxla.lazy_dataclass import dataclass
 
 _UNLIMITED = 1 << 60  # version 1 reports an unset limit as a number just below 2**63
 ARENAS = 2  # of malloc, in a process with RLIMIT_AS

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,6 +14,7 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.op import NO_MEMORY, Lowering, Op
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ir.stream_key import StreamKey, StreamKind
+from distxla.lazy_dataclass import dataclass
 from distxla.ops.feed import item_obstacle
 from distxla.ops.registry import register
 from distxla.ops.support.evaluation import Evaluation

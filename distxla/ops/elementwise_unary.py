@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,6 +13,7 @@ from distxla.ir.attribute import attribute
 from distxla.ir.element_type import COMPLEXES, F64, FLOATS, INTEGERS, PRED, ElementType
 from distxla.ir.op import Lowering, Op
 from distxla.ir.shape import ProgramShape, Shape
+from distxla.lazy_dataclass import dataclass
 from distxla.ops.registry import register
 from distxla.ops.support.complex_arithmetic import complex_of, quotient
 from distxla.ops.support.conversion import Array, converted, kinds, widened

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from dataclasses import dataclass
 from typing import TypeVar, dataclass_transform
 
 from distxla.ir.attribute import attribute
+from distxla.lazy_dataclass import dataclass
 from distxla.ops.support.executable import ExecutableOp
 from distxla.similar_words import did_you_mean, nearest
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 from distxla.collectives.channel_end import End
@@ -20,6 +19,7 @@ from distxla.diagnosis.sentences import transfer_called
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
+from distxla.lazy_dataclass import dataclass, field, replace
 from distxla.reference.execution import Execution
 from distxla.reference.waits import Wait, mismatch
 

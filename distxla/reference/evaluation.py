@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol, cast
 
@@ -22,6 +21,7 @@ from distxla.ir.module import Module
 from distxla.ir.op import Lowering
 from distxla.ir.shape import Shape
 from distxla.ir.unwritten import empty
+from distxla.lazy_dataclass import dataclass, field
 from distxla.ops.rng import INITIAL_STATE
 from distxla.ops.support.collective_start_done import single_collective
 from distxla.ops.support.executable import CollectiveOp, executable

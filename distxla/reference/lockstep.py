@@ -12,7 +12,6 @@ import threading
 import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -29,6 +28,7 @@ from distxla.errors import (
 )
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
+from distxla.lazy_dataclass import dataclass, replace
 from distxla.ops.rng import INITIAL_STATE
 from distxla.ops.support.executable import executable
 from distxla.reference.channels import Channels

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 
 from distxla.diagnosis.blocked import DeviceState
@@ -11,6 +10,7 @@ from distxla.diagnosis.diagnose import deadlock_error, diagnose
 from distxla.diagnosis.graph import Deadlock, all_of, any_of, find_deadlock, smallest_first
 from distxla.errors import DeadlockError
 from distxla.ir.module import Module
+from distxla.lazy_dataclass import dataclass
 from distxla.reference.waits import Outcome, Wait, differing
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, cast
 
 from distxla.collectives.signature import differences, signature, summary
 from distxla.diagnosis.blocked import DeviceState, Doing
 from distxla.diagnosis.sentences import mismatch_of, round_called
 from distxla.errors import CollectiveMismatchError
+from distxla.lazy_dataclass import dataclass, field, replace
 from distxla.ops.support.executable import CollectiveOp
 from distxla.reference.execution import Execution
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 
 from distxla.collectives.channel_end import End
 from distxla.collectives.channels import ProgramTransfers, pair_up
@@ -16,6 +15,7 @@ from distxla.collectives.transfer import Route, Transfer
 from distxla.collectives.transports.shared_words import CopiedWords, SharedWords
 from distxla.compiler.artifact import CommunicatorSpec, CompiledProgram
 from distxla.errors import ClusterError, DistxlaError
+from distxla.lazy_dataclass import dataclass, replace
 from distxla.machine.heap import Block
 from distxla.runtime.communicators import Communicators
 

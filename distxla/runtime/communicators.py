@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ from distxla.collectives.transports.control_block import ControlBlock
 from distxla.collectives.transports.shared_words import CopiedWords
 from distxla.collectives.transports.transport import Restart
 from distxla.compiler.artifact import CommunicatorSpec
+from distxla.lazy_dataclass import dataclass
 from distxla.machine.heap import Block
 from distxla.runtime.host import Host
 from distxla.runtime.streams import ClusterStreams

@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.protocols import group as group_words
@@ -23,6 +22,7 @@ from distxla.collectives.transports.control_block import ControlBlock
 from distxla.compiler.artifact import CommunicatorSpec, CompiledProgram
 from distxla.diagnosis.graph import Clauses, Deadlock, all_of, find_deadlock
 from distxla.errors import ClusterError, ReplicaLostError
+from distxla.lazy_dataclass import dataclass
 from distxla.runtime.communicators import Communicators
 from distxla.runtime.hosts.remote import RemoteHost
 from distxla.runtime.record_views import Here, There, View

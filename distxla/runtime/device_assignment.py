@@ -5,12 +5,12 @@ from __future__ import annotations
 import operator
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from distxla.compiler.artifact import CompiledProgram
 from distxla.errors import ArgumentError
 from distxla.ir.module import Module
+from distxla.lazy_dataclass import dataclass
 
 EXPECTED = "device_assignment: expected a table [replicas][partitions] of the cluster's device numbers"
 

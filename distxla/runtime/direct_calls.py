@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from distxla.collectives.protocols import control_block as control_words
+from distxla.lazy_dataclass import dataclass
 from distxla.runtime.cluster_hosts import Hosts
 from distxla.runtime.executable import Executable
 from distxla.runtime.hosts.local import Ticket

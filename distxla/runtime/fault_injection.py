@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from distxla.collectives.protocols import control_block as control_words
@@ -14,6 +13,7 @@ from distxla.errors import DistxlaError, ReplicaLostError, StreamEndError
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.op import Lowering
+from distxla.lazy_dataclass import dataclass, replace
 from distxla.location import Location
 from distxla.runtime.host import Records
 from distxla.runtime.injection.drawing import draw, draw_between_hosts

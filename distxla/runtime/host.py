@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from distxla.collectives.protocols import control_block as control_words
+from distxla.lazy_dataclass import dataclass
 
 
 class DeviceMemory(Protocol):

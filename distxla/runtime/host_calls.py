@@ -14,7 +14,6 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +30,7 @@ from distxla.errors import (
     raised,
 )
 from distxla.ir.stream_key import FIRST_HOST_CALL
+from distxla.lazy_dataclass import dataclass
 from distxla.machine.shortages import started_thread
 
 if TYPE_CHECKING:

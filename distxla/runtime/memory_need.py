@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from distxla.collectives.transports.control_block import CONTROL_BYTES
 from distxla.compiler.artifact import CompiledProgram
 from distxla.errors import OutOfMemoryError
 from distxla.ir.module import Module
+from distxla.lazy_dataclass import dataclass
 from distxla.machine.byte_counts import amount
 from distxla.machine.memory_limits import Limit, address_space, mapped_bytes, most_memory
 from distxla.machine.segments import HUGE_PAGE

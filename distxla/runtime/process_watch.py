@@ -9,12 +9,12 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from distxla.collectives.protocols import control_block as control_words
 from distxla.compiler.artifact import CompiledProgram, Site
 from distxla.errors import ClusterError
 from distxla.ir.module import Module
+from distxla.lazy_dataclass import dataclass
 from distxla.location import Location
 from distxla.machine.shortages import started_thread
 from distxla.runtime.host import Lost, Records

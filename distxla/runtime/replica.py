@@ -13,7 +13,6 @@ import select
 import socket
 import sys
 import threading
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from distxla.collectives.protocols import call_loops
@@ -23,6 +22,7 @@ from distxla.compiler.abi import COMMUNICATE_SYMBOL, ENTRY_SYMBOL
 from distxla.compiler.artifact import CompiledProgram
 from distxla.compiler.execution_context import ExecutionContext
 from distxla.errors import ClusterError
+from distxla.lazy_dataclass import dataclass
 from distxla.machine.segments import Segment
 from distxla.runtime import serve
 from distxla.runtime.crash_frames import write_frames_at_crashes

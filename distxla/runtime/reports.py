@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from distxla.collectives import recorder
@@ -19,6 +18,7 @@ from distxla.diagnosis.diagnosis import Diagnosis
 from distxla.errors import DeadlockError, DistxlaError
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
+from distxla.lazy_dataclass import dataclass
 from distxla.runtime.deadlocks import Stuck
 from distxla.runtime.host import Lost, Records
 from distxla.runtime.process_watch import current_site, current_step, has_begun

@@ -12,10 +12,10 @@ import dataclasses
 import fcntl
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from distxla.compiler.artifact import CompiledProgram
 from distxla.errors import OutOfMemoryError
+from distxla.lazy_dataclass import dataclass
 from distxla.machine.segments import open_descriptor
 from distxla.targets.local_rank import ALONE, LocalRank
 from distxla.targets.registry import load_image

@@ -11,7 +11,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 import numpy as np
@@ -20,6 +19,7 @@ from numpy.typing import NDArray
 from distxla.collectives.protocols import stream as streams
 from distxla.collectives.protocols.layout import packed
 from distxla.ir.unwritten import empty
+from distxla.lazy_dataclass import dataclass
 from distxla.machine.heap import Block
 from distxla.machine.segments import Segment
 from distxla.targets.registry import atomics, sleep_on, wake_all

@@ -11,9 +11,10 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from distxla.lazy_dataclass import dataclass, field
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -22,6 +21,7 @@ from distxla.collectives.recorder import CycleClock, RecordedEvent
 from distxla.compiler.artifact import CommunicatorSpec, CompiledProgram, Site
 from distxla.errors import DistxlaError
 from distxla.ir.module import Module
+from distxla.lazy_dataclass import dataclass
 from distxla.location import Location
 from distxla.runtime.cluster_hosts import Hosts
 from distxla.runtime.handle import Handle

@@ -7,11 +7,11 @@ import queue
 import threading
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from distxla.compiler.artifact import CompiledProgram
 from distxla.errors import ClusterError
+from distxla.lazy_dataclass import dataclass
 from distxla.machine.heap import Block
 from distxla.machine.shortages import started_thread
 

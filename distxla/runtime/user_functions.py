@@ -11,7 +11,6 @@ import pickle
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from distxla.compiler.abi import Status
 from distxla.compiler.artifact import HostRoutine, Site
 from distxla.errors import ArgumentError, raised
 from distxla.ir.shape import Shape
+from distxla.lazy_dataclass import dataclass
 from distxla.ops.custom_calls.ffi.handler import FfiCall, FfiError
 from distxla.ops.custom_calls.status_returning import StatusCall
 from distxla.ops.custom_calls.user import (

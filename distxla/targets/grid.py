@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from llvmlite import ir
 
 from distxla.ir.element_type import ElementType
+from distxla.lazy_dataclass import dataclass
 from distxla.targets.processor import Processor
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from distxla.compiler.server_share import ServerShare
+from distxla.lazy_dataclass import dataclass
 from distxla.machine.shortages import started_thread
 from distxla.runtime.cluster import Cluster
 from distxla.runtime.executable import Executable

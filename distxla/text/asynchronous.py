@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
 from distxla.ir.op import Op
+from distxla.lazy_dataclass import dataclass
 from distxla.ops.registry import op_class, op_classes
 
 _SUFFIXES: Final = ("start", "update", "done")

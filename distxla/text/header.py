@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from distxla.ir.module import FileLocation, FrameTables, Module, StackFrame
 from distxla.ir.shape import ProgramShape
+from distxla.lazy_dataclass import dataclass, field
 from distxla.text.annotations import print_frontend_attributes, read_frontend_attributes
 from distxla.text.groups import read_ints
 from distxla.text.lexer import BLANK, MAX_DIGITS, Lexer, quoted

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from distxla.errors import DistxlaError, VerificationError
@@ -12,6 +11,7 @@ from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.op import Op, RuleViolation
 from distxla.ir.shape import ProgramShape, Shape
+from distxla.lazy_dataclass import dataclass, field
 from distxla.ops.registry import op_class, op_classes, with_similar_opcode
 from distxla.text.annotations import ANNOTATIONS, read_annotation
 from distxla.text.asynchronous import Sugar, sugar_of

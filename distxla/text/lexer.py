@@ -9,12 +9,12 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from distxla.errors import HloSyntaxError, VerificationError
 from distxla.ir.instruction import Span
 from distxla.ir.module import Source
+from distxla.lazy_dataclass import dataclass
 from distxla.location import Location
 
 MAX_DEPTH: Final = 64  # of nested shapes, operands, inline computations and shardings

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from itertools import count
 
 from distxla.ir.instruction import Instruction
 from distxla.ir.shape import Shape
+from distxla.lazy_dataclass import dataclass, field
 from distxla.ops.registry import op_class
 from distxla.text.fresh_names import FreshNames
 from distxla.text.lexer import BLANK, NAME, WORD, Lexer, Spans

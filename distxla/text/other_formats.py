@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from distxla.errors import ArgumentError
+from distxla.lazy_dataclass import dataclass
 from distxla.text.lexer import BLANK
 
 _MLIR_TEXT = re.compile(

@@ -22,6 +22,7 @@ from operator import attrgetter
 from typing import Any, ClassVar, NamedTuple, TypeVar, dataclass_transform
 
 from distxla.errors import ClusterError, InternalError
+from distxla.lazy_dataclass import dataclass
 
 FIELD_BYTES = 32
 _CODES = {"u8": "B", "u16": "H", "u32": "I", "u64": "Q"}
@@ -101,7 +102,7 @@ def frame(kind: int, *, payload: str = "") -> Callable[[type[_T]], type[_T]]:
     """Declare a frame. InternalError where its fields don't fit into the header."""
 
     def declare(cls: type[_T]) -> type[_T]:
-        found: Any = dataclasses.dataclass(frozen=True, slots=True)(cls)
+        found: Any = dataclass(frozen=True, slots=True)(cls)
         names = [one.name for one in dataclasses.fields(found)]
         layout = struct.Struct("<" + "".join(_CODES[one.metadata["type"]] for one in dataclasses.fields(found)))
         if layout.size > FIELD_BYTES:

@@ -8,11 +8,11 @@ same ones in every order (reordering.py keeps the order that identifies the k-th
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import IntEnum
 from itertools import islice
 
 from distxla.ir.instruction import Instruction
+from distxla.lazy_dataclass import dataclass
 from distxla.scheduler.simulation.blocked_devices import chain_of, needed_event, never_go_on, rounds_from
 from distxla.scheduler.simulation.communication import Communication, Rendezvous
 from distxla.scheduler.simulation.deferred import RunState

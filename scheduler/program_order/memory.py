@@ -13,7 +13,6 @@ and where not, less.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import cast
 
@@ -21,6 +20,7 @@ from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.op import Lowering
+from distxla.lazy_dataclass import dataclass, field
 from distxla.ops.support.liveness import Value, Values, analyse, is_alias, overwritable
 
 ALIGNMENT = 64  # of the arena

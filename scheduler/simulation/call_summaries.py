@@ -5,7 +5,6 @@ f1 calls f0 twice, f2 calls f1 twice, … f30: a billion executions of f0's inst
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from functools import cached_property
 
 from distxla.ir.effects import Effects
@@ -13,6 +12,7 @@ from distxla.ir.effects_order import has_effects
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.op import Lowering
+from distxla.lazy_dataclass import dataclass, field
 
 FOLLOWED = 20_000  # executions in one call that are followed one by one
 COPIES = 8  # how often each instruction is executed in a call that is summed up

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 
 from distxla.collectives.channels import (
@@ -28,6 +27,7 @@ from distxla.collectives.signature import differences, signature, summary
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
+from distxla.lazy_dataclass import dataclass, field
 from distxla.location import Location
 from distxla.ops.collective_permute import CollectivePermute
 from distxla.ops.support.executable import CollectiveOp

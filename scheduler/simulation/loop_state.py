@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 from distxla.ir.instruction import Instruction
 from distxla.ir.shape import Shape
+from distxla.lazy_dataclass import dataclass
 from distxla.scheduler.simulation.counted_loops import differing_bound, passes_on
 from distxla.scheduler.simulation.deferred import CallFrame, Deferred, Element, Given, RunState
 from distxla.scheduler.simulation.static_values import Parts, PerDeviceConstant, Uniformity, Value, meet

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Hashable, Mapping
 from copy import copy
-from dataclasses import dataclass, field
 from typing import Any
 
 from distxla.collectives.channels import payload_of
+from distxla.lazy_dataclass import dataclass, field
 from distxla.scheduler.simulation.communication import MOST_SENDS, CommunicationSite, Edge, Rendezvous
 from distxla.scheduler.simulation.counters import Counters, Flow, Rounds
 from distxla.scheduler.simulation.traces import Act, Choice, Split, Ticket, Trace, TraceEvent

@@ -4,7 +4,6 @@ device."""
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
 from distxla.ir.unwritten import empty
+from distxla.lazy_dataclass import dataclass, replace
 from distxla.ops.support.executable import executable
 from distxla.scheduler.simulation.traces import Ticket
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass, field
 
 from distxla.collectives.channels import PAIRS, VALIDATION, ProgramTransfers, pair_up, payload_of, read_end
 from distxla.ir.shape import Shape
+from distxla.lazy_dataclass import dataclass, field
 from distxla.scheduler.simulation.communication import MOST_SENDS, Communication, CommunicationSite
 from distxla.scheduler.simulation.traces import Act, Ticket, Trace, TraceEvent
 

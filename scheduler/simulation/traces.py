@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
 
 from distxla.ir.instruction import Instruction
+from distxla.lazy_dataclass import dataclass, field
 from distxla.scheduler.simulation.communication import CommunicationSite
 
 

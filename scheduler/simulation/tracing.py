@@ -7,7 +7,6 @@ decision that only the run tells becomes a `Choice`, unless it makes no differen
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from distxla.collectives.channels import is_end
@@ -17,6 +16,7 @@ from distxla.ir.effects_order import effectful_computations, has_effects
 from distxla.ir.instruction import Instruction
 from distxla.ir.op import Lowering
 from distxla.ir.shape import Shape
+from distxla.lazy_dataclass import dataclass
 from distxla.ops.control_flow import Conditional, While
 from distxla.ops.support.collective_start_done import single_collective
 from distxla.ops.support.run_time_sizes import has_dynamic_dimensions

@@ -6,13 +6,12 @@ send at once.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from distxla.collectives.protocols import channel as words
 from distxla.collectives.protocols.layout import Word
 from distxla.collectives.protocols.machine import MISMATCH, Process
 from distxla.collectives.protocols.models.model import Model
 from distxla.collectives.protocols.models.wait import await_word, wake
+from distxla.lazy_dataclass import dataclass
 
 SLOTS = 1  # of the model's ring
 

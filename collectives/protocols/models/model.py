@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from distxla.collectives.protocols.machine import Process
 from distxla.collectives.protocols.models.wait import Sleep, aborter
+from distxla.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

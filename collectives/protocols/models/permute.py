@@ -6,12 +6,12 @@ small: the operand travels in the message; else one side copies it from operand 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from distxla.collectives.protocols import permute, rounds
 from distxla.collectives.protocols.machine import MISMATCH, Process
 from distxla.collectives.protocols.models.model import Model
 from distxla.collectives.protocols.models.wait import await_word, wake
+from distxla.lazy_dataclass import dataclass
 
 START = {"sends": 1, "receives": 1}
 

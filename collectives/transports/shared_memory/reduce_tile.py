@@ -7,8 +7,6 @@ from how passes combine (tree).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from llvmlite import ir
 
 from distxla.collectives.transports.shared_memory.atomics_builder import I8, I64, POINTER, VOID, AtomicsBuilder, i64
@@ -16,6 +14,7 @@ from distxla.collectives.transports.shared_memory.copies import emit_copy
 from distxla.compiler.lower.emitter import ScalarEmitter
 from distxla.ir.element_type import ElementType
 from distxla.ir.module import Module
+from distxla.lazy_dataclass import dataclass
 from distxla.ops.support.collective import RANK, TREE
 
 TILE_BYTES = 32768  # reduced near the core before it is written out

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Protocol
 
 from llvmlite import ir
@@ -15,6 +14,7 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.op import Op
 from distxla.ir.shape import Shape
+from distxla.lazy_dataclass import dataclass, field
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 
 from llvmlite import ir
 
@@ -28,6 +27,7 @@ from distxla.collectives.transports.shared_memory.atomics_builder import (
 from distxla.collectives.transports.shared_memory.copies import emit_copy, emit_stream_copy
 from distxla.collectives.transports.shared_memory.reduce_tile import TILE_BYTES, TileReducer, emit_reduce_tile
 from distxla.compiler.abi import Status
+from distxla.lazy_dataclass import dataclass, replace
 from distxla.ops.support.collective import RANK, RING
 from distxla.ops.support.collective_movement import Movement
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from distxla.collectives.transports.network_fault import FaultKind, NetworkFault
 from distxla.collectives.transports.tcp.subject import Subject
+from distxla.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

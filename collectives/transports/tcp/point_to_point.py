@@ -15,7 +15,6 @@ import struct
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from distxla.collectives.protocols import channel as channel_words
@@ -42,6 +41,7 @@ from distxla.collectives.transports.tcp.frames import (
 from distxla.collectives.transports.tcp.link import Done, Link
 from distxla.collectives.transports.tcp.scratch_memory import PIECE_BYTES, view
 from distxla.errors import ClusterError, InternalError
+from distxla.lazy_dataclass import dataclass
 from distxla.targets.registry import wake_all
 from distxla.wire.checksums import Buffer
 from distxla.wire.frame import Frame

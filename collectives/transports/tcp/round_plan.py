@@ -15,7 +15,6 @@ Reduces that can't be done two operands at a time (other orders of combination) 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import NamedTuple
 
@@ -23,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distxla.collectives.protocols.work_table import COLUMNS, RAGGED_COLUMNS, RoundWork
+from distxla.lazy_dataclass import dataclass
 from distxla.targets.target import LoadedImage
 
 EAGER_BYTES = 16 << 10  # of operands that one host sends to another in a round

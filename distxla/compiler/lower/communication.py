@@ -5,7 +5,6 @@ The generator knows no transport; the caller of the compiler passes one in.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
 
 from llvmlite import ir
@@ -15,6 +14,7 @@ from distxla.compiler.artifact import CommunicatorSpec, Launch, Site
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
+from distxla.lazy_dataclass import dataclass
 from distxla.ops.support.collective_movement import Movement
 from distxla.targets.grid_calls import GridCalls
 

@@ -6,7 +6,6 @@ zero.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -20,6 +19,7 @@ from distxla.compiler.lower.scalar_expression import F16T, F32T, F64T, I32, Scal
 from distxla.compiler.lower.scalar_value import ScalarValue, is_narrow_float, memory_type, register_type
 from distxla.errors import InternalError
 from distxla.ir.element_type import PRED, ElementType
+from distxla.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Hashable, Iterable
-from dataclasses import dataclass
 from functools import reduce
 
 from llvmlite import ir
@@ -59,6 +58,7 @@ from distxla.ir.module import Module
 from distxla.ir.op import Lowering
 from distxla.ir.structure import Structure
 from distxla.ir.unwritten import is_filled
+from distxla.lazy_dataclass import dataclass
 from distxla.ops.support.collective_start_done import AsyncPart, async_part_of
 from distxla.targets.code import CodeModule, CodeTarget
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from typing import Any, cast
 
 from llvmlite import ir
@@ -19,6 +18,7 @@ from distxla.compiler.lower.index import I64, IndexExpression
 from distxla.compiler.lower.scalar_expression import I1, I32, float_constant, intrinsic, suffix
 from distxla.compiler.lower.scalar_value import memory_type
 from distxla.ir.shape import Shape
+from distxla.lazy_dataclass import dataclass
 from distxla.ops.support.emit import RunProducts
 from distxla.targets.code import target_of
 from distxla.targets.processor import Processor

@@ -7,7 +7,6 @@ and 64-byte aligned; results overlap nothing else, but where the op declares an 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from llvmlite import ir
@@ -31,6 +30,7 @@ from distxla.ir.module import Module
 from distxla.ir.op import Lowering
 from distxla.ir.shape import Shape
 from distxla.ir.structure import Structure
+from distxla.lazy_dataclass import dataclass
 from distxla.ops.support.emit import ArrayRef, Factors, RunProducts, Tuning
 from distxla.ops.support.executable import executable
 from distxla.targets.code import target_of

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from llvmlite import ir
 
 from distxla.compiler.lower.scalar_expression import F32T, F64T, I32, intrinsic
 from distxla.ir.element_type import ElementType
+from distxla.lazy_dataclass import dataclass
 from distxla.targets.code import target_of
 
 POINTER = ir.PointerType()

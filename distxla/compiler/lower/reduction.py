@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -24,6 +23,7 @@ from distxla.compiler.lower.scalar_expression import float_constant
 from distxla.compiler.lower.scalar_value import ScalarValue, is_narrow_float, register_type
 from distxla.ir.element_type import F32, F64, S32, S64, U32, U64, ElementType
 from distxla.ir.shape import Shape
+from distxla.lazy_dataclass import dataclass
 from distxla.ops.support.emit import ArrayRef
 from distxla.targets.code import target_of
 from distxla.targets.processor import Processor

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Hashable
-from dataclasses import dataclass
 from typing import ClassVar
 
 from distxla.compiler.step import Pass
@@ -15,6 +14,7 @@ from distxla.ir.module import Module
 from distxla.ir.names import Names
 from distxla.ir.order import ancestors, stable_order
 from distxla.ir.shape import Shape
+from distxla.lazy_dataclass import dataclass
 from distxla.ops.support.rewriter import replaced
 from distxla.ops.tuple import GetTupleElement, Tuple
 

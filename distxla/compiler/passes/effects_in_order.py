@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
 from typing import ClassVar
 
 from distxla.compiler.step import Pass
@@ -11,6 +10,7 @@ from distxla.ir.computation import Computation
 from distxla.ir.effects import Effects
 from distxla.ir.effects_order import effectful_computations, effects_order
 from distxla.ir.module import Module
+from distxla.lazy_dataclass import dataclass
 from distxla.ops.support.rewriter import replaced
 
 

@@ -7,7 +7,6 @@ dims or of REDUCTIONs with equal operand dims and dimensions.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from distxla.compiler.passes.build_fusions import build_fusions
@@ -21,6 +20,7 @@ from distxla.ir.module import Module
 from distxla.ir.names import Names
 from distxla.ir.op import Lowering
 from distxla.ir.shape import Shape
+from distxla.lazy_dataclass import dataclass
 from distxla.ops.support.rewriter import replaced
 
 

@@ -6,7 +6,6 @@ The result is expressed in HLO itself: a fusion whose computation holds fusions 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from math import prod
 from typing import ClassVar
 
@@ -20,6 +19,7 @@ from distxla.ir.names import Names
 from distxla.ir.op import Lowering
 from distxla.ir.order import stable_order
 from distxla.ir.shape import Shape
+from distxla.lazy_dataclass import dataclass, field
 from distxla.ops.call import Fusion
 from distxla.ops.parameter import Parameter
 from distxla.ops.support.rewriter import replaced

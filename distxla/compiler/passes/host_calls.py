@@ -9,7 +9,6 @@ results.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -21,6 +20,7 @@ from distxla.ir.literal import Literal
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
 from distxla.ir.stream_key import FIRST_HOST_CALL
+from distxla.lazy_dataclass import dataclass
 from distxla.location import Location
 from distxla.ops.channel import Recv, RecvDone, Send, SendDone
 from distxla.ops.constant import Constant

@@ -7,7 +7,6 @@ on, computed whole by every device, or element by element. Anything else needs a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import product
 
 from distxla.compiler.passes.dead_code import DeadCode
@@ -23,6 +22,7 @@ from distxla.ir.op import Lowering
 from distxla.ir.shape import Shape
 from distxla.ir.sharding import Placement, Sharding
 from distxla.ir.shards import GlobalArray, Shards
+from distxla.lazy_dataclass import dataclass
 from distxla.ops.constant import Constant
 from distxla.ops.convert import Convert
 from distxla.ops.copy import Copy

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from distxla.compiler.step import Pass
 from distxla.ir.module import Module
+from distxla.lazy_dataclass import dataclass
 from distxla.scheduler.computation_order import PAID_BYTES, overlapped
 
 

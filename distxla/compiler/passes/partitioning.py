@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final
 
 from distxla.compiler.passes.manual_partitions import PerDevice, has_manual_regions, per_device
@@ -22,6 +21,7 @@ from distxla.ir.mesh import Mesh
 from distxla.ir.module import Module
 from distxla.ir.replica_groups import GroupMode
 from distxla.ir.sharding import Placement, Sharding
+from distxla.lazy_dataclass import dataclass
 from distxla.ops.device_id import PartitionId
 from distxla.ops.domain import Domain
 from distxla.ops.support.executable import CollectiveOp

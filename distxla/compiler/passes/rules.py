@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from distxla.ir.instruction import Instruction
 from distxla.ir.op import Op
 from distxla.ir.shape import Shape
+from distxla.lazy_dataclass import dataclass
 from distxla.ops.broadcast import Broadcast
 from distxla.ops.reshape import Reshape
 from distxla.ops.reverse import Reverse

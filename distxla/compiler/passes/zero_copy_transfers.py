@@ -5,7 +5,6 @@ The operand and the receive buffer stay allocated until then.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from distxla.collectives.channels import is_end, payload_of
@@ -14,6 +13,7 @@ from distxla.compiler.step import Pass
 from distxla.ir.computation import Computation
 from distxla.ir.module import Module
 from distxla.ir.op import Op
+from distxla.lazy_dataclass import dataclass
 from distxla.ops.channel import Recv, RecvDone, Send, SendDone, ZeroCopyRecv, ZeroCopyRecvDone, ZeroCopySend
 
 

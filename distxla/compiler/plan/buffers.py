@@ -17,7 +17,6 @@ whichever instruction, iteration or program each of them is in. Otherwise each m
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from enum import Enum
 from itertools import accumulate
 
@@ -29,6 +28,7 @@ from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.literal import Literal
 from distxla.ir.shape import Shape
+from distxla.lazy_dataclass import dataclass, field
 
 
 class MemoryRegion(Enum):

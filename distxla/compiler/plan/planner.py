@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from functools import cached_property
 
 from distxla.compiler.artifact import InPlace
@@ -29,6 +28,7 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.literal import Literal
 from distxla.ir.module import Module
 from distxla.ir.op import NO_MEMORY, Lowering, RuleViolation
+from distxla.lazy_dataclass import dataclass, field
 from distxla.ops.call import OutlinedCall
 from distxla.ops.constant import Constant
 from distxla.ops.control_flow import Conditional, While

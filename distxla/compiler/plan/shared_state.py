@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from distxla.compiler.plan.buffers import Buffer, Routine
 from distxla.ir.literal import Literal
+from distxla.lazy_dataclass import dataclass, field
 from distxla.ops.support.liveness import Values
 
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from distxla.diagnosis.blocked import DeviceState, Doing
 from distxla.diagnosis.findings import Findings
 from distxla.diagnosis.report.html_markup import LETTER, WIDTH, escape, legend, picture, shortened
 from distxla.diagnosis.sentences import chain
+from distxla.lazy_dataclass import dataclass
 
 MOST_CARDS = 12  # devices up to which each is a card
 MOST_NODES = 64  # devices in the graph

@@ -7,7 +7,6 @@ import os
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final
 
 from distxla.errors import ArgumentError, ClusterError, DistxlaError, UnsupportedOpError
@@ -17,6 +16,7 @@ from distxla.jax.pjrt.handles import CArray, CBytes, text
 from distxla.jax.pjrt.plans import DirectIssuer
 from distxla.jax.pjrt.table import STRUCTURES
 from distxla.jax.private_backends import configured_devices
+from distxla.lazy_dataclass import dataclass
 from distxla.machine.heap import Heap
 from distxla.machine.packages import installed_version
 from distxla.runtime.cluster import Cluster

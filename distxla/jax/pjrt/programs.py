@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from distxla.errors import ArgumentError, UnsupportedOpError
@@ -13,6 +12,7 @@ from distxla.jax.pjrt.devices import MEMORY_KINDS
 from distxla.jax.pjrt.host_callbacks import HOST_CALLBACKS
 from distxla.jax.private_names import read_compile_options
 from distxla.jax.protobuf import device_ids
+from distxla.lazy_dataclass import dataclass
 from distxla.runtime.executable import Executable
 
 if TYPE_CHECKING:

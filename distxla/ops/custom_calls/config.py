@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, TypeVar, overload
+
+from distxla.lazy_dataclass import dataclass, field
 
 T = TypeVar("T")
 

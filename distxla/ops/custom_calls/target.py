@@ -14,7 +14,6 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Protocol, TypeVar
 
@@ -22,6 +21,7 @@ from distxla.errors import DistxlaError, UnsupportedOpError
 from distxla.ir.instruction import Instruction
 from distxla.ir.shape import Shape
 from distxla.ir.window import ConvolutionDimensions, Window
+from distxla.lazy_dataclass import dataclass
 from distxla.ops.custom_calls.config import BackendConfig, read_config
 from distxla.ops.support.emit import Buffer, KernelEmitter
 from distxla.ops.support.evaluation import Evaluation

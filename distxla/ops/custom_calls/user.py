@@ -11,7 +11,6 @@ import traceback
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from distxla.errors import ArgumentError, DistxlaError, ExecutionError, raised
 from distxla.ir.element_type import held_number
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
+from distxla.lazy_dataclass import dataclass, replace
 from distxla.ops.custom_calls.ffi.attributes import read_attributes
 from distxla.ops.custom_calls.ffi.handler import FfiCall, FfiError
 from distxla.ops.custom_calls.ffi.layout import TYPES, Stage

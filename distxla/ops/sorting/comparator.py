@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from distxla.ir.computation import Computation
 from distxla.ir.effects import Effects
 from distxla.ir.instruction import Instruction
+from distxla.lazy_dataclass import dataclass
 from distxla.ops.compare import Compare
 from distxla.ops.registry import op_class
 from distxla.ops.select import Select

@@ -7,11 +7,11 @@ from the least significant one on, each time stably, together with the places th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from math import prod
 
 from distxla.ir.element_type import F32, PRED, S32, S64, U8, U32, U64, ElementType, element_type
 from distxla.ir.shape import Shape
+from distxla.lazy_dataclass import dataclass
 from distxla.ops.compare import OWN_ORDER
 from distxla.ops.support.emit import Buffer, Index, IndexLike, KernelEmitter, Value
 

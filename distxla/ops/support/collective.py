@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any, ClassVar
 
@@ -16,6 +15,7 @@ from distxla.ir.op import Op
 from distxla.ir.replica_groups import GroupMode, ReplicaGroups, device_groups
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ir.unwritten import empty
+from distxla.lazy_dataclass import dataclass
 from distxla.ops.support.collective_movement import Movement
 from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.support.executable import CollectiveOp

@@ -10,12 +10,12 @@ output[row, column] = sum over place and step of input[start(row, place) + step]
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 
 from distxla.ir.element_type import ElementType
 from distxla.ir.shape import Shape
 from distxla.ir.window import ConvolutionDimensions, Window
+from distxla.lazy_dataclass import dataclass
 from distxla.ops.support.emit import Buffer, Index, IndexLike, KernelEmitter, RunProducts, Value
 from distxla.ops.support.matrix_views import (
     Matrices,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from distxla.ir.attribute import attribute
 from distxla.ir.element_type import ElementType
 from distxla.ir.op import Op
 from distxla.ir.shape import Shape
+from distxla.lazy_dataclass import dataclass
 from distxla.ops.support.executable import ExecutableOp
 
 

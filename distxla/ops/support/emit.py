@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from distxla.ir.computation import Computation
@@ -17,6 +16,7 @@ from distxla.ir.element_type import ElementType
 from distxla.ir.instruction import Instruction
 from distxla.ir.literal import Literal
 from distxla.ir.shape import Shape
+from distxla.lazy_dataclass import dataclass
 
 
 class IndexValue(Protocol):

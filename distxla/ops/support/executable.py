@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from distxla.ir.dynamic_shape import static_shape
@@ -13,6 +12,7 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.op import Lowering, Op
 from distxla.ir.replica_groups import GroupMode
 from distxla.ir.shape import ProgramShape, Shape
+from distxla.lazy_dataclass import dataclass
 from distxla.ops.support.emit import ArrayRef, Buffer, Emitter, Index, KernelEmitter, Value
 from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.support.expansion import Build

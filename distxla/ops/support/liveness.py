@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import cached_property
 
 from distxla.errors import CompileError
@@ -12,6 +11,7 @@ from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.op import NO_MEMORY, Lowering
+from distxla.lazy_dataclass import dataclass, field
 
 Value = int | None  # a number within the computation; None for a token, which has no memory
 FOREVER = 1 << 60

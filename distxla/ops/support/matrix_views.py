@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
 
 from distxla.ir.element_type import F32, PRED, S32, U32, ElementType
 from distxla.ir.shape import Shape
+from distxla.lazy_dataclass import dataclass
 from distxla.ops.support.emit import Buffer, IndexLike, KernelEmitter, Value
 
 

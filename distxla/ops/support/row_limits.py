@@ -7,11 +7,11 @@ result is made of that same row of the other fusions' results, whatever else is 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from distxla.ir.computation import Computation
 from distxla.ir.op import Lowering
 from distxla.ir.shape import Shape
+from distxla.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

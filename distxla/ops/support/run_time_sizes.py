@@ -11,7 +11,6 @@ Elements beyond the run-time size are no part of a value. Three rules hold for e
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -21,6 +20,7 @@ from distxla.ir.dynamic_shape import is_dynamic
 from distxla.ir.module import Module
 from distxla.ir.op import Op
 from distxla.ir.shape import Shape
+from distxla.lazy_dataclass import dataclass
 
 Array = np.ndarray[Any, Any]
 

@@ -12,13 +12,13 @@ not one of bf16. Sums are fused multiply-adds, for narrow types in f32.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from distxla.ir.element_type import BF16, F16, F32, F64, ElementType
 from distxla.ir.unwritten import empty
+from distxla.lazy_dataclass import dataclass
 from distxla.ops.support.emit import Buffer, KernelEmitter, Value
 from distxla.ops.support.lapack import part
 

@@ -13,7 +13,6 @@ import queue
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from distxla.collectives.protocols import call_loops
 from distxla.collectives.transports.control_block import ControlBlock
@@ -23,6 +22,7 @@ from distxla.collectives.transports.tcp.proxy import Proxy
 from distxla.collectives.transports.transport import Transport
 from distxla.compiler.artifact import CompiledProgram
 from distxla.errors import ClusterError, DamagedMessageError, DistxlaError, OutOfMemoryError
+from distxla.lazy_dataclass import dataclass
 from distxla.machine.segments import Segment
 from distxla.runtime.hosts import commands
 from distxla.runtime.hosts.local import LocalHost, Ticket

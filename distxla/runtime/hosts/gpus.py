@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from distxla.errors import ArgumentError, ClusterError
+from distxla.lazy_dataclass import dataclass
 from distxla.runtime.hosts.nodes import Node
 from distxla.targets.local_rank import LocalRank
 from distxla.targets.registry import target_named

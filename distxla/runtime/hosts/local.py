@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from distxla.collectives.protocols import call_loops
 from distxla.collectives.protocols import control_block as control_words
@@ -16,6 +15,7 @@ from distxla.collectives.transports.shared_memory.transport import SharedMemory
 from distxla.collectives.transports.transport import Transport
 from distxla.compiler.artifact import CompiledProgram
 from distxla.errors import InternalError
+from distxla.lazy_dataclass import dataclass
 from distxla.machine.segments import Segment
 from distxla.runtime import serve
 from distxla.runtime.crash_frames import CrashFrames

@@ -6,12 +6,12 @@ import operator
 import os
 import platform
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from distxla.collectives.protocols import control_block as control_words
 from distxla.errors import ArgumentError, ClusterError
+from distxla.lazy_dataclass import dataclass
 from distxla.machine.memory_limits import Limit, free_memory
 from distxla.machine.packages import installed_version
 from distxla.runtime.memory_need import Room

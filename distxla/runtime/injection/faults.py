@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import StrEnum
 
 from distxla.collectives.transports.network_fault import FaultKind, NetworkFault
+from distxla.lazy_dataclass import dataclass, field
 from distxla.location import Location
 
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from distxla.errors import ArgumentError
+from distxla.lazy_dataclass import dataclass
 from distxla.location import Location
 from distxla.runtime.injection.faults import BETWEEN_HOSTS, IN_A_PROGRAM, Fault, Kind, When
 from distxla.similar_words import did_you_mean, nearest

@@ -15,11 +15,11 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from distxla.errors import ClusterError
+from distxla.lazy_dataclass import dataclass
 from distxla.machine.shortages import started_thread
 from distxla.runtime.ray import client, machine, versions
 from distxla.runtime.ray.embedded import EmbeddedRay

@@ -7,8 +7,9 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
+
+from distxla.lazy_dataclass import dataclass
 
 LOOPBACK = "127.0.0.1"
 OBJECT_STORE_BYTES = 80_000_000

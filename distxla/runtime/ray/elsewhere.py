@@ -24,12 +24,12 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, NoReturn
 
 from distxla.errors import ClusterError, DistxlaError
+from distxla.lazy_dataclass import dataclass
 from distxla.machine.shortages import started_thread
 from distxla.runtime.ray import client
 from distxla.runtime.ray.session import RayHere

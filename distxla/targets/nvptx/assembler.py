@@ -9,10 +9,10 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 
 from distxla.errors import ArgumentError, CompileError
+from distxla.lazy_dataclass import dataclass
 from distxla.targets.nvptx.jit_linker import assemble_in_process
 from distxla.targets.nvptx.packaged import packaged
 

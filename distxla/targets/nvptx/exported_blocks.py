@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import os
 import threading
-from dataclasses import dataclass
 from struct import Struct
 
 from distxla.collectives.protocols import exported_memory as words
 from distxla.collectives.protocols.control_block import exported_offset
 from distxla.errors import OutOfMemoryError
+from distxla.lazy_dataclass import dataclass
 from distxla.machine.byte_counts import amount
 from distxla.targets.nvptx.driver.driver import Context
 from distxla.targets.nvptx.driver.errors import DriverCallError, DriverError

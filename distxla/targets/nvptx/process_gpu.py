@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from distxla.lazy_dataclass import dataclass
 from distxla.targets.nvptx.cublas.binding import Cublas
 from distxla.targets.nvptx.cublas.choice import open_cublas
 from distxla.targets.nvptx.driver.driver import Context

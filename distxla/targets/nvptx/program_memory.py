@@ -11,13 +11,13 @@ from __future__ import annotations
 import ctypes
 import threading
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any
 
 from distxla.collectives.protocols.exported_memory import BLOCKS
 from distxla.compiler.abi import Context as ProgramContext
 from distxla.compiler.artifact import CompiledProgram
 from distxla.errors import InternalError
+from distxla.lazy_dataclass import dataclass, field
 from distxla.targets.nvptx.call_state import CALLED, STAGING_BYTES, CallState
 from distxla.targets.nvptx.cublas.gemm import gemm_numbers
 from distxla.targets.nvptx.cublas.interface import GEMM

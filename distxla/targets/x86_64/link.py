@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import platform
 import struct
-from dataclasses import dataclass
 
 from distxla.errors import CompileError
+from distxla.lazy_dataclass import dataclass
 from distxla.targets.image import Image
 
 PAGE = 4096

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from distxla.compiler.artifact import Launch, MatrixProduct
+from distxla.lazy_dataclass import dataclass
 
 BLOCK = 256  # threads
 

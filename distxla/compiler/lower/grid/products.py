@@ -6,7 +6,6 @@ The order of an element's terms depends on the sizes alone: where a block comput
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -21,6 +20,7 @@ from distxla.compiler.lower.index import IndexExpression
 from distxla.compiler.lower.scalar_value import ScalarValue
 from distxla.ir.element_type import ElementType
 from distxla.ir.shape import Shape
+from distxla.lazy_dataclass import dataclass
 from distxla.ops.support.emit import RunProducts
 from distxla.targets.grid import MatrixUnit
 from distxla.targets.grid_module import grid_of

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, field
 
 from distxla.compiler.lower.communication import GridRound
 from distxla.compiler.lower.grid.grid_emitter import NoGridFormError
@@ -16,6 +15,7 @@ from distxla.compiler.plan.buffers import Communicate, Kernel, Plan
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.structure import Structure
+from distxla.lazy_dataclass import dataclass, field
 from distxla.targets.grid import GridTarget
 from distxla.targets.grid_module import GridModule
 

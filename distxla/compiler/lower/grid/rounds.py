@@ -7,7 +7,6 @@ The code that launches it has filled the table in its scratch memory (lower/comm
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass, replace
 from math import gcd
 
 from llvmlite import ir
@@ -25,6 +24,7 @@ from distxla.ir.element_type import U64, ElementType
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
 from distxla.ir.structure import Structure
+from distxla.lazy_dataclass import dataclass, replace
 from distxla.ops.support.collective_movement import Movement
 from distxla.targets.grid_module import GridModule
 

@@ -9,9 +9,9 @@ import ctypes
 import itertools
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any, Final
 
+from distxla.lazy_dataclass import dataclass, field
 from distxla.ops.custom_calls.ffi.layout import (
     CODES,
     MAJOR,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import re
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
 from distxla.ir.element_type import element_type
+from distxla.lazy_dataclass import dataclass
 from distxla.ops.custom_calls.config import ConfigError, DictionaryReader
 from distxla.ops.custom_calls.ffi.layout import TYPES, Array, AttributeKind, Attributes, ByteSpan, Scalar, size_until
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from distxla.ir.element_type import U32
+from distxla.lazy_dataclass import dataclass
 from distxla.ops.custom_calls.config import ConfigError
 from distxla.ops.custom_calls.expanded import CallBuild, ExpandedTarget
 from distxla.ops.custom_calls.gpu import steps

@@ -6,7 +6,6 @@ import ctypes
 import itertools
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -14,6 +13,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
+from distxla.lazy_dataclass import dataclass
 from distxla.targets.nvptx.cublas.interface import (
     AS_IT_IS,
     DATA_TYPES,

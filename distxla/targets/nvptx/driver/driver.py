@@ -4,10 +4,10 @@ called host addresses; sizes are in bytes."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol
 
+from distxla.lazy_dataclass import dataclass
 from distxla.targets.nvptx.driver.errors import DriverCallError
 
 Dimensions = tuple[int, int, int]

@@ -7,12 +7,12 @@ and are nowhere else. Address spaces stay: on this processor all are one memory,
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from typing import Any
 
 from llvmlite import ir
 
 from distxla.errors import CompileError
+from distxla.lazy_dataclass import dataclass, field
 from distxla.targets.nvptx.emulator.access import CHECK, CHECK_SHARED, PARAMETERS
 from distxla.targets.nvptx.emulator.instrument import SHARED, accesses, checks
 from distxla.targets.nvptx.emulator.intrinsics import INTRINSICS, PREFIX

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from distxla.errors import DistxlaError
+from distxla.lazy_dataclass import dataclass
 from distxla.targets.nvptx.emulator import layout
 
 

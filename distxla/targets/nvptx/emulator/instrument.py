@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
+from distxla.lazy_dataclass import dataclass
 from distxla.targets.nvptx.emulator.access import CHECK, CHECK_SHARED
 from distxla.targets.nvptx.emulator.layout import ATOMIC, READ, WRITE
 from distxla.targets.nvptx.emulator.text import address_space, pointer_operand, read_type, split, stored_bytes

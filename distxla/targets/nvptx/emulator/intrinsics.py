@@ -7,10 +7,10 @@ all lanes of the mask have come, `resolve` computes the words that one lane gets
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from llvmlite import ir
 
+from distxla.lazy_dataclass import dataclass
 from distxla.targets.nvptx.emulator import layout
 from distxla.targets.nvptx.emulator.emit import I1, I32, I64, VOID, field
 from distxla.targets.nvptx.emulator.layout import WARP, Exchange, Fiber

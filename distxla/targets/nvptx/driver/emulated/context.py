@@ -7,9 +7,9 @@ import itertools
 import struct
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
+from distxla.lazy_dataclass import dataclass, field
 from distxla.targets.nvptx.driver import interface
 from distxla.targets.nvptx.driver.emulated.failure import Failure
 from distxla.targets.nvptx.driver.emulated.memory import Memories

@@ -6,11 +6,11 @@ import ctypes
 import threading
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from itertools import takewhile
 from typing import Any
 
+from distxla.lazy_dataclass import dataclass
 from distxla.targets.nvptx.driver import interface
 from distxla.targets.nvptx.driver.emulated.context import EmulatedContext, Function
 from distxla.targets.nvptx.driver.emulated.failure import Failure

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+
+from distxla.lazy_dataclass import dataclass, field
 
 
 @dataclass(eq=False)

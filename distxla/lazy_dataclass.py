@@ -1,0 +1,157 @@
+"""Dataclasses whose functions are compiled when they are first used.
+
+    from distxla.lazy_dataclass import dataclass
+
+    @dataclass(frozen=True)
+    class Size:
+        rows: int
+        columns: int = 1
+
+The standard library compiles up to six functions for each class, which is half of the time that the imports of a
+command take; of most classes a process never makes an instance. What the functions do is the standard library's.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import MISSING, Field, FrozenInstanceError, field, fields, make_dataclass, replace
+from operator import attrgetter
+from reprlib import recursive_repr
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dataclasses import dataclass
+else:
+
+    def dataclass(
+        cls: type | None = None,
+        /,
+        *,
+        frozen: bool = False,
+        eq: bool = True,
+        repr: bool = True,
+        kw_only: bool = False,
+        slots: bool = False,
+    ) -> Any:
+        """As dataclasses.dataclass, with these of its parameters."""
+
+        def made(cls: type) -> type:
+            return _made(cls, frozen=frozen, eq=eq, repr=repr, kw_only=kw_only, slots=slots)
+
+        return made if cls is None else made(cls)
+
+
+class _Init:
+    """`__init__` of a dataclass until somebody asks for it."""
+
+    def __init__(self, owner: type, frozen: bool, slots: bool) -> None:
+        self.owner, self.frozen, self.slots = owner, frozen, slots
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        compiled = _compiled_init(self.owner, self.frozen, self.slots)
+        if vars(self.owner).get("__init__") is self:
+            self.owner.__init__ = compiled
+        return compiled if instance is None else compiled.__get__(instance)
+
+
+def _made(cls: type, *, frozen: bool, eq: bool, repr: bool, kw_only: bool, slots: bool) -> Any:
+    own = dict(vars(cls))
+    cls.__doc__ = cls.__doc__ or cls.__name__  # else the signature is looked for, of which it would be made
+    found: Any = dataclasses.dataclass(init=False, repr=False, eq=False, kw_only=kw_only, slots=slots)(cls)
+    if "__init__" not in own:
+        found.__init__ = _Init(found, frozen, slots)
+    if repr and "__repr__" not in own:
+        found.__repr__ = _repr
+    if eq:
+        _compare(found, own, frozen)
+    if frozen:
+        _freeze(found)
+        if slots and "__getstate__" not in own:  # the slots of a frozen class cannot be set as pickle does
+            found.__getstate__, found.__setstate__ = _getstate, _setstate
+    return found
+
+
+def _compiled_init(cls: Any, frozen: bool, slots: bool) -> Callable[..., None]:
+    """What the standard library makes of the same fields."""
+    known = {"__post_init__": cls.__post_init__} if hasattr(cls, "__post_init__") else {}
+    same = make_dataclass(
+        cls.__name__,
+        [(item.name, item.type, _same(item)) for item in fields(cls)],
+        namespace=known,
+        frozen=frozen,
+        slots=slots,  # where each field gets its default by the function
+        repr=False,
+        eq=False,
+    )
+    init: Callable[..., None] = same.__init__  # type: ignore[misc]
+    init.__qualname__, init.__module__ = f"{cls.__qualname__}.__init__", cls.__module__
+    return init
+
+
+def _same(item: Field[Any]) -> Any:
+    default: dict[str, Any] = {}
+    if item.default is not MISSING:
+        default = {"default": item.default}
+    elif item.default_factory is not MISSING:
+        default = {"default_factory": item.default_factory}
+    return field(init=item.init, kw_only=item.kw_only, **default)
+
+
+@recursive_repr()
+def _repr(self: Any) -> str:
+    values = ", ".join(f"{item.name}={getattr(self, item.name)!r}" for item in fields(self) if item.repr)
+    return f"{type(self).__qualname__}({values})"
+
+
+def _compare(cls: Any, own: dict[str, Any], frozen: bool) -> None:
+    """Equality of the fields and, for a frozen class, a hash of them; but for functions that the class has itself."""
+    values = _values([item.name for item in fields(cls) if item.compare])
+    hashed = _values([item.name for item in fields(cls) if (item.compare if item.hash is None else item.hash)])
+
+    def __eq__(self: Any, other: Any) -> Any:
+        if self is other:
+            return True
+        return values(self) == values(other) if self.__class__ is other.__class__ else NotImplemented
+
+    def __hash__(self: Any) -> int:
+        return hash(hashed(self))
+
+    has_hash = own.get("__hash__") is not None or ("__hash__" in own and "__eq__" not in own)
+    if "__eq__" not in own:
+        cls.__eq__ = __eq__
+    if not has_hash:
+        cls.__hash__ = __hash__ if frozen else None
+
+
+def _values(names: Sequence[str]) -> Callable[[Any], Any]:
+    return attrgetter(*names) if names else lambda _: ()
+
+
+def _freeze(cls: Any) -> None:
+    """Only `__init__` gives fields their values, and what unpickles."""
+    names = frozenset(item.name for item in fields(cls))
+
+    def __setattr__(self: Any, name: str, value: Any) -> None:
+        if type(self) is cls or name in names:
+            raise FrozenInstanceError(f"cannot assign to field {name!r}")
+        super(cls, self).__setattr__(name, value)
+
+    def __delattr__(self: Any, name: str) -> None:
+        if type(self) is cls or name in names:
+            raise FrozenInstanceError(f"cannot delete field {name!r}")
+        super(cls, self).__delattr__(name)
+
+    cls.__setattr__, cls.__delattr__ = __setattr__, __delattr__
+
+
+def _getstate(self: Any) -> list[Any]:
+    return [getattr(self, item.name) for item in fields(self)]
+
+
+def _setstate(self: Any, state: list[Any]) -> None:
+    for item, value in zip(fields(self), state, strict=True):
+        object.__setattr__(self, item.name, value)
+
+
+__all__ = ["dataclass", "field", "fields", "replace"]
