@@ -152,12 +152,12 @@ def converted(module: bytes, platform: int | None = None) -> Converted:
     try:
         proto = module_proto_of(module)
         if proto is not None:
-            return Converted(_described(proto).text, proto, None, None)
+            return Converted(described(proto).text, proto, None, None)
         if platform is not None:
             module = private_mlir.for_platform(module, platform)
         counts = private_names.counts_of_stablehlo(module)
         proto = private_names.proto_of_stablehlo(module)
-        return Converted(_described(proto).text, proto, *counts, None if platform is None else module)
+        return Converted(described(proto).text, proto, *counts, None if platform is None else module)
     except DistxlaError:
         raise
     except Exception as error:
@@ -291,7 +291,7 @@ def _read(folder: str, options: private_names.PartitionerOptions) -> Answer:
     whole, name = _dumps(folder)[0], last_dump(folder, options)
     assert name is not None
     proto = _proto(folder, name)
-    made, given = _described(proto), private_names.describe_hlo(_proto(folder, whole))
+    made, given = described(proto), private_names.describe_hlo(_proto(folder, whole))
     if found := difference(made, given):
         raise PartitioningError(f"XLA's partitioner made another module than the one that was given: {found}")
     return Answer(proto, made, given.parameter_shapes, given.output_shapes)
@@ -315,7 +315,7 @@ def _kind(shape: str) -> str:
     return _SIZE.sub("_", shape.partition("{")[0])
 
 
-def _described(proto: bytes) -> private_names.HloDescription:
+def described(proto: bytes) -> private_names.HloDescription:
     """With negative zeros as HLO text has them: XLA prints -0, which its parser, and distxla's, read as an integer."""
     found = private_names.describe_hlo(proto)
     text = _LITERAL.sub(lambda literal: _NEGATIVE_ZERO.sub("-0.0", literal[0]), found.text)

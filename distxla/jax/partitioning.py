@@ -16,16 +16,16 @@ from typing import Final
 
 from distxla.compiler.cache_folder import CacheFolder, cache_folder, cache_limit
 from distxla.compiler.passes.manual_partitions import shards_of
-from distxla.errors import ArgumentError, PartitioningError, UnsupportedOpError
+from distxla.errors import ArgumentError, JaxError, PartitioningError, UnsupportedOpError
 from distxla.ir.module import Module
 from distxla.ir.sharding import Placement, Sharding
 from distxla.ir.shards import GlobalArray
 from distxla.jax.constants import constants_digest, module_with_constants, text_with_constants
 from distxla.jax.partition_messages import Answer
 from distxla.jax.partition_server import SERVER
-from distxla.jax.partition_worker import partitioned_here
+from distxla.jax.partition_worker import described, partitioned_here
 from distxla.jax.partitioner_warnings import tell
-from distxla.jax.private_names import PartitionerOptions, require_jaxlib
+from distxla.jax.private_names import PartitionerOptions, proto_of_stablehlo, require_jaxlib, states_layouts
 from distxla.jax.protobuf import compile_options_key
 from distxla.lazy_dataclass import dataclass, field
 from distxla.text.lexer import Lexer
@@ -36,6 +36,9 @@ from distxla.text.shardings import read_sharding
 
 _EMPTY: Final = re.compile(r"\[(?:\d+,)*0[,\]]")  # dimension sizes
 _FORMAT: Final = "partitioned 4"
+_LAYOUT: Final = re.compile(r"(?P<dims>\[[^\[\]]+\])\{[\d,]+")
+# custom-calls that XLA's passes for several partitions replace, and calls that it compiles apart
+_OF_PARTITIONER: Final = re.compile(r'custom_call_target="(?:xla\.sdy\.|SPMD)|inlineable="xla_late"')
 _LEFT_OUT: Final = re.compile(rb"\bconstant\([^\n\"]*\{\s*\.\.\.")  # in HLO text
 # custom-calls whose operands' shardings functions of Python see, or give
 _CALLS_OF_PYTHON: Final = {
@@ -119,8 +122,9 @@ def partition_module(
     use_shardy: the partitioner that reads Shardy's annotations, not GSPMD's; by default where the module has some.
     propagate_to_parameters, propagate_to_outputs: whether it may choose shardings that the module leaves open, for all
     or for each.  compile_options: a serialised xla.CompileOptionsProto; its settings replace the three before.
-    calls_python: whether the module may have addresses of this process's functions, which the partitioner calls: such a
-    module is partitioned in this process, each time anew, and a failed check of XLA ends the process.
+    calls_python: whether the module is of JAX in this process. It may have addresses of functions then, which the
+    partitioner calls: such a module is partitioned in this process, each time anew, and a failed check of XLA ends the
+    process. One that needs no partitioner is converted in this process.
 
     Raises PartitioningError with XLA's message where it refuses the module or its process dies; UnsupportedOpError for
     such addresses without `calls_python`; JaxError where jaxlib is missing, broken or too different; ArgumentError;
@@ -154,10 +158,43 @@ def partition_module(
     if found is not None:
         tell(found.warnings, found.short_text)
         return dataclasses.replace(found, is_cached=True)
-    made = _partitioned_by(SERVER.partition, data, options, version)
+    made = _lowered_directly(data, options, version) if calls_python else None
+    if made is None:
+        made = _partitioned_by(SERVER.partition, data, options, version)
     files.write_object(key, made)
     tell(made.warnings, made.short_text)
     return made
+
+
+def _lowered_directly(data: bytes, options: PartitionerOptions, version: str) -> Partitioned | None:
+    """What the partitioner would make of StableHLO for one partition, without it; None where it has something to do.
+
+    Converted in this process, as JAX does for its own backends.
+    """
+    if options.partitions > 1 or states_layouts(data, options.serialized):
+        return None
+    begin = time.perf_counter()
+    try:
+        proto = proto_of_stablehlo(data)
+    except JaxError:
+        raise
+    except Exception as error:
+        raise PartitioningError(f"XLA refuses the module: {error}") from error
+    found = described(proto)
+    if _OF_PARTITIONER.search(found.text):
+        return None
+    header, newline, rest = found.text.partition("\n")
+    text = _with_default_layouts(header) + newline + rest
+    one = dataclasses.replace(found, text=text, parameter_shardings=None, output_sharding=None)
+    results = tuple(map(_with_default_layouts, found.output_shapes))
+    return _partitioned(Answer(proto, one, found.parameter_shapes, results), options, version, begin)
+
+
+def _with_default_layouts(shapes: str) -> str:
+    """`f32[2,3]{0,1}` -> `f32[2,3]{1,0}`: the root's layout is not the result's, which a caller chooses."""
+    return _LAYOUT.sub(
+        lambda one: one["dims"] + "{" + ",".join(map(str, reversed(range(one["dims"].count(",") + 1)))), shapes
+    )
 
 
 def _key(data: bytes, options: PartitionerOptions, version: str) -> str:

@@ -34,6 +34,7 @@ _PLACES: Final = {
     "trace_context": ("jax._src.config",),
 }
 _DIALECTS: Final = ("ir", "dialects.stablehlo", "dialects.chlo", "dialects.sdy")  # of jaxlib.mlir
+_LAYOUT_ATTRIBUTES: Final = (b"layout_mode", b"memory_kind", b"xla_entry_computation_")
 _MESH: Final = re.compile(r"\bsdy\.mesh @[^=]*= <(\[[^\]]*\])")
 _AXIS_SIZE: Final = re.compile(r'"=(\d+)')
 
@@ -310,6 +311,19 @@ def proto_of_stablehlo(module: bytes) -> bytes:
     return bytes(convert(module, False, False).as_serialized_hlo_module_proto())
 
 
+def states_layouts(module: bytes, options: bytes | None) -> bool:
+    """Whether StableHLO or an xla.CompileOptionsProto may say in which layout or memory parameters and results are."""
+    if any(name in module for name in _LAYOUT_ATTRIBUTES):
+        return True
+    if options is None:
+        return False
+    read = private("CompileOptions").ParseFromString
+    with expected_names():
+        found = read(options)
+        of_result = found.executable_build_options.result_layout
+        return bool(found.parameter_is_tupled_arguments or found.argument_layouts or of_result is not None)
+
+
 def counts_of_stablehlo(module: bytes) -> tuple[int | None, int | None]:
     """Partitions and replicas that StableHLO text or MLIR bytecode states, each None where it doesn't, and where its
     bytecode can't be read. JAX states one partition for a `shard_map` over an abstract mesh: the mesh's devices count.
@@ -468,5 +482,6 @@ __all__ = [
     "stablehlo_of_lowered",
     "stablehlo_of_proto",
     "stablehlo_of_text",
+    "states_layouts",
     "trace_context",
 ]

@@ -29,6 +29,7 @@ pytestmark = [
 
 BEGIN = """
 import gc, importlib
+from distxla.jax.pjrt.switch import SWITCH
 from tests.interrupted import Alarm, interrupted_everywhere
 modules = [importlib.import_module("distxla." + name) for name in (
     "jax.pjrt.buffers", "jax.pjrt.calls", "jax.pjrt.client", "jax.pjrt.errors", "jax.pjrt.events",
@@ -51,7 +52,10 @@ def everywhere(call, every=1, **how):
     before, places = used(), 0
     def ended(state):
         call(state)
-        time.sleep(0)  # what was raised in a destructor arrives here
+        time.sleep(0)  # what was raised in a destructor arrives here,
+        for _ in range(10_000):  # or when the thread that has Python raise it was given a processor
+            if SWITCH.late:
+                time.sleep(0.001)
     for place, state in interrupted_everywhere(modules, list, ended, every=every, **how):
         places += 1
         assert float(f(x)[7]) == 4, place
