@@ -8,14 +8,15 @@
         columns: int = 1
 
 The standard library compiles up to six functions for each class, which is half of the time that the imports of a
-command take; of most classes a process never makes an instance. What the functions do is the standard library's.
+command take; of most classes a process never makes an instance. What the functions do is the standard library's. A
+dataclass that derives from one of these is declared by this decorator, too.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from dataclasses import MISSING, Field, FrozenInstanceError, field, fields, make_dataclass, replace
+from dataclasses import MISSING, FrozenInstanceError, field, fields, replace
 from operator import attrgetter
 from reprlib import recursive_repr
 from typing import TYPE_CHECKING, Any
@@ -40,6 +41,16 @@ else:
             return _made(cls, frozen=frozen, eq=eq, repr=repr, kw_only=kw_only, slots=slots)
 
         return made if cls is None else made(cls)
+
+
+class _Factory:
+    """Stands for the default of a parameter for which a function makes a value."""
+
+    def __repr__(self) -> str:
+        return "<factory>"
+
+
+_FACTORY = _Factory()
 
 
 class _Init:
@@ -73,29 +84,34 @@ def _made(cls: type, *, frozen: bool, eq: bool, repr: bool, kw_only: bool, slots
 
 
 def _compiled_init(cls: Any, frozen: bool, slots: bool) -> Callable[..., None]:
-    """What the standard library makes of the same fields."""
-    known = {"__post_init__": cls.__post_init__} if hasattr(cls, "__post_init__") else {}
-    same = make_dataclass(
-        cls.__name__,
-        [(item.name, item.type, _same(item)) for item in fields(cls)],
-        namespace=known,
-        frozen=frozen,
-        slots=slots,  # where each field gets its default by the function
-        repr=False,
-        eq=False,
-    )
-    init: Callable[..., None] = same.__init__  # type: ignore[misc]
+    known: dict[str, Any] = {"_missing": _FACTORY, "_set": object.__setattr__}
+    given: dict[bool, list[str]] = {False: [], True: []}  # the parameters, by position and by keyword only
+    body = []
+    for item in fields(cls):
+        name, default = item.name, f"_{item.name}"
+        value = name if item.init else default
+        if item.default_factory is not MISSING:
+            known[default] = item.default_factory
+            value = f"{default}() if {name} is _missing else {name}" if item.init else f"{default}()"
+        elif item.default is not MISSING:
+            known[default] = item.default
+        if item.init:
+            is_needed = default not in known
+            missing = "_missing" if item.default_factory is not MISSING else default
+            given[bool(item.kw_only)].append(name if is_needed else f"{name}={missing}")
+        elif item.default_factory is MISSING and not (slots and item.default is not MISSING):
+            continue  # the class has the default
+        body.append(f"_set(self, {name!r}, {value})" if frozen else f"self.{name} = {value}")
+    if hasattr(cls, "__post_init__"):
+        body.append("self.__post_init__()")
+    parameters = ", ".join(["self", *given[False], *(["*"] if given[True] else []), *given[True]])
+    text = f"def __init__({parameters}):\n " + "\n ".join(body or ["pass"])
+    made: dict[str, Any] = {}
+    exec(compile(text, f"<{cls.__qualname__}>", "exec"), known, made)
+    init: Callable[..., None] = made["__init__"]
+    init.__annotations__ = {item.name: item.type for item in fields(cls) if item.init} | {"return": None}
     init.__qualname__, init.__module__ = f"{cls.__qualname__}.__init__", cls.__module__
     return init
-
-
-def _same(item: Field[Any]) -> Any:
-    default: dict[str, Any] = {}
-    if item.default is not MISSING:
-        default = {"default": item.default}
-    elif item.default_factory is not MISSING:
-        default = {"default_factory": item.default_factory}
-    return field(init=item.init, kw_only=item.kw_only, **default)
 
 
 @recursive_repr()

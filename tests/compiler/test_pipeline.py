@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import ClassVar
 
 import pytest
@@ -17,6 +16,7 @@ from distxla.compiler.step import Pass, Step
 from distxla.errors import ArgumentError, VerificationError
 from distxla.ir.computation import Computation
 from distxla.ir.module import Module
+from distxla.lazy_dataclass import dataclass
 from distxla.text.parser import parse_module
 
 STATIC = """HloModule m
