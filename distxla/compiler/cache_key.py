@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import os
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -15,6 +17,7 @@ from typing import Final
 import numpy as np
 
 from distxla.compiler.artifact import InPlace
+from distxla.compiler.cache_folder import CacheFolder, cache_folder, cache_limit
 from distxla.ir.instruction import Instruction
 from distxla.ir.literal import Literal
 from distxla.ir.module import Module
@@ -91,15 +94,44 @@ def _without_large(literal: Literal, digests: list[str]) -> Literal:
 @cache
 def _compiler() -> str:
     """Hash of distxla's source, and the versions of the packages that generate code or are called by it."""
-    digest = hashlib.sha256()
+    versions = [f"{name} {installed_version(name) or '?'}" for name in ("llvmlite", *host().libraries())]
+    return f"{_source_digest()} {' '.join(versions)}"
+
+
+def _source_digest() -> str:
+    """Of the content of all files, which takes 30 ms to read: it is kept with what the kernel says of the files, which
+    changes whenever a file does."""
     package = Path(__file__).parents[1]
     folders = [package, *(p for p in (package / "scheduler", package / "collectives") if p.is_symlink())]
-    for folder in folders:
-        for path in sorted(folder.resolve().rglob("*.py")):
-            digest.update(path.name.encode())
-            digest.update(path.read_bytes())
-    versions = [f"{name} {installed_version(name) or '?'}" for name in ("llvmlite", *host().libraries())]
-    return f"{digest.hexdigest()} {' '.join(versions)}"
+    paths = sorted(path for folder in folders for path in _sources(str(folder.resolve())))
+    state = repr([(path, *_identity(os.stat(path))) for path in paths])
+    files = CacheFolder(cache_folder(), cache_limit())
+    key = hashlib.sha256(f"source {state}".encode()).hexdigest()
+    found = files.read(key)
+    if found is None:
+        digest = hashlib.sha256()
+        for path in paths:
+            digest.update(os.path.basename(path).encode())
+            digest.update(Path(path).read_bytes())
+        found = digest.hexdigest().encode()
+        if repr([(path, *_identity(os.stat(path))) for path in paths]) == state:
+            files.write(key, found)
+    return found.decode()
+
+
+def _sources(folder: str) -> Iterator[str]:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                if entry.name != "__pycache__":
+                    yield from _sources(entry.path)
+            elif entry.name.endswith(".py"):
+                yield entry.path
+
+
+def _identity(found: os.stat_result) -> tuple[int, ...]:
+    """Nobody can set the time of the last change of a file's state."""
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 __all__ = ["program_key", "text_key"]
