@@ -9,8 +9,12 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+from llvmlite import ir
+
 from distxla.collectives.transports.shared_memory.emitter import SharedMemoryEmitter
 from distxla.compiler.artifact import CompiledProgram, InPlace, StepOrigin
+from distxla.compiler.cache_folder import CacheFolder
+from distxla.compiler.common_objects import common_object
 from distxla.compiler.lower.communication import GridRound
 from distxla.compiler.lower.entry import Entry, emit_entry
 from distxla.compiler.lower.grid.program import GridProgram, emit_grid_program
@@ -26,6 +30,7 @@ from distxla.ir.op import Lowering
 from distxla.lazy_dataclass import dataclass, field
 from distxla.ops.support.collective_start_done import of_whole
 from distxla.targets.code import CodeTarget
+from distxla.targets.common_functions import separated
 from distxla.targets.registry import native_target, target_named
 
 Progress = Callable[[str], None]
@@ -68,6 +73,7 @@ def compile_module(
     target: str | None = None,
     in_place: InPlace = (),
     through_host: bool = False,
+    files: CacheFolder | None = None,
 ) -> CompiledProgram:
     """Compile a verified module for replicas x partitions devices; one program for all of them.
 
@@ -75,7 +81,8 @@ def compile_module(
     process (see server.py).  traced: its steps record when they ran.  points: instructions at which faults
     can be injected (compiler/lower/injection.py).  target: by name, by default the processor's.  in_place: (result
     leaf, parameter leaf) that may have the same memory in a call.  through_host: collectives exchange arrays through
-    the hosts' memory, whatever memory the kernels have.  Raises UnsupportedOpError for instructions that this version
+    the hosts' memory, whatever memory the kernels have.  files: where code is kept that is the same in many programs
+    (common_objects.py); None: in this process only.  Raises UnsupportedOpError for instructions that this version
     cannot execute, CompileError for failures of the compiler.
     """
     require_counts(replicas, partitions)
@@ -85,7 +92,9 @@ def compile_module(
     grid = grid_program(compilation, code, progress, through_host=through_host)
     entry = lower(module, compilation, code, progress, traced=traced, points=points, grid=grid)
     clock.lap("emit")
-    parsed = parse_llvm(entry, code, progress)
+    code.describe(entry.llvm_module)
+    parts = separated(entry.llvm_module)
+    parsed = parse_llvm(parts.program, code, progress)
     clock.lap("parse_llvm")
     progress("optimising LLVM IR")
     code.optimise(parsed)
@@ -93,7 +102,9 @@ def compile_module(
     progress("emitting object code")
     obj = code.emit_object(parsed)
     clock.lap("object")
-    image = code.link(obj)
+    common = [common_object(text, code, files) for text in parts.common]
+    clock.lap("common")
+    image = code.link([obj, *common])
     clock.lap("link")
     device_code = None
     if grid is not None:
@@ -235,11 +246,11 @@ def with_transfers(compilation: Compilation, grid: GridProgram) -> Plan:
     return place_transfers(plan_of(compilation), grid.is_on_device)
 
 
-def parse_llvm(entry: Entry, code: CodeTarget, progress: Progress = silent) -> Any:
+def parse_llvm(module: ir.Module | str, code: CodeTarget, progress: Progress = silent) -> Any:
     """LLVM's own form of the program. CompileError with LLVM's message if it refuses the text."""
     with _explained():
         progress("parsing LLVM IR")
-        return code.parse(entry.llvm_module)
+        return code.parse(module)
 
 
 def code_target(name: str | None) -> CodeTarget:

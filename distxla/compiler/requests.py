@@ -7,6 +7,7 @@ import os
 import time
 from typing import Any
 
+from distxla.compiler.cache_folder import CacheFolder
 from distxla.compiler.compile import Progress, compile_alone, compile_module
 from distxla.compiler.stages import emit, emit_after
 from distxla.errors import CompileError
@@ -24,7 +25,7 @@ def warm_up() -> None:
 def answer(kind: str, arguments: list[Any], progress: Progress) -> Any:
     """The result of a request; raises the compiler's errors."""
     if kind == "compile":
-        module, replicas, partitions, names, target, traced, points, in_place, through_host = arguments
+        module, replicas, partitions, names, target, traced, points, in_place, through_host, folder = arguments
         with declared(names):
             return compile_module(
                 module,
@@ -36,6 +37,7 @@ def answer(kind: str, arguments: list[Any], progress: Progress) -> Any:
                 target=target,
                 in_place=in_place,
                 through_host=through_host,
+                files=CacheFolder(*folder),
             )
     if kind == "emit":
         module, stage, replicas, partitions, names, passes, target, gpu_architecture = arguments

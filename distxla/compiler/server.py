@@ -21,6 +21,7 @@ from typing import IO, Any
 
 from distxla.compiler import memory_limit
 from distxla.compiler.artifact import CompiledProgram, InPlace
+from distxla.compiler.cache_folder import cache_folder, cache_limit
 from distxla.compiler.memory_limit import compile_memory_bytes
 from distxla.compiler.messages import PROGRESS_BYTES, out_of_memory, receive, send
 from distxla.errors import ClusterError, CompileError, DistxlaError, TimeLimitError
@@ -63,6 +64,13 @@ class CompileServer:
         """Process id of the present child, which is started if there is none."""
         return self._child().pid
 
+    def start(self) -> None:
+        """Begin to start the child, if there is none, so that it is there sooner; does not block while nothing is
+        compiled. ClusterError where no process can be started."""
+        with self._lock:
+            if not self._closed:
+                self._child()
+
     def compile(
         self,
         module: Module,
@@ -82,7 +90,7 @@ class CompileServer:
         and where no process can be started.
         """
         names = _registered(module)
-        options = target, traced, points, in_place, through_host
+        options = target, traced, points, in_place, through_host, (cache_folder(), cache_limit())
         module = module.replace(stablehlo=None)
         program: CompiledProgram = self._call("compile", module, replicas, partitions, names, *options)
         return program

@@ -123,7 +123,7 @@ def _shown(step: Step, compilation: Compilation) -> str:
 def _code(entry: Entry, stage: str, code: CodeTarget, progress: Progress) -> str | bytes:
     if stage == "llvm-unoptimised":
         return str(entry.llvm_module)
-    parsed = parse_llvm(entry, code, progress)
+    parsed = parse_llvm(entry.llvm_module, code, progress)
     progress("optimising LLVM IR")
     code.optimise(parsed)
     if stage == "llvm":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from llvmlite import ir
@@ -30,6 +31,9 @@ class CodeTarget(Protocol):
     def warm_up(self) -> None:
         """Do the part that every compilation needs, so that the first one doesn't wait for it."""
 
+    def describe(self, module: ir.Module) -> None:
+        """Write triple and data layout into the module."""
+
     def parse(self, module: ir.Module | str) -> Any:
         """Text or llvmlite module as a verified LLVM module; RuntimeError with LLVM's message if it is not valid."""
 
@@ -45,8 +49,8 @@ class CodeTarget(Protocol):
     def emit_assembly(self, parsed: Any) -> str:
         """Assembler text."""
 
-    def link(self, object_code: bytes) -> Image:
-        """A position-independent image; CompileError for code that no image can hold."""
+    def link(self, objects: Sequence[bytes]) -> Image:
+        """One position-independent image; CompileError for code that no image can hold."""
 
     # --- kernels and libraries
 

@@ -78,7 +78,7 @@ def program(
     text: str, replicas: int, parameters: tuple[Shape, ...] = (), result: Shape | None = None
 ) -> CompiledProgram:
     """The text, compiled and linked, as a program of `replicas` devices."""
-    image = link(compile_object(text))
+    image = link([compile_object(text)])
     return CompiledProgram(
         name="hand-made",
         image=image.data,

@@ -46,6 +46,6 @@ def test_each_access_has_an_order() -> None:
 def test_the_instructions_are_those_of_the_order(name: str) -> None:
     kind = "i64" if name.endswith("long") else "i32"
     head = f"{kind} @f(ptr %p)" if name.startswith("read") else f"void @f(ptr %p, {kind} %v)"
-    image = link(finish.emit_object(finish.parse(f"define {head} {{\n {ORDERS[name]}\n}}")))
+    image = link([finish.emit_object(finish.parse(f"define {head} {{\n {ORDERS[name]}\n}}"))])
     begin = image.symbols["f"]
     assert image.data[begin : begin + len(CODE[name])] == CODE[name]

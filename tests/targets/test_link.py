@@ -18,7 +18,7 @@ from distxla.targets.x86_64.load import load_image, resolve_import
 
 
 def build(text: str) -> Image:
-    return link(finish.emit_object(finish.parse(text)))
+    return link([finish.emit_object(finish.parse(text))])
 
 
 def program(image: Image) -> CompiledProgram:
@@ -165,7 +165,7 @@ def test_absolute_addresses_are_refused():
 def test_other_objects_are_refused(change, message):
     obj = finish.emit_object(finish.parse("define void @f() { ret void }"))
     with pytest.raises(CompileError, match=message):
-        link(change(obj))
+        link([change(obj)])
 
 
 def test_switch_tables_and_vector_constants():

@@ -14,6 +14,7 @@ from llvmlite import ir
 
 from distxla.collectives.protocols.layout import Word
 from distxla.compiler.abi import Context
+from distxla.targets.common_functions import CommonFunction
 
 I8, I16, I32, I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
 POINTER, VOID = ir.PointerType(), ir.VoidType()
@@ -47,13 +48,16 @@ class AtomicsBuilder:
         *,
         internal: bool = True,
         optimised: bool = False,
+        common: bool = False,
     ) -> tuple[ir.Function, AtomicsBuilder]:
         """A new function with an entry block, and the writer of its body.
 
+        common: it is the same in all programs that have one of this name.
         optimised: LLVM takes the time to make it fast. Code that posts, waits and hands out copies is no faster for
         it, and in small programs would take longer to compile than all kernels.
         """
-        function = ir.Function(llvm_module, ir.FunctionType(result, arguments), name)
+        kind = CommonFunction if common else ir.Function
+        function = kind(llvm_module, ir.FunctionType(result, arguments), name)
         if internal:
             function.linkage = "internal"
         if not optimised:

@@ -34,7 +34,7 @@ def emit_stream_copy(llvm_module: ir.Module) -> ir.Function:
     if found is not None:
         return found
     function, atomics = AtomicsBuilder.function(
-        llvm_module, "distxla_stream_copy", VOID, [POINTER, POINTER, I64], optimised=True
+        llvm_module, "distxla_stream_copy", VOID, [POINTER, POINTER, I64], optimised=True, common=True
     )
     target, source, count = function.args
     builder = atomics.builder

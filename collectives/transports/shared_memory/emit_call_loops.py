@@ -56,7 +56,7 @@ def compile_call_loops() -> CompiledProgram:
     emit_reduce_run(module)
     parsed = code.parse(module)
     code.optimise(parsed)
-    image = code.link(code.emit_object(parsed))
+    image = code.link([code.emit_object(parsed)])
     return CompiledProgram(
         name="support",
         image=image.data,

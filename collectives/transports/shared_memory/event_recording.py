@@ -123,7 +123,7 @@ def emit_step_recorded(llvm_module: ir.Module) -> ir.Function:
     if found is not None:
         return found
     function, atomics = AtomicsBuilder.function(
-        llvm_module, STEP_RECORDED_FUNCTION, VOID, [POINTER, I32, I64, I64], optimised=True
+        llvm_module, STEP_RECORDED_FUNCTION, VOID, [POINTER, I32, I64, I64], optimised=True, common=True
     )
     function.attributes.add("noinline")
     context, step, begun, iterations = function.args

@@ -77,7 +77,9 @@ class _Round:
 
     def __init__(self, llvm_module: ir.Module, name: str, arguments: Sequence[tuple[str, ir.Type]]) -> None:
         self.module = llvm_module
-        self.function, self.atomics = AtomicsBuilder.function(llvm_module, name, I32, [kind for _, kind in arguments])
+        self.function, self.atomics = AtomicsBuilder.function(
+            llvm_module, name, I32, [kind for _, kind in arguments], common=True
+        )
         self.argument = {name: value for (name, _), value in zip(arguments, self.function.args, strict=True)}
         self.builder = self.atomics.builder
         self.record = self.atomics.context_field(self.argument["context"], "record")

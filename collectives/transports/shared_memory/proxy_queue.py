@@ -22,7 +22,9 @@ def emit_enqueue(llvm_module: ir.Module) -> ir.Function:
     found = llvm_module.globals.get(ENQUEUE_FUNCTION)
     if found is not None:
         return found
-    function, atomics = AtomicsBuilder.function(llvm_module, ENQUEUE_FUNCTION, VOID, [POINTER, POINTER, I64])
+    function, atomics = AtomicsBuilder.function(
+        llvm_module, ENQUEUE_FUNCTION, VOID, [POINTER, POINTER, I64], common=True
+    )
     control, place, event = function.args
     builder = atomics.builder
     ring = atomics.at(control, atomics.load(I64, control, control_words.H_PROXY_RING))

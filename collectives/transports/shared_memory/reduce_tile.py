@@ -43,7 +43,9 @@ def emit_reduce_tile(llvm_module: ir.Module, name: str, reducer: TileReducer) ->
         return found
     if reducer.order == TREE and reducer.members > FAN_IN:
         return _emit_large_tree(llvm_module, name, reducer)
-    function, atomics = AtomicsBuilder.function(llvm_module, name, VOID, [POINTER, POINTER, I64, I64], optimised=True)
+    function, atomics = AtomicsBuilder.function(
+        llvm_module, name, VOID, [POINTER, POINTER, I64, I64], optimised=True, common=True
+    )
     function.attributes.add("noinline")
     function.args[0].add_attribute("noalias")
     begun = min(reducer.members, FAN_IN)
@@ -102,7 +104,7 @@ def _emit_large_tree(llvm_module: ir.Module, name: str, reducer: TileReducer) ->
     leaf = emit_reduce_tile(llvm_module, f"{name}_{FAN_IN}", _part(reducer, FAN_IN))
     blocks, rest = divmod(reducer.members, FAN_IN)
     merge = emit_reduce_tile(llvm_module, f"{name}_merge", _part(reducer, 2))
-    function, atomics = AtomicsBuilder.function(llvm_module, name, VOID, [POINTER, POINTER, I64, I64])
+    function, atomics = AtomicsBuilder.function(llvm_module, name, VOID, [POINTER, POINTER, I64, I64], common=True)
     tile, sources, offset, elements = function.args
     builder = atomics.builder
     stack = atomics.local(ir.ArrayType(I8, TILE_BYTES * (blocks.bit_length() + 2)), 64)

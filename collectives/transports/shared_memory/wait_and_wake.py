@@ -53,7 +53,7 @@ def emit_wake(llvm_module: ir.Module) -> ir.Function:
     found = llvm_module.globals.get(WAKE_FUNCTION)
     if found is not None:
         return found
-    function, atomics = AtomicsBuilder.function(llvm_module, WAKE_FUNCTION, VOID, [POINTER, POINTER, I32])
+    function, atomics = AtomicsBuilder.function(llvm_module, WAKE_FUNCTION, VOID, [POINTER, POINTER, I32], common=True)
     word, sleepers, how_many = function.args
     builder = atomics.builder
     builder.fence("seq_cst")
@@ -76,7 +76,7 @@ def emit_wait(llvm_module: ir.Module) -> ir.Function:
         return found
     arguments = [POINTER, POINTER, I32, I32, POINTER]
     # the only waiting code that is made small: 2 ms, and all devices execute it between any two switches
-    function, atomics = AtomicsBuilder.function(llvm_module, WAIT_FUNCTION, I32, arguments, optimised=True)
+    function, atomics = AtomicsBuilder.function(llvm_module, WAIT_FUNCTION, I32, arguments, optimised=True, common=True)
     function.attributes.add("noinline")
     context, word, expected, waits_for, sleepers = function.args
     builder = atomics.builder

@@ -221,7 +221,7 @@ def _emit_items(llvm_module: ir.Module, name: str, body: Callable[[Item], None])
     found = llvm_module.globals.get(name)
     if found is not None:
         return found
-    function, atomics = AtomicsBuilder.function(llvm_module, name, I32, list(ITEMS_TYPE.args))
+    function, atomics = AtomicsBuilder.function(llvm_module, name, I32, list(ITEMS_TYPE.args), common=True)
     table, first, end = function.args[4:]
     builder = atomics.builder
     row_place, begin_place = atomics.local(POINTER), atomics.local(I64)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from fractions import Fraction
 from functools import cache
 from math import ldexp
 
@@ -54,6 +53,8 @@ def _two_over_pi_bits(bits: int) -> int:
 def _two_over_pi_parts() -> tuple[tuple[float, ...], tuple[float, ...]]:
     """By biased exponent of an f32: 2^(exponent of its last bit) * 2/pi modulo 4, split after 29 significant bits."""
     bits = 320
+    from fractions import Fraction  # 10 ms, for few programs
+
     value = Fraction(_two_over_pi_bits(bits), 1 << bits)
     first, second = [], []
     for biased in range(256):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from llvmlite import ir
@@ -30,6 +31,9 @@ class Code(Instructions, Fibers):
         # the first pass pipeline and the first object file initialise tables of LLVM
         finish.compile_object("define i32 @warm(i32 %x) {\n  %y = add i32 %x, 1\n  ret i32 %y\n}")
 
+    def describe(self, module: ir.Module) -> None:
+        finish.describe(module)
+
     def parse(self, module: ir.Module | str) -> Any:
         return finish.parse(module)
 
@@ -45,8 +49,8 @@ class Code(Instructions, Fibers):
     def emit_assembly(self, parsed: Any) -> str:
         return finish.emit_assembly(parsed)
 
-    def link(self, object_code: bytes) -> Image:
-        return link.link(object_code)
+    def link(self, objects: Sequence[bytes]) -> Image:
+        return link.link(objects)
 
     def kernel_import(self, instruction: Instruction, number: int) -> str | None:
         return None

@@ -32,12 +32,16 @@ def target_machine(opt: int = 2) -> llvm.TargetMachine:
     )
 
 
+def describe(module: ir.Module) -> None:
+    """Write into the module what it is for."""
+    machine = target_machine()
+    module.triple, module.data_layout = machine.triple, str(machine.target_data)
+
+
 def parse(module: ir.Module | str) -> llvm.ModuleRef:
     """Text or llvmlite module as a verified LLVM module; RuntimeError with LLVM's message if it is not valid."""
-    machine = target_machine()
     if isinstance(module, ir.Module):
-        module.triple = machine.triple
-        module.data_layout = str(machine.target_data)
+        describe(module)
     parsed = llvm.parse_assembly(str(module))
     parsed.verify()
     return parsed

@@ -17,7 +17,7 @@ from distxla.targets.x86_64.load import LoadedImage, load_image
 
 def loaded(module: llvm.ModuleRef) -> LoadedImage:
     """The optimised module's machine code, ready to run; CompileError for an import that no library has."""
-    image = link(finish.emit_object(module))
+    image = link([finish.emit_object(module)])
     program = CompiledProgram(
         "test", image.data, image.symbols, image.imports, image.imports_offset, image.code_bytes, replicas=1,
         partitions=1, parameters=(), result=Shape.tuple(()), arena_bytes=0, sites=(), communicators=(), timings={},

@@ -47,7 +47,7 @@ def prepare(text: str, *, checked: bool = False, races: bool = False) -> Prepare
     linked.link_in(code.parse(runtime.module))
     linked.verify()
     return PreparedModule(
-        image=code.link(code.emit_object_quickly(linked)),
+        image=code.link([code.emit_object_quickly(linked)]),
         target=target.name,
         kernels=rewritten.kernels,
         shared=tuple(rewritten.shared),
