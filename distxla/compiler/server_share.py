@@ -78,6 +78,15 @@ class _Open:
         return [server for server in self.servers if server not in self.calls.values()]
 
 
+def start_server() -> None:
+    """Begin to start the process of a server that compiles nothing now, for a program that will be compiled; nothing
+    where this process has no share. Does not block."""
+    with _open.lock:
+        idle = _open.idle()
+    if idle:
+        idle[0].start()
+
+
 def _forget() -> None:
     """A forked child has nothing of its parent's."""
     global _open

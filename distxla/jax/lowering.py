@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from distxla.compiler.server_share import start_server
 from distxla.errors import ArgumentError
 from distxla.ir.shards import GlobalArray, Shards
 from distxla.jax.array import Signature, signature
@@ -78,7 +79,7 @@ def lowered_program(lowered: jax.stages.Lowered) -> LoweredProgram:
         raise ArgumentError(f"a program of {replicas} replicas, as `pmap` makes it: use shard_map, or shardings")
     if '"_platform_index"' in text[: text.find("{", text.find("@main")) + 4096]:
         raise ArgumentError('a program for several platforms: lower it by lowering_platforms=("cpu",)')
-    partitioned = partition_module(text, partitions=partitions, calls_python=True)
+    partitioned = partition_module(text, partitions=partitions, calls_python=True, begin=start_server)
     facts = lowering_facts(lowered)
     mesh = mesh_of(text, _axis_types((*facts.parameter_types, *facts.result_types)))
     arrays = partitioned.parameters[facts.tokens :]

@@ -115,6 +115,7 @@ def partition_module(
     propagate_to_outputs: bool | Sequence[bool] = True,
     compile_options: bytes | None = None,
     calls_python: bool = False,
+    begin: Callable[[], None] = lambda: None,
 ) -> Partitioned:
     """Partition a global module by XLA's SPMD partitioner; blocks, 0.03 s and more after jaxlib's import (0.3 s).
 
@@ -125,6 +126,7 @@ def partition_module(
     calls_python: whether the module is of JAX in this process. It may have addresses of functions then, which the
     partitioner calls: such a module is partitioned in this process, each time anew, and a failed check of XLA ends the
     process. One that needs no partitioner is converted in this process.
+    begin: called where the cache has no such module, before it is partitioned.
 
     Raises PartitioningError with XLA's message where it refuses the module or its process dies; UnsupportedOpError for
     such addresses without `calls_python`; JaxError where jaxlib is missing, broken or too different; ArgumentError;
@@ -158,6 +160,7 @@ def partition_module(
     if found is not None:
         tell(found.warnings, found.short_text)
         return dataclasses.replace(found, is_cached=True)
+    begin()
     made = _lowered_directly(data, options, version) if calls_python else None
     if made is None:
         made = _partitioned_by(SERVER.partition, data, options, version)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from distxla.compiler.server_share import start_server
 from distxla.errors import ArgumentError, UnsupportedOpError
 from distxla.jax.host_callbacks import by_number
 from distxla.jax.partitioning import Partitioned, partition_module
@@ -83,7 +84,12 @@ def compile_program(client: Client, code: bytes, form: str, options: bytes) -> P
     client.require_owner()
     found = read_compile_options(options)
     partitioned = partition_module(
-        code, partitions=found.partitions, replicas=found.replicas, compile_options=options, calls_python=True
+        code,
+        partitions=found.partitions,
+        replicas=found.replicas,
+        compile_options=options,
+        calls_python=True,
+        begin=start_server,  # meanwhile
     )
     return loaded_program(client, partitioned, devices_of_options(options), options)
 
