@@ -84,24 +84,24 @@ def _made(cls: type, *, frozen: bool, eq: bool, repr: bool, kw_only: bool, slots
 
 
 def _compiled_init(cls: Any, frozen: bool, slots: bool) -> Callable[..., None]:
-    known: dict[str, Any] = {"_missing": _FACTORY, "_set": object.__setattr__}
+    known: dict[str, Any] = {"_dataclass_factory": _FACTORY, "_dataclass_set": object.__setattr__}
     given: dict[bool, list[str]] = {False: [], True: []}  # the parameters, by position and by keyword only
     body = []
     for item in fields(cls):
-        name, default = item.name, f"_{item.name}"
+        name, default = item.name, f"_default_{item.name}"
         value = name if item.init else default
         if item.default_factory is not MISSING:
             known[default] = item.default_factory
-            value = f"{default}() if {name} is _missing else {name}" if item.init else f"{default}()"
+            value = f"{default}() if {name} is _dataclass_factory else {name}" if item.init else f"{default}()"
         elif item.default is not MISSING:
             known[default] = item.default
         if item.init:
             is_needed = default not in known
-            missing = "_missing" if item.default_factory is not MISSING else default
-            given[bool(item.kw_only)].append(name if is_needed else f"{name}={missing}")
+            stands = "_dataclass_factory" if item.default_factory is not MISSING else default
+            given[bool(item.kw_only)].append(name if is_needed else f"{name}={stands}")
         elif item.default_factory is MISSING and not (slots and item.default is not MISSING):
             continue  # the class has the default
-        body.append(f"_set(self, {name!r}, {value})" if frozen else f"self.{name} = {value}")
+        body.append(f"_dataclass_set(self, {name!r}, {value})" if frozen else f"self.{name} = {value}")
     if hasattr(cls, "__post_init__"):
         body.append("self.__post_init__()")
     parameters = ", ".join(["self", *given[False], *(["*"] if given[True] else []), *given[True]])

@@ -95,6 +95,13 @@ def classes(dataclass: Any) -> dict[str, Any]:
             return True
 
     @dataclass(frozen=True)
+    class Names:
+        a: Any
+        missing: Any
+        set: Any = 3
+        object: Any = field(default_factory=list)
+
+    @dataclass(frozen=True)
     class Empty:
         pass
 

@@ -15,8 +15,10 @@ import distxla
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 INDENTED = re.compile(r"^ +(import|from) ", re.MULTILINE)  # most files have none, and parsing all takes long
-# limits its memory, and sets its messages apart, before it loads LLVM
-LATE = {"compiler/worker.py": ["distxla.compiler"]}
+LATE = {
+    "compiler/lower/constant_tables.py": ["fractions"],  # 5 ms of every start, for few programs
+    "compiler/worker.py": ["distxla.compiler"],  # limits its memory, and sets its messages apart, before it loads LLVM
+}
 # what a driver loads whose programs are all in the cache
 DRIVER = "import distxla.cli.programs, distxla.cli.run, distxla.cli.summary, distxla.runtime.cluster"
 COMPILING = ("distxla.compiler.pipeline", "distxla.compiler.compile", "distxla.compiler.plan", "distxla.compiler.lower")

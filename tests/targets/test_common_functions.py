@@ -108,11 +108,12 @@ def test_a_program_without_common_functions_is_one_module() -> None:
     assert called(linked(parts), 7) == 7
 
 
-def test_only_functions_that_were_exported_are_symbols_of_the_image() -> None:
+def test_exported_functions_keep_their_names() -> None:
     module = built()
-    assert linked(separated(module)).symbols.keys() == {"main"}
     module.globals["weighed"].linkage = ""
-    assert linked(separated(module)).symbols.keys() == {"main", "weighed"}
+    parts = separated(module)
+    assert sum('define i32 @"weighed"' in text for text in parts.common) == 1
+    assert linked(parts).symbols.keys() == {"main", "lookup", "weighed"}
 
 
 def test_what_no_object_defines_is_an_error() -> None:

@@ -55,8 +55,8 @@ class _Symbol:
 
 
 def link(objects: Sequence[bytes]) -> Image:
-    """Link the object files. Their global symbols become the image's, but for hidden ones; what none defines is
-    imported."""
+    """Link the object files. Their global symbols become the image's; what none of them defines is imported, unless it
+    is hidden."""
     return _Linker([_Object(data) for data in objects]).run()
 
 
@@ -161,7 +161,6 @@ class _Linker:
         symbols = {
             name: obj.sections[symbol.section].address + symbol.value
             for name, (obj, symbol) in self.definitions.items()
-            if not symbol.is_hidden
         }
         return Image(bytes(image), symbols, imports, self.slots, code_bytes)
 
