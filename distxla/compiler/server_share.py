@@ -33,6 +33,7 @@ class ServerShare:
         try:
             with _open.lock:
                 server = _open.calls[call] = self._chosen()
+                _open.compiled += 1
             return server.compile(module, replicas, partitions, **options)
         finally:
             _open.calls.pop(call, None)
@@ -66,13 +67,14 @@ class ServerShare:
 
 
 class _Open:
-    """calls: those that compile now, with their servers."""
+    """calls: those that compile now, with their servers.  compiled: how many there were."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.shares: weakref.WeakSet[ServerShare] = weakref.WeakSet()
         self.servers: list[CompileServer] = []
         self.calls: dict[object, CompileServer] = {}
+        self.compiled = 0
 
     def idle(self) -> list[CompileServer]:
         return [server for server in self.servers if server not in self.calls.values()]
@@ -85,6 +87,11 @@ def start_server() -> None:
         idle = _open.idle()
     if idle:
         idle[0].start()
+
+
+def compiled_programs() -> int:
+    """How many programs this process has asked servers for."""
+    return _open.compiled
 
 
 def _forget() -> None:

@@ -44,6 +44,8 @@ class PartitionServer:
     """A process that has imported jaxlib, and forks for each module. Thread-safe: one module at a time.
 
     It starts with the first module, or with `start`, and ends with this process, however that ends.
+
+    answered: how many modules it was asked for.
     """
 
     def __init__(self) -> None:
@@ -52,6 +54,7 @@ class PartitionServer:
         self._messages = -1
         self._owner = os.getpid()
         self._is_ready = False
+        self.answered = 0
 
     @property
     def pid(self) -> int | None:
@@ -78,6 +81,7 @@ class PartitionServer:
 
     def _answered(self, module: bytes, options: PartitionerOptions | None, platform: int | None = None) -> Any:
         with self._lock:
+            self.answered += 1
             # made by the process when it has the request: it removes the folder, too, where this process is killed
             folder = Path(tempfile.gettempdir(), f"distxla-partition-{secrets.token_hex(8)}")
             request = pickle.dumps(Request(module, options, str(folder), platform), protocol=pickle.HIGHEST_PROTOCOL)

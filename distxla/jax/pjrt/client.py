@@ -12,6 +12,7 @@ from typing import Any, Final
 from distxla.errors import ArgumentError, ClusterError, DistxlaError, UnsupportedOpError
 from distxla.jax.pjrt import handles, late
 from distxla.jax.pjrt.devices import NAME, PLATFORM, Description, Device, Topology
+from distxla.jax.pjrt.early_start import start_early
 from distxla.jax.pjrt.handles import CArray, CBytes, text
 from distxla.jax.pjrt.plans import DirectIssuer
 from distxla.jax.pjrt.table import STRUCTURES
@@ -92,6 +93,7 @@ class Client:
         self._direct: DirectIssuer | None = None
         self.handle = handles.new(self)
         self.cluster.start()
+        start_early()
 
     def started(self) -> Cluster:
         """The cluster, once its devices serve; ClusterError where they could not be started, or in a forked child."""
