@@ -74,6 +74,7 @@ class TimeLimit:
 
 
 _current: ContextVar[TimeLimit | None] = ContextVar("distxla_time_limit", default=None)
+_timed: ContextVar[dict[str, float] | None] = ContextVar("distxla_timed_phases", default=None)
 
 
 @contextmanager
@@ -108,8 +109,34 @@ def seconds_left() -> float | None:
 
 
 @contextmanager
+def timed_phases() -> Iterator[dict[str, float]]:
+    """The seconds that this thread spends in each `phase` of the with-body, by name, in the order of their ends."""
+    found: dict[str, float] = {}
+    token = _timed.set(found)
+    try:
+        yield found
+    finally:
+        _timed.reset(token)
+
+
+@contextmanager
 def phase(doing: str) -> Iterator[None]:
     """Name the with-body, as in `while checking`; TimeLimitError if no time is left for it."""
+    timed = _timed.get()
+    if timed is None:
+        with _limited_phase(doing):
+            yield
+        return
+    begin = time.perf_counter()
+    try:
+        with _limited_phase(doing):
+            yield
+    finally:
+        timed[doing] = timed.get(doing, 0.0) + time.perf_counter() - begin
+
+
+@contextmanager
+def _limited_phase(doing: str) -> Iterator[None]:
     limit = _current.get()
     if limit is None:
         yield

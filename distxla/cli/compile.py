@@ -15,7 +15,7 @@ from distxla.cli.usage import Choice, files
 from distxla.compiler.stage_names import GPU_ARCHITECTURE, GPU_STAGES, STAGES
 from distxla.errors import ArgumentError, DeadlockError, UsageError, VerificationError
 from distxla.targets.registry import named_backends, target_of_backend
-from distxla.time_limit import phase
+from distxla.time_limit import phase, timed_phases
 
 
 def list_passes(context: click.Context, parameter: click.Parameter, wanted: bool) -> None:
@@ -58,6 +58,7 @@ def list_passes(context: click.Context, parameter: click.Parameter, wanted: bool
 @click.option(
     "--partitions", type=click.IntRange(1), metavar="N", help="Number of partitions, where the header doesn't say it."
 )
+@click.option("--timings", is_flag=True, help="Print where the time of a compilation goes instead of a stage.")
 @custom_call_option
 @time_limit_option
 @click.option("--out", "out_file", metavar="FILE", shell_complete=files, help="Write to this file.")
@@ -70,6 +71,7 @@ def command(
     passes: str | None,
     replicas: int | None,
     partitions: int | None,
+    timings: bool,
     custom_calls: tuple[str, ...],
     time_limit: float | None,
     out_file: str | None,
@@ -80,43 +82,58 @@ def command(
     of a device's memory, with --backend gpu also the copies to the GPU and back; llvm-unoptimised; llvm; asm; object:
     bytes; ptx: the kernels for a GPU, and which of them compute each instruction; sass-ready: the same, once NVIDIA's
     assembler has taken it, with what each kernel needs; cubin: bytes. Nothing runs. --list-passes names the steps
-    before llvm; a step that rewrites the module is verified if --passes is given.
+    before llvm; a step that rewrites the module is verified if --passes is given. --timings prints the milliseconds of
+    each phase and, below compiling, of the compiler's stages; starting the compiler's process counts as compiling.
     """
     if stage is not None and print_after is not None:
         raise UsageError("--emit and --print-after exclude each other")
+    if timings and (stage, print_after, passes) != (None, None, None):
+        raise UsageError("--timings excludes --emit, --print-after and --passes")
     if gpu_arch is not None and stage not in GPU_STAGES:
         raise UsageError(f"--gpu-arch needs --emit {' or '.join(GPU_STAGES)}")
 
     from distxla.cli.output_files import require_writable
     from distxla.cli.programs import read_world
     from distxla.compiler.server_share import ServerShare
+    from distxla.compiler.timings import rows
     from distxla.compiler.verify.verifier import verify_module
     from distxla.ir.op import RuleViolation
 
     if out_file is not None:
         require_writable(out_file)
     register_all(custom_calls)
-    world = read_world([module], replicas, partitions)
-    program = world.programs[0]
-    with phase("checking"):
-        verify_module(program.module)
-    with suppress(VerificationError, DeadlockError):  # of several programs the others are not known here
-        program = world.settled().programs[0]
-    counts = world.replicas, world.partitions
-    made_for = target_of_backend(backend)
-    with phase("compiling"), progress("compiling"), closing(ServerShare()) as share:
-        try:
-            server = share.server
-            found: str | bytes
-            if print_after is not None:
-                found = server.emit_after(program.module, print_after, *counts, passes=passes)
-            else:
-                found = server.emit(
-                    program.module, stage or "hlo", *counts, passes=passes, target=made_for, gpu_architecture=gpu_arch
-                )
-        except (RuleViolation, VerificationError) as error:  # groups that do not fit the run break an op's own rule
-            world.explain(error)
-            raise
+    with timed_phases() as phases:
+        world = read_world([module], replicas, partitions)
+        program = world.programs[0]
+        with phase("checking"):
+            verify_module(program.module)
+        with suppress(VerificationError, DeadlockError):  # of several programs the others are not known here
+            program = world.settled().programs[0]
+        counts = world.replicas, world.partitions
+        made_for = target_of_backend(backend)
+        with phase("compiling"), progress("compiling"), closing(ServerShare()) as share:
+            try:
+                server = share.server
+                found: str | bytes = ""
+                stages: dict[str, float] = {}
+                if timings:
+                    stages = server.compile(program.module, *counts, target=made_for).timings
+                elif print_after is not None:
+                    found = server.emit_after(program.module, print_after, *counts, passes=passes)
+                else:
+                    found = server.emit(
+                        program.module,
+                        stage or "hlo",
+                        *counts,
+                        passes=passes,
+                        target=made_for,
+                        gpu_architecture=gpu_arch,
+                    )
+            except (RuleViolation, VerificationError) as error:  # groups that do not fit the run break an op's own rule
+                world.explain(error)
+                raise
+    if timings:
+        found = "\n".join(f"{name:<34}{1000 * seconds:>10.1f} ms" for name, seconds in rows(phases, stages))
     data = found.encode() if isinstance(found, str) else found
     if out_file is not None:
         with written_whole(out_file) as target:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
+import sys
+import time
 from typing import TYPE_CHECKING, Final
 
+from distxla.compiler import timings
 from distxla.compiler.server_share import start_server
 from distxla.errors import ArgumentError, UnsupportedOpError
 from distxla.jax.host_callbacks import by_number
@@ -15,11 +19,13 @@ from distxla.jax.private_names import read_compile_options
 from distxla.jax.protobuf import device_ids
 from distxla.lazy_dataclass import dataclass
 from distxla.runtime.executable import Executable
+from distxla.time_limit import phase, timed_phases
 
 if TYPE_CHECKING:
     from distxla.ir.module import Module
     from distxla.jax.pjrt.client import Client
 
+TIMINGS: Final = "DISTXLA_TIMINGS"  # environment: not 0, and each program's times are printed
 _MEMORY: Final = re.compile(r"S\((\d+)\)")
 _KINDS: Final = {
     number: list(MEMORY_KINDS).index(name) for number, name in ((0, "device"), (5, "pinned_host"), (6, "unpinned_host"))
@@ -82,16 +88,25 @@ def compile_program(client: Client, code: bytes, form: str, options: bytes) -> P
     if form not in ("mlir", "hlo"):
         raise UnsupportedOpError(f"a program in format {form!r}: distxla compiles mlir and hlo")
     client.require_owner()
-    found = read_compile_options(options)
-    partitioned = partition_module(
-        code,
-        partitions=found.partitions,
-        replicas=found.replicas,
-        compile_options=options,
-        calls_python=True,
-        begin=start_server,  # meanwhile
-    )
-    return loaded_program(client, partitioned, devices_of_options(options), options)
+    begin = time.perf_counter()
+    with timed_phases() as phases:
+        found = read_compile_options(options)
+        with phase("lowering"):
+            partitioned = partition_module(
+                code,
+                partitions=found.partitions,
+                replicas=found.replicas,
+                compile_options=options,
+                calls_python=True,
+                begin=start_server,  # meanwhile
+            )
+        program = loaded_program(client, partitioned, devices_of_options(options), options)
+    if os.environ.get(TIMINGS, "0") not in ("", "0"):
+        executable = program.executable
+        stages = {} if executable.cached else executable.program.timings
+        took = time.perf_counter() - begin
+        print(f"distxla: {timings.line(executable.program.name, took, phases, stages)}", file=sys.stderr)
+    return program
 
 
 def devices_of_options(options: bytes) -> list[list[int]]:
@@ -104,7 +119,8 @@ def devices_of_options(options: bytes) -> list[list[int]]:
 def loaded_program(client: Client, partitioned: Partitioned, rows: list[list[int]], options: bytes) -> Program:
     """Compile what the partitioner made, for these devices, and load it; blocks."""
     client.require_owner()
-    module = partitioned.module()
+    with phase("reading HLO text"):
+        module = partitioned.module()
     donated = _donated(module)
     return Program(_compiled(client, module, rows, donated), partitioned, rows, options, donated)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import textwrap
@@ -111,10 +112,17 @@ def test_the_second_run_of_a_script_starts_neither(tmp_path: Path, script: Path)
             print(float(jax.jit(lambda x: x.sum())(x)), SERVER.pid is not None)
         """)
     )
-    where = {"PYTHONPATH": str(ROOT), "DISTXLA_CACHE_DIR": str(tmp_path), "HOME": str(tmp_path)}
+    where = {
+        "PYTHONPATH": str(ROOT),
+        "DISTXLA_CACHE_DIR": str(tmp_path),
+        "HOME": str(tmp_path),
+        "DISTXLA_TIMINGS": "1",
+    }
     command = [sys.executable, str(script)]
-    runs = [
-        subprocess.run(command, capture_output=True, text=True, timeout=120, check=True, env=where).stdout
-        for _ in range(2)
-    ]
-    assert runs == ["True True\n6.0 True\n", "False False\n6.0 False\n"]
+    first, second = (
+        subprocess.run(command, capture_output=True, text=True, timeout=120, check=True, env=where) for _ in range(2)
+    )
+    assert (first.stdout, second.stdout) == ("True True\n6.0 True\n", "False False\n6.0 False\n")
+    begin = r"distxla: jit__lambda: [\d.]+ ms: lowering [\d.]+, reading HLO text [\d.]+, "
+    assert re.search(begin + r".*compiling [\d.]+ \(passes [\d.]+, .*linking [\d.]+\)$", first.stderr, re.MULTILINE)
+    assert re.search(begin + r".*compiling [\d.]+$", second.stderr, re.MULTILINE)
