@@ -25,7 +25,7 @@ from distxla.jax.partition_messages import Answer
 from distxla.jax.partition_server import SERVER
 from distxla.jax.partition_worker import described, partitioned_here
 from distxla.jax.partitioner_warnings import tell
-from distxla.jax.private_names import PartitionerOptions, proto_of_stablehlo, require_jaxlib, states_layouts
+from distxla.jax.private_names import PartitionerOptions, has_wishes, proto_of_stablehlo, require_jaxlib
 from distxla.jax.protobuf import compile_options_key
 from distxla.lazy_dataclass import dataclass, field
 from distxla.text.lexer import Lexer
@@ -174,7 +174,7 @@ def _lowered_directly(data: bytes, options: PartitionerOptions, version: str) ->
 
     Converted in this process, as JAX does for its own backends.
     """
-    if options.partitions > 1 or states_layouts(data, options.serialized):
+    if options.partitions > 1 or has_wishes(data, options.serialized):
         return None
     begin = time.perf_counter()
     try:

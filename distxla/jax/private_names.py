@@ -311,8 +311,9 @@ def proto_of_stablehlo(module: bytes) -> bytes:
     return bytes(convert(module, False, False).as_serialized_hlo_module_proto())
 
 
-def states_layouts(module: bytes, options: bytes | None) -> bool:
-    """Whether StableHLO or an xla.CompileOptionsProto may say in which layout or memory parameters and results are."""
+def has_wishes(module: bytes, options: bytes | None) -> bool:
+    """Whether StableHLO or an xla.CompileOptionsProto may say in which layout or memory parameters and results are, or
+    whether the options set flags of XLA."""
     if any(name in module for name in _LAYOUT_ATTRIBUTES):
         return True
     if options is None:
@@ -321,7 +322,8 @@ def states_layouts(module: bytes, options: bytes | None) -> bool:
     with expected_names():
         found = read(options)
         of_result = found.executable_build_options.result_layout
-        return bool(found.parameter_is_tupled_arguments or found.argument_layouts or of_result is not None)
+        is_plain = not (found.parameter_is_tupled_arguments or found.argument_layouts or found.env_option_overrides)
+        return not is_plain or of_result is not None
 
 
 def counts_of_stablehlo(module: bytes) -> tuple[int | None, int | None]:
@@ -463,6 +465,7 @@ __all__ = [
     "counts_of_stablehlo",
     "describe_hlo",
     "expected_names",
+    "has_wishes",
     "host_callbacks",
     "import_jaxlib",
     "is_buffer_callback",
@@ -482,6 +485,5 @@ __all__ = [
     "stablehlo_of_lowered",
     "stablehlo_of_proto",
     "stablehlo_of_text",
-    "states_layouts",
     "trace_context",
 ]

@@ -123,6 +123,13 @@ def test_the_partitioner_is_asked_where_layouts_are_stated(monkeypatch: pytest.M
     assert len(asked) == 1
 
 
+def test_flags_of_xla_are_xlas_to_check() -> None:
+    options = private("CompileOptions")()
+    options.env_option_overrides = [("xla_no_such_option", "1")]
+    with pytest.raises(PartitioningError, match="No such compile option: 'xla_no_such_option'"):
+        direct(module_of(jnp.sin, X), compile_options=bytes(options.SerializeAsString()))
+
+
 def test_xlas_refusal_is_told() -> None:
     module = jax.jit(jnp.sin).lower(X).as_text().replace("stablehlo.sine", "stablehlo.no_such_operation")
     with pytest.raises(PartitioningError, match=r"XLA refuses the module: .*no_such_operation"):
