@@ -8,8 +8,9 @@
         columns: int = 1
 
 The standard library compiles up to six functions for each class, which is half of the time that the imports of a
-command take; of most classes a process never makes an instance. What the functions do is the standard library's. A
-dataclass that derives from one of these is declared by this decorator, too.
+command take; of most classes a process never makes an instance. What the functions do is the standard library's, on
+Python 3.13 that of 3.12: equality compares tuples of the fields. A dataclass that derives from one of these must be
+declared by this decorator, too.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ _FACTORY = _Factory()
 
 
 class _Init:
-    """`__init__` of a dataclass until somebody asks for it."""
+    """`__init__` of a dataclass until it is first looked up."""
 
     def __init__(self, owner: type, frozen: bool, slots: bool) -> None:
         self.owner, self.frozen, self.slots = owner, frozen, slots
@@ -68,8 +69,14 @@ class _Init:
 
 def _made(cls: type, *, frozen: bool, eq: bool, repr: bool, kw_only: bool, slots: bool) -> Any:
     own = dict(vars(cls))
+    if frozen and ("__setattr__" in own or "__delattr__" in own):
+        raise TypeError(f"{cls.__name__}: a frozen class cannot have __setattr__ or __delattr__ of its own")
+    if any(vars(base).get("_dataclass_is_frozen", frozen) is not frozen for base in cls.__mro__[1:]):
+        raise TypeError(f"{cls.__name__}: frozen and other dataclasses cannot derive from each other")
     cls.__doc__ = cls.__doc__ or cls.__name__  # else the signature is looked for, of which it would be made
     found: Any = dataclasses.dataclass(init=False, repr=False, eq=False, kw_only=kw_only, slots=slots)(cls)
+    found._dataclass_is_frozen = frozen
+    _require_order(found)
     if "__init__" not in own:
         found.__init__ = _Init(found, frozen, slots)
     if repr and "__repr__" not in own:
@@ -81,6 +88,21 @@ def _made(cls: type, *, frozen: bool, eq: bool, repr: bool, kw_only: bool, slots
         if slots and "__getstate__" not in own:  # the slots of a frozen class cannot be set as pickle does
             found.__getstate__, found.__setstate__ = _getstate, _setstate
     return found
+
+
+def _require_order(cls: Any) -> None:
+    """TypeError for a field without a default behind one that has some, and for an InitVar."""
+    optional = ""
+    for item in fields(cls):
+        if item.init and not item.kw_only:
+            if item.default is not MISSING or item.default_factory is not MISSING:
+                optional = item.name
+            elif optional:
+                raise TypeError(
+                    f"{cls.__name__}: field {item.name!r} without a default follows {optional!r}, which has one"
+                )
+    if len(fields(cls)) < sum("ClassVar" not in str(item.type) for item in cls.__dataclass_fields__.values()):
+        raise TypeError(f"{cls.__name__}: an InitVar is no field")
 
 
 def _compiled_init(cls: Any, frozen: bool, slots: bool) -> Callable[..., None]:
@@ -141,11 +163,14 @@ def _compare(cls: Any, own: dict[str, Any], frozen: bool) -> None:
 
 
 def _values(names: Sequence[str]) -> Callable[[Any], Any]:
-    return attrgetter(*names) if names else lambda _: ()
+    if not names:
+        return lambda _: ()
+    get = attrgetter(*names)
+    return get if len(names) > 1 else lambda one: (get(one),)
 
 
 def _freeze(cls: Any) -> None:
-    """Only `__init__` gives fields their values, and what unpickles."""
+    """Fields get their values from `__init__` and from pickle alone."""
     names = frozenset(item.name for item in fields(cls))
 
     def __setattr__(self: Any, name: str, value: Any) -> None:

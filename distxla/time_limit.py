@@ -161,4 +161,4 @@ def at(place: str) -> None:
             raise limit.error()
 
 
-__all__ = ["TimeLimit", "at", "current_limit", "phase", "seconds_left", "time_limit"]
+__all__ = ["TimeLimit", "at", "current_limit", "phase", "seconds_left", "time_limit", "timed_phases"]

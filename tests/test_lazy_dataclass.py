@@ -174,6 +174,62 @@ def test_is_described_as_the_standard_librarys(name: str) -> None:
     assert [(one.name, one.type, one.default, one.compare, one.repr) for one in dataclasses.fields(lazy)] == described
 
 
+def order(dataclass: Any) -> Any:
+    @dataclass
+    class Order:
+        a: int = 1
+        b: int  # type: ignore[misc]
+
+    return Order
+
+
+def derived(dataclass: Any) -> Any:
+    @dataclass(frozen=True)
+    class Base:
+        a: int
+
+    @dataclass
+    class Derived(Base):
+        b: int
+
+    return Derived
+
+
+def own_assignment(dataclass: Any) -> Any:
+    @dataclass(frozen=True)
+    class Own:
+        a: int
+
+        def __setattr__(self, name: str, value: object) -> None:
+            pass
+
+    return Own
+
+
+@pytest.mark.parametrize("declare", [order, derived, own_assignment])
+@pytest.mark.parametrize("module", [dataclasses, lazy_dataclass])
+def test_what_cannot_be_is_refused_where_it_is_declared(declare: Callable[[Any], Any], module: Any) -> None:
+    with pytest.raises(TypeError):
+        declare(module.dataclass)
+
+
+def test_an_initvar_is_refused() -> None:
+    with pytest.raises(TypeError, match="an InitVar is no field"):
+
+        @lazy_dataclass.dataclass
+        class Given:
+            a: dataclasses.InitVar[int]
+
+
+@pytest.mark.parametrize("name", ["Identity", "Short", "Open"])
+def test_equality_is_that_of_tuples(name: str) -> None:
+    """The same NaN is equal to itself there."""
+    nan = float("nan")
+    made = LAZY[name]
+    assert made(nan) == made(nan) or name == "Identity"
+    assert made(nan) != made(float("nan"))
+
+
 def test_a_field_may_hold_the_object_itself() -> None:
     made = LAZY["Open"](1)
     made.b = made

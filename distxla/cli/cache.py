@@ -34,7 +34,7 @@ def command(clear: bool, as_json: bool) -> None:
         removed = {"removed_programs": used.entries, "removed_bytes": used.bytes}
         terminal.write_json({**found, **(removed if clear else {"programs": used.entries, "bytes": used.bytes})})
         return
-    held = f"{counted(used.entries, 'program')}, {amount(used.bytes)}"
+    held = f"{counted(used.entries, 'entry')}, {amount(used.bytes)}"
     if clear:
         terminal.write(f"{folder.path}: removed {held}")
     elif refusal is not None:

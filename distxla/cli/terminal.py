@@ -176,9 +176,10 @@ def wrapped(line: str, width: int, hang: int) -> list[str]:
 
 
 def counted(count: int, what: str) -> str:
-    """`1 process`, `2 processes`."""
-    ending = "" if count == 1 else "es" if what.endswith("s") else "s"
-    return f"{count} {what}{ending}"
+    """`1 process`, `2 processes`, `2 entries`."""
+    if count != 1:
+        what = f"{what[:-1]}ies" if what.endswith("y") else what + ("es" if what.endswith("s") else "s")
+    return f"{count} {what}"
 
 
 def _coloured(lines: list[str]) -> list[str]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -29,6 +30,7 @@ from distxla.targets.registry import host, native_target, target_named
 from distxla.text.printer import print_module
 
 _PRINTED_ELEMENTS: Final = 64  # of a constant
+SETTLED_NS: Final = 2_000_000_000  # two changes of a file within a tick of the kernel's clock have the same time
 
 
 def program_key(
@@ -95,14 +97,14 @@ def _without_large(literal: Literal, digests: list[str]) -> Literal:
 def _compiler() -> str:
     """Hash of distxla's source, and the versions of the packages that generate code or are called by it."""
     versions = [f"{name} {installed_version(name) or '?'}" for name in ("llvmlite", *host().libraries())]
-    return f"{_source_digest()} {' '.join(versions)}"
-
-
-def _source_digest() -> str:
-    """Of the content of all files, which takes 30 ms to read: it is kept with what the kernel says of the files, which
-    changes whenever a file does."""
     package = Path(__file__).parents[1]
-    folders = [package, *(p for p in (package / "scheduler", package / "collectives") if p.is_symlink())]
+    linked = [folder for name in ("scheduler", "collectives") if (folder := package / name).is_symlink()]
+    return f"{source_digest([package, *linked])} {' '.join(versions)}"
+
+
+def source_digest(folders: Sequence[Path]) -> str:
+    """Of the content of all files, which takes 30 ms to read: it is kept under what the kernel says of the files, which
+    changes whenever a file does, once some time has passed since its last change."""
     paths = sorted(path for folder in folders for path in _sources(str(folder.resolve())))
     state = repr([(path, *_identity(os.stat(path))) for path in paths])
     files = CacheFolder(cache_folder(), cache_limit())
@@ -114,7 +116,10 @@ def _source_digest() -> str:
             digest.update(os.path.basename(path).encode())
             digest.update(Path(path).read_bytes())
         found = digest.hexdigest().encode()
-        if repr([(path, *_identity(os.stat(path))) for path in paths]) == state:
+        found_now = [os.stat(path) for path in paths]
+        newest = max(max(one.st_mtime_ns, one.st_ctime_ns) for one in found_now)
+        is_same = repr([(path, *_identity(one)) for path, one in zip(paths, found_now, strict=True)]) == state
+        if is_same and time.time_ns() - newest > SETTLED_NS:
             files.write(key, found)
     return found.decode()
 
@@ -134,4 +139,4 @@ def _identity(found: os.stat_result) -> tuple[int, ...]:
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
-__all__ = ["program_key", "text_key"]
+__all__ = ["program_key", "source_digest", "text_key"]

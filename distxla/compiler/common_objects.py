@@ -12,9 +12,9 @@ from distxla.compiler.cache_folder import CacheFolder
 from distxla.compiler.cache_key import text_key
 from distxla.targets.code import CodeTarget
 
-_MEMORY_BYTES: Final = 16 << 20  # of texts and code
+MEMORY_BYTES: Final = 16 << 20  # of texts and code
 
-_kept: OrderedDict[tuple[str, str], bytes] = OrderedDict()
+kept: OrderedDict[tuple[str, str], bytes] = OrderedDict()
 
 
 def common_object(text: str, code: CodeTarget, files: CacheFolder | None) -> bytes:
@@ -23,9 +23,9 @@ def common_object(text: str, code: CodeTarget, files: CacheFolder | None) -> byt
     files: where it is kept between processes; None: only in this one.
     """
     name = code.name, text
-    found = _kept.get(name)
+    found = kept.get(name)
     if found is not None:
-        _kept.move_to_end(name)
+        kept.move_to_end(name)
         return found
     key = text_key("common function", code.name, text)
     found = None if files is None else files.read(key)
@@ -35,9 +35,9 @@ def common_object(text: str, code: CodeTarget, files: CacheFolder | None) -> byt
         found = code.emit_object(parsed)
         if files is not None:
             files.write(key, found)
-    _kept[name] = found
-    while sum(len(text) + len(kept) for (_, text), kept in _kept.items()) > _MEMORY_BYTES:
-        _kept.popitem(last=False)
+    kept[name] = found
+    while sum(len(text) + len(code_bytes) for (_, text), code_bytes in kept.items()) > MEMORY_BYTES:
+        kept.popitem(last=False)
     return found
 
 

@@ -102,7 +102,9 @@ def compile_module(
     progress("emitting object code")
     obj = code.emit_object(parsed)
     clock.lap("object")
-    common = [common_object(text, code, files) for text in parts.common]
+    with _explained():
+        progress("compiling functions that programs share")
+        common = [common_object(text, code, files) for text in parts.common]
     clock.lap("common")
     image = code.link([obj, *common])
     clock.lap("link")

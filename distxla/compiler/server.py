@@ -65,8 +65,10 @@ class CompileServer:
         return self._child().pid
 
     def start(self) -> None:
-        """Begin to start the child, if there is none, so that it is there sooner; does not block while nothing is
-        compiled. ClusterError where no process can be started."""
+        """Begin to start the child, if there is none, so that it is there sooner. ClusterError and OutOfMemoryError
+        where no process can be started."""
+        if self._lock.locked():  # somebody compiles: there is one
+            return
         with self._lock:
             if not self._closed:
                 self._child()

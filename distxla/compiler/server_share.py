@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import weakref
@@ -9,7 +10,7 @@ from typing import Any
 
 from distxla.compiler.artifact import CompiledProgram
 from distxla.compiler.server import CompileServer
-from distxla.errors import ClusterError
+from distxla.errors import ClusterError, OutOfMemoryError
 from distxla.ir.module import Module
 
 
@@ -82,11 +83,12 @@ class _Open:
 
 def start_server() -> None:
     """Begin to start the process of a server that compiles nothing now, for a program that will be compiled; nothing
-    where this process has no share. Does not block."""
+    where this process has no share. A process that cannot be started is an error of the compilation that needs it."""
     with _open.lock:
         idle = _open.idle()
     if idle:
-        idle[0].start()
+        with contextlib.suppress(ClusterError, OutOfMemoryError):
+            idle[0].start()
 
 
 def compiled_programs() -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import fcntl
+import io
 import os
 import pickle
 import re
@@ -18,7 +19,7 @@ import tempfile
 import threading
 import time
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from distxla.errors import JaxError, PartitioningError
 from distxla.jax.partition_messages import Answer, Converted, Death, Request, read_message, write_message
@@ -105,6 +106,16 @@ class PartitionServer:
         """End the process; blocks until it is gone. The next module starts another one."""
         with self._lock:
             self._stop()
+
+    def forget(self) -> None:
+        """In a forked child: close its ends of the parent's pipes, by which the process knows that the parent lives."""
+        process, self._process, self._messages, self._owner = self._process, None, -1, os.getpid()
+        self._lock = threading.Lock()
+        if process is None:
+            return
+        process.returncode = 0  # it is the parent's to wait for
+        for pipe in (cast("io.BufferedWriter", process.stdin), cast("io.BufferedReader", process.stdout)):
+            pipe.raw.close()  # what a buffer has, the parent writes
 
     def _asked(self, request: bytes) -> Any:
         process = self._child()
@@ -227,6 +238,7 @@ def _last_line(messages: str) -> str:
 
 
 SERVER: Final = PartitionServer()
+os.register_at_fork(after_in_child=SERVER.forget)
 atexit.register(lambda: SERVER.close() if SERVER._owner == os.getpid() else None)
 
 __all__ = ["SERVER", "PartitionServer"]

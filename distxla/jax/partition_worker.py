@@ -213,14 +213,20 @@ def _stablehlo(module: bytes, options: private_names.PartitionerOptions) -> byte
     return found
 
 
-def _any_stablehlo(module: bytes) -> bytes:
+def is_stablehlo(module: bytes) -> bool:
+    """Whether that is StableHLO text or MLIR bytecode, not HLO."""
     if module.startswith(MLIR_BYTECODE):
+        return True
+    return module_proto_of(module) is None and format_of_text(module.decode(), "<module>") is not None
+
+
+def _any_stablehlo(module: bytes) -> bytes:
+    if is_stablehlo(module):
         return module
     proto = module_proto_of(module)
-    if proto is not None:
-        return private_names.stablehlo_of_proto(proto)
-    text = module.decode()
-    return module if format_of_text(text, "<module>") is not None else private_names.stablehlo_of_text(text)
+    if proto is None:
+        return private_names.stablehlo_of_text(module.decode())
+    return private_names.stablehlo_of_proto(proto)
 
 
 def _is_written(events: int, ended: int, options: private_names.PartitionerOptions) -> bool:

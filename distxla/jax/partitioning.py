@@ -16,16 +16,16 @@ from typing import Final
 
 from distxla.compiler.cache_folder import CacheFolder, cache_folder, cache_limit
 from distxla.compiler.passes.manual_partitions import shards_of
-from distxla.errors import ArgumentError, JaxError, PartitioningError, UnsupportedOpError
+from distxla.errors import ArgumentError, PartitioningError, UnsupportedOpError
 from distxla.ir.module import Module
 from distxla.ir.sharding import Placement, Sharding
 from distxla.ir.shards import GlobalArray
 from distxla.jax.constants import constants_digest, module_with_constants, text_with_constants
 from distxla.jax.partition_messages import Answer
 from distxla.jax.partition_server import SERVER
-from distxla.jax.partition_worker import described, partitioned_here
+from distxla.jax.partition_worker import described, is_stablehlo, partitioned_here
 from distxla.jax.partitioner_warnings import tell
-from distxla.jax.private_names import PartitionerOptions, has_wishes, proto_of_stablehlo, require_jaxlib
+from distxla.jax.private_names import PartitionerOptions, require_jaxlib, stablehlo_converter, states_layouts_or_flags
 from distxla.jax.protobuf import compile_options_key
 from distxla.lazy_dataclass import dataclass, field
 from distxla.text.lexer import Lexer
@@ -38,7 +38,9 @@ _EMPTY: Final = re.compile(r"\[(?:\d+,)*0[,\]]")  # dimension sizes
 _FORMAT: Final = "partitioned 4"
 _LAYOUT: Final = re.compile(r"(?P<dims>\[[^\[\]]+\])\{[\d,]+")
 # custom-calls that XLA's passes for several partitions replace, and calls that it compiles apart
-_OF_PARTITIONER: Final = re.compile(r'custom_call_target="(?:xla\.sdy\.|SPMD)|inlineable="xla_late"')
+_OF_PARTITIONER: Final = re.compile(
+    r'custom_call_target="(?:xla\.sdy\.(?!FuncResultSharding)|SPMD)|inlineable="xla_late"'
+)
 _LEFT_OUT: Final = re.compile(rb"\bconstant\([^\n\"]*\{\s*\.\.\.")  # in HLO text
 # custom-calls whose operands' shardings functions of Python see, or give
 _CALLS_OF_PYTHON: Final = {
@@ -154,14 +156,15 @@ def partition_module(
         if not calls_python:
             raise _needs_python(targets[0])
         return _partitioned_by(partitioned_here, data, options, version)
-    key = _key(data, options, version)
+    is_direct = calls_python and options.partitions == 1 and is_stablehlo(data)
+    key = _key(data, options, version, is_direct)
     files = CacheFolder(cache_folder(), cache_limit())
     found = files.read_object(key, Partitioned)
     if found is not None:
         tell(found.warnings, found.short_text)
         return dataclasses.replace(found, is_cached=True)
     begin()
-    made = _lowered_directly(data, options, version) if calls_python else None
+    made = _lowered_directly(data, options, version) if is_direct else None
     if made is None:
         made = _partitioned_by(SERVER.partition, data, options, version)
     files.write_object(key, made)
@@ -170,19 +173,22 @@ def partition_module(
 
 
 def _lowered_directly(data: bytes, options: PartitionerOptions, version: str) -> Partitioned | None:
-    """What the partitioner would make of StableHLO for one partition, without it; None where it has something to do.
+    """StableHLO for one partition as HLO, without the partitioner; None where that has something to do.
 
-    Converted in this process, as JAX does for its own backends.
+    Annotations stay, which are identities on one device. Converted in this process, as JAX does for its own backends.
     """
-    if options.partitions > 1 or has_wishes(data, options.serialized):
+    if states_layouts_or_flags(data, options.serialized):
         return None
-    begin = time.perf_counter()
+    begin, convert = time.perf_counter(), stablehlo_converter()
     try:
-        proto = proto_of_stablehlo(data)
-    except JaxError:
+        computation = convert(data, False, False)
+    except MemoryError:
         raise
     except Exception as error:
+        if error.__traceback__ is not None and error.__traceback__.tb_next is not None:
+            raise  # of a signal's handler: XLA has no frames
         raise PartitioningError(f"XLA refuses the module: {error}") from error
+    proto = bytes(computation.as_serialized_hlo_module_proto())
     found = described(proto)
     if _OF_PARTITIONER.search(found.text):
         return None
@@ -200,12 +206,13 @@ def _with_default_layouts(shapes: str) -> str:
     )
 
 
-def _key(data: bytes, options: PartitionerOptions, version: str) -> str:
-    """The name of the cache's entry: equal for equal modules and options, in whichever process."""
+def _key(data: bytes, options: PartitionerOptions, version: str, is_direct: bool) -> str:
+    """The name of the cache's entry: equal for equal modules and options, in whichever process. is_direct: whether it
+    may be lowered without the partitioner, which leaves annotations."""
     given = options.serialized
     settings = None if given is None else compile_options_key(given)
-    described = repr((_FORMAT, version, dataclasses.replace(options, serialized=settings)))
-    return hashlib.sha256(described.encode() + b"\0" + data).hexdigest()
+    kind = repr((_FORMAT, version, is_direct, dataclasses.replace(options, serialized=settings)))
+    return hashlib.sha256(kind.encode() + b"\0" + data).hexdigest()
 
 
 def _partitioned_by(

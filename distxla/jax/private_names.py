@@ -305,15 +305,21 @@ def is_buffer_callback(function: Callable[..., Any]) -> bool:
 
 def proto_of_stablehlo(module: bytes) -> bytes:
     """The HloModuleProto of StableHLO text or MLIR bytecode; raises what XLA raises."""
+    return bytes(stablehlo_converter()(module, False, False).as_serialized_hlo_module_proto())
+
+
+def stablehlo_converter() -> Callable[..., Any]:
+    """jaxlib's function from StableHLO text or MLIR bytecode, and whether arguments and results are tuples, to an
+    XlaComputation."""
     mlir = private("mlir")
     with expected_names():
-        convert = mlir.mlir_module_to_xla_computation
-    return bytes(convert(module, False, False).as_serialized_hlo_module_proto())
+        found: Callable[..., Any] = mlir.mlir_module_to_xla_computation
+    return found
 
 
-def has_wishes(module: bytes, options: bytes | None) -> bool:
-    """Whether StableHLO or an xla.CompileOptionsProto may say in which layout or memory parameters and results are, or
-    whether the options set flags of XLA."""
+def states_layouts_or_flags(module: bytes, options: bytes | None) -> bool:
+    """Whether StableHLO or an xla.CompileOptionsProto may state layouts or memories of parameters and results, or the
+    latter flags of XLA."""
     if any(name in module for name in _LAYOUT_ATTRIBUTES):
         return True
     if options is None:
@@ -465,7 +471,6 @@ __all__ = [
     "counts_of_stablehlo",
     "describe_hlo",
     "expected_names",
-    "has_wishes",
     "host_callbacks",
     "import_jaxlib",
     "is_buffer_callback",
@@ -482,8 +487,10 @@ __all__ = [
     "proto_of_stablehlo",
     "read_compile_options",
     "require_jaxlib",
+    "stablehlo_converter",
     "stablehlo_of_lowered",
     "stablehlo_of_proto",
     "stablehlo_of_text",
+    "states_layouts_or_flags",
     "trace_context",
 ]

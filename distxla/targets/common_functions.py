@@ -1,4 +1,4 @@
-"""Functions that are the same in many programs, apart from a program's module: each is compiled once.
+"""Moves functions that many programs share into modules of their own: each is compiled once.
 
     define internal i32 @distxla_wait(…)     ->   declare hidden i32 @distxla_wait(…)       in the program
                                                   define hidden i32 @distxla_wait(…)        in a module of its own

@@ -30,11 +30,11 @@ def call(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[object, str, s
 
 
 def test_it_shows_and_clears(folder: CacheFolder, capsys: pytest.CaptureFixture[str]) -> None:
-    assert call(capsys) == (0, f"{folder.path}: 0 programs, 0 B of 2 MiB\n", "")
+    assert call(capsys) == (0, f"{folder.path}: 0 entries, 0 B of 2 MiB\n", "")
     assert not folder.path.exists()
     folder.write(KEY, bytes(974))
-    assert call(capsys) == (0, f"{folder.path}: 1 program, 1 KiB of 2 MiB\n", "")
-    assert call(capsys, "--clear") == (0, f"{folder.path}: removed 1 program, 1 KiB\n", "")
+    assert call(capsys) == (0, f"{folder.path}: 1 entry, 1 KiB of 2 MiB\n", "")
+    assert call(capsys, "--clear") == (0, f"{folder.path}: removed 1 entry, 1 KiB\n", "")
     assert folder.read(KEY) is None
 
 
@@ -42,7 +42,7 @@ def test_a_size_of_zero_is_called_no_cache(
     folder: CacheFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("DISTXLA_CACHE_SIZE", "0")
-    assert call(capsys) == (0, f"{folder.path}: 0 programs, 0 B; DISTXLA_CACHE_SIZE=0: no cache is used\n", "")
+    assert call(capsys) == (0, f"{folder.path}: 0 entries, 0 B; DISTXLA_CACHE_SIZE=0: no cache is used\n", "")
 
 
 def test_it_shows_and_clears_as_json(folder: CacheFolder, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,9 +15,10 @@ import jax
 import jax.numpy as jnp
 
 from distxla.errors import PartitioningError
+from distxla.jax import partitioning
 from distxla.jax.partition_server import SERVER
 from distxla.jax.partitioning import Partitioned, partition_module
-from distxla.jax.private_names import private, stablehlo_of_lowered
+from distxla.jax.private_names import private, proto_of_stablehlo, stablehlo_of_lowered
 from tests.jax.programs import P, assert_as_jax, lowered, mesh
 
 X = np.linspace(0, 1, 48, dtype=np.float32).reshape(6, 8)
@@ -121,6 +122,38 @@ def test_the_partitioner_is_asked_where_layouts_are_stated(monkeypatch: pytest.M
     monkeypatch.setattr(SERVER, "partition", lambda *given: asked.append(given) or partition(*given))
     assert direct(stated.encode()).parameter_shapes == ("f32[6,8]{0,1}",)
     assert len(asked) == 1
+
+
+@pytest.mark.usefixtures("refuses")
+def test_shardings_over_one_device_need_no_partitioner() -> None:
+    sharding = jax.sharding.NamedSharding(jax.make_mesh((1,), ("x",)), P("x"))
+    module = module_of(lambda x: x * 2, X, in_shardings=sharding, out_shardings=sharding)
+    assert_as_jax(lambda x: x * 2, direct(module), (X,))
+
+
+def test_hlo_goes_to_the_partitioner() -> None:
+    proto = proto_of_stablehlo(module_of(jnp.sin, X))
+    assert_as_jax(jnp.sin, direct(proto), (X,))
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_the_text_does_not_depend_on_what_the_cache_has(first: bool) -> None:
+    module = module_of(lambda key: jax.random.normal(key, (7,)), jax.random.key(3))
+    if first:
+        partition_module(module, partitions=1)
+    assert 'custom_call_target="Sharding"' in direct(module).text
+
+
+def test_what_a_signal_handler_raises_is_not_xlas(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Alarm(Exception):
+        pass
+
+    def convert(*_: Any) -> None:
+        raise Alarm
+
+    monkeypatch.setattr(partitioning, "stablehlo_converter", lambda: convert)
+    with pytest.raises(Alarm):
+        direct(module_of(jnp.sin, X))
 
 
 def test_flags_of_xla_are_xlas_to_check() -> None:

@@ -52,9 +52,9 @@ def _two_over_pi_bits(bits: int) -> int:
 @cache
 def _two_over_pi_parts() -> tuple[tuple[float, ...], tuple[float, ...]]:
     """By biased exponent of an f32: 2^(exponent of its last bit) * 2/pi modulo 4, split after 29 significant bits."""
-    bits = 320
-    from fractions import Fraction  # 10 ms, for few programs
+    from fractions import Fraction  # 5 ms of every start, for few programs
 
+    bits = 320
     value = Fraction(_two_over_pi_bits(bits), 1 << bits)
     first, second = [], []
     for biased in range(256):

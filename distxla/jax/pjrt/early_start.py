@@ -1,7 +1,8 @@
 """The processes that a script's programs need, started together with its devices.
 
-The compile process and the partitioner's take 0.3 s each to start. A script that has not run before needs both. What it
-needed is then in the cache: its next runs get neither, or what the last one needed all the same.
+The compile process and the partitioner's take 0.3 s each to start. The first run of a script starts both. The second
+one starts neither, since the first has filled the cache; a later run starts those that the run before it used. A script
+with other arguments, or other content, is another one.
 """
 
 from __future__ import annotations
@@ -32,19 +33,25 @@ class Needed:
 def start_early() -> None:
     """Begin to start what this script will need; does not block. At exit, what its next run will need is kept.
 
-    A process that cannot be started is an error of the program that needs it.
+    Raises nothing of distxla's: what is wrong is told to the program that needs the process, or the cache.
     """
     key = _key()
     if key is None:
         return
-    kept = _files().read_object(key, Needed)
-    wanted = kept or Needed(compiles=True, partitions=True)
-    if wanted.compiles:
-        _tried(start_server)
-    if wanted.partitions:
-        _tried(SERVER.start)
-    atexit.unregister(_keep_at_exit)
-    atexit.register(_keep_at_exit, os.getpid(), key, kept)
+    with contextlib.suppress(DistxlaError):
+        kept = CacheFolder(cache_folder(), cache_limit()).read_object(key, Needed)
+        wanted = kept or Needed(compiles=True, partitions=True)
+        if wanted.compiles:
+            start_server()
+        if wanted.partitions:
+            SERVER.start()
+        at_exit(_keep_at_exit, os.getpid(), key, kept)
+
+
+def at_exit(call: Callable[..., None], *arguments: object) -> None:
+    """Have it called, once, when Python ends."""
+    atexit.unregister(call)
+    atexit.register(call, *arguments)
 
 
 def keep_needed(key: str, before: Needed | None) -> None:
@@ -52,7 +59,8 @@ def keep_needed(key: str, before: Needed | None) -> None:
     needed = Needed(compiled_programs() > 0, SERVER.answered > 0)
     expected = Needed(compiles=False, partitions=False) if before is None else needed
     if expected != before:
-        _files().write_object(key, expected)
+        with contextlib.suppress(DistxlaError):
+            CacheFolder(cache_folder(), cache_limit()).write_object(key, expected)
 
 
 def _keep_at_exit(owner: int, key: str, before: Needed | None) -> None:
@@ -71,15 +79,6 @@ def _key() -> str | None:
         return None
     described = "needed 1", os.path.abspath(script), state.st_size, state.st_mtime_ns, sys.argv[1:], jaxlib_version()
     return hashlib.sha256(repr(described).encode()).hexdigest()
-
-
-def _files() -> CacheFolder:
-    return CacheFolder(cache_folder(), cache_limit())
-
-
-def _tried(start: Callable[[], None]) -> None:
-    with contextlib.suppress(DistxlaError):
-        start()
 
 
 __all__ = ["Needed", "keep_needed", "start_early"]

@@ -55,8 +55,8 @@ class _Symbol:
 
 
 def link(objects: Sequence[bytes]) -> Image:
-    """Link the object files. Their global symbols become the image's; what none of them defines is imported, unless it
-    is hidden."""
+    """Link the object files. Their global symbols become the image's; what none of them defines is imported, or is a
+    CompileError where it is hidden."""
     return _Linker([_Object(data) for data in objects]).run()
 
 

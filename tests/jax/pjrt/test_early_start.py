@@ -30,7 +30,7 @@ class Run:
         monkeypatch.setattr(early_start, "start_server", lambda: self.started.append("compiler"))
         monkeypatch.setattr(early_start, "compiled_programs", lambda: compiled)
         at_exit: list[tuple[Callable[..., None], tuple[object, ...]]] = []
-        monkeypatch.setattr(early_start.atexit, "register", lambda call, *args: at_exit.append((call, args)))
+        monkeypatch.setattr(early_start, "at_exit", lambda call, *args: at_exit.append((call, args)))
         start_early()
         for call, args in at_exit:
             call(*args)
@@ -45,7 +45,7 @@ def script(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     main.__file__ = str(path)
     monkeypatch.setitem(sys.modules, "__main__", main)
     monkeypatch.setattr(sys, "argv", ["script.py"])
-    monkeypatch.setattr(early_start.atexit, "register", lambda *_: None)
+    monkeypatch.setattr(early_start, "at_exit", lambda *_: None)
     return path
 
 
