@@ -176,10 +176,12 @@ def wrapped(line: str, width: int, hang: int) -> list[str]:
 
 
 def counted(count: int, what: str) -> str:
-    """`1 process`, `2 processes`, `2 entries`."""
-    if count != 1:
-        what = f"{what[:-1]}ies" if what.endswith("y") else what + ("es" if what.endswith("s") else "s")
-    return f"{count} {what}"
+    """`1 process`, `2 processes`, `2 arrays`, `2 entries`."""
+    if count == 1:
+        return f"1 {what}"
+    if what.endswith("y") and what[-2] not in "aeiou":
+        return f"{count} {what[:-1]}ies"
+    return f"{count} {what}{'es' if what.endswith('s') else 's'}"
 
 
 def _coloured(lines: list[str]) -> list[str]:
