@@ -339,7 +339,8 @@ class Hosts:
         local = self._local
         with self.news:
             self.news.wait_for(lambda: bool(local.lost), ENDED_S)
-        return {device: Lost(pid, how=local.hows.get(device, "")) for device, pid in local.lost.items()}
+        lost, hows = local.lost, local.hows
+        return {device: Lost(pid, how=hows.get(device, "")) for device, pid in lost.items()}
 
     def _require_undamaged(self) -> None:
         """DamagedMessageError if an agent has ended because of one, which it reports first. Blocks for DAMAGE_S."""

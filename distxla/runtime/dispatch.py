@@ -265,13 +265,13 @@ class Dispatcher:
         """The state of all devices now, for the outcomes of injected faults."""
         lost = self._lost()
         hosts = {remote.index for remote in self._hosts.remotes if remote.is_lost}
-        messages = {number: text for agent in self._agents for number, text in agent.injected.items()}
+        messages = {number: text for agent in self._agents for number, text in agent.injected.copy().items()}
         return Aftermath(self._records(), frozenset(lost), frozenset(hosts), messages)
 
     def _lost(self) -> dict[int, Lost]:
         name = self._local.name if self._agents else ""
-        hows = self._local.hows
-        found = {device: Lost(pid, name, how=hows.get(device, "")) for device, pid in self._local.lost.items()}
+        lost, hows = self._local.lost, self._local.hows  # in this order: how a process ended is known before
+        found = {device: Lost(pid, name, how=hows.get(device, "")) for device, pid in lost.items()}
         for agent in self._agents:
             found.update(agent.lost)
         return found

@@ -25,16 +25,15 @@ from distxla.runtime.replica import Identity
 class Watch:
     """A thread that sleeps on the replicas' process descriptors and reports every end once, within milliseconds.
 
-    lost: device -> pid of the processes that have ended.  hows: how they did, as process_ends says it.
-    frames: says where a device's Python was that a signal has ended.  on_loss: called in the watch's thread with the
-    device.
+    frames: says where a device's Python was that a signal has ended.  on_loss: called in the watch's thread with device
+    and pid.
     """
 
     def __init__(
-        self, identities: list[Identity], frames: Callable[[int], str], on_loss: Callable[[int], None]
+        self, identities: list[Identity], frames: Callable[[int], str], on_loss: Callable[[int, int], None]
     ) -> None:
-        self.lost: dict[int, int] = {}
-        self.hows: dict[int, str] = {}
+        self._lost: dict[int, int] = {}
+        self._hows: dict[int, str] = {}
         self._frames, self._on_loss = frames, on_loss
         self._identities = {identity.device: identity for identity in identities}
         self._descriptors: dict[int, int] = {}
@@ -48,6 +47,16 @@ class Watch:
         self._wake = os.eventfd(0, os.EFD_CLOEXEC)
         thread = threading.Thread(target=self._run, name="distxla-watch", daemon=True)
         self._thread = started_thread(thread, "the replicas cannot be watched")
+
+    @property
+    def lost(self) -> dict[int, int]:
+        """device -> pid of the processes that have ended until now."""
+        return self._lost.copy()  # the thread may add others
+
+    @property
+    def hows(self) -> dict[int, str]:
+        """How they did, as process_ends says it; at least those of `lost`, where that was asked for before."""
+        return self._hows.copy()
 
     def _run(self) -> None:
         poll = select.poll()
@@ -63,9 +72,9 @@ class Watch:
                 device = self._descriptors[descriptor]
                 pid = self._identities[device].pid
                 number = ended_by(pid, descriptor)
-                self.hows[device] = how_ended(number, self._kills.risen(), self._frames(device))
-                self.lost[device] = pid
-                self._on_loss(device)
+                self._hows[device] = how_ended(number, self._kills.risen(), self._frames(device))
+                self._lost[device] = pid
+                self._on_loss(device, pid)
 
     def kill(self, device: int) -> None:
         """End a replica's process that no longer obeys."""

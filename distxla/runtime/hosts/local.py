@@ -46,8 +46,7 @@ class LocalHost:
     """Control block, device memories and replicas of one host, in the process that made them.
 
     devices: flattened ids that live here, of `device_count` in the run.  transport: between them.  common: the memory
-    that follows each device's own, of the same size.  lost: device -> pid of replicas that have ended; hows: how they
-    did, where that is known.
+    that follows each device's own, of the same size.
     One call runs at a time; a host's methods may be called from several threads otherwise.
     """
 
@@ -56,8 +55,6 @@ class LocalHost:
         self.name = name
         self.devices = devices
         self.memory_bytes = memory_bytes
-        self.lost: dict[int, int] = {}
-        self.hows: dict[int, str] = {}
         self.control = ControlBlock.create(device_count, len(devices))
         self._commands = {
             device: self.control.row(_COMMAND, control_words.R_COMMAND_KIND, control_words.record_offset(device))
@@ -67,7 +64,8 @@ class LocalHost:
         self.common = Segment.create("distxla-common", memory_bytes)
         self._frames = CrashFrames.create(device_count)
         self.memories: dict[int, Segment] = {}
-        self._watch: Watch | None = None
+        self._watch: Watch | None = None  # None also once it is closed
+        self._seen: Watch | None = None
         self._closing = False
         self._issued: tuple[Ticket, tuple[int, ...]] | None = None  # the last call, and its devices
         for device in devices:
@@ -93,15 +91,24 @@ class LocalHost:
         self._image = load_image(support)
         self._call = serve.CALL_TYPE(self._image.address_of(call_loops.CALL))
         self._told = on_loss
-        self._watch = Watch(list(identities), self._frames.of, self._on_loss)
-        self.lost, self.hows = self._watch.lost, self._watch.hows
+        self._watch = self._seen = Watch(list(identities), self._frames.of, self._on_loss)
 
-    def _on_loss(self, device: int) -> None:
+    @property
+    def lost(self) -> dict[int, int]:
+        """device -> pid of replicas that have ended until now."""
+        return {} if self._seen is None else self._seen.lost
+
+    @property
+    def hows(self) -> dict[int, str]:
+        """How they did, where that is known."""
+        return {} if self._seen is None else self._seen.hows
+
+    def _on_loss(self, device: int, pid: int) -> None:
         """In the watch's thread: make every wait of the host return, and the one for the end of a call."""
         if not self._closing:
             abort(self.control, device)
             if self._told is not None:
-                self._told(device, self.lost[device])
+                self._told(device, pid)
 
     # --- calls
 
