@@ -19,6 +19,8 @@ from typing import Any
 
 from distxla.collectives.transports.shared_memory import emit_call_loops as call_loops
 from distxla.collectives.transports.shared_memory import wait_and_wake as futex
+from distxla.compiler import compile
+from distxla.targets.common_functions import Separated
 from distxla.targets.x86_64 import finish
 from distxla.targets.x86_64 import load as image
 from distxla.targets.x86_64.instructions import FUTEX_WAIT, FUTEX_WAKE, SYS_FUTEX, SYS_SCHED_YIELD
@@ -71,7 +73,7 @@ def rewritten(text: str) -> str:
 @contextmanager
 def compiling() -> Iterator[None]:
     """Programs that are compiled within are for simulated runs."""
-    real, spins = finish.parse, (futex.SPINS, call_loops.SPINS)
+    real, apart, spins = finish.parse, compile.separated, (futex.SPINS, call_loops.SPINS)
 
     def parse(module: Any) -> Any:
         machine = finish.target_machine()
@@ -80,11 +82,13 @@ def compiling() -> Iterator[None]:
         return real(rewritten(str(module)))
 
     finish.parse = parse
+    # whole: objects of common functions are kept for programs that are not simulated, which have the same texts
+    compile.separated = lambda module: Separated(str(module), ())
     futex.SPINS = call_loops.SPINS = SPINS
     try:
         yield
     finally:
-        finish.parse = real
+        finish.parse, compile.separated = real, apart
         futex.SPINS, call_loops.SPINS = spins
 
 

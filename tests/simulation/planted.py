@@ -165,7 +165,7 @@ for leaf, begin in zip(item.leaves, item.begins, strict=True):""",
     Planted(
         "an end of a process is not told",
         "distxla.runtime.process_watch:Watch._run",
-        "self._on_loss(device)",
+        "self._on_loss(device, pid)",
         "pass",
         ("sums", "loop"),
         faults=("kill a replica",),
