@@ -88,12 +88,11 @@ class Client:
         self.platform_name = CBytes(PLATFORM)
         self.platform_version = CBytes(f"{NAME} {installed_version('distxla') or 'of an unknown version'}")
         self.topology = Topology(self.descriptions, f"distxla, {settings.devices} devices")
-        self._is_started = False
+        self._is_started = self._has_begun = False
         self._lock = threading.Lock()
         self._direct: DirectIssuer | None = None
         self.handle = handles.new(self)
         self.cluster.start()
-        start_early()
 
     def started(self) -> Cluster:
         """The cluster, once its devices serve; ClusterError where they could not be started, or in a forked child."""
@@ -101,6 +100,7 @@ class Client:
         if not self._is_started:
             if late.is_late():
                 raise InterruptedError("a signal handler has raised while the devices started")
+            self._begin()
             self.cluster.wait_started()
             with self._lock:
                 if self._direct is None:
@@ -109,6 +109,13 @@ class Client:
                         device.set_gate(self._direct.gate)
             self._is_started = True
         return self.cluster
+
+    def _begin(self) -> None:
+        """At the first use of a device, not before: who only asks which devices there are needs nothing else."""
+        with self._lock:
+            begins, self._has_begun = not self._has_begun, True
+        if begins:
+            start_early()
 
     def direct(self) -> DirectIssuer:
         """The cluster's native calls, once its devices serve."""

@@ -1,4 +1,4 @@
-"""The processes that a script's programs need, started together with its devices.
+"""The processes that a script's programs need, started with the first use of a device, which waits for the devices.
 
 The compile process and the partitioner's take 0.3 s each to start. The first run of a script starts both. The second
 one starts neither, since the first has filled the cache; a later run starts those that the run before it used. A script

@@ -1,4 +1,4 @@
-"""What a script's last run needed is started with its devices; nothing for a script that found all in the cache."""
+"""What a script's last run needed is started with its first use of a device; nothing where the cache had all."""
 
 from __future__ import annotations
 
@@ -107,8 +107,11 @@ def test_the_second_run_of_a_script_starts_neither(tmp_path: Path, script: Path)
             from distxla.compiler import server_share
             from distxla.jax.partition_server import SERVER
             mesh = jax.make_mesh((2,), ("i",))
-            print(SERVER.pid is not None, server_share._open.servers[0]._process is not None)
+            def started():
+                return SERVER.pid is not None, server_share._open.servers[0]._process is not None
+            before = started()
             x = jax.device_put(np.arange(4, dtype=np.float32), NamedSharding(mesh, P("i")))
+            print(*before, *started())
             print(float(jax.jit(lambda x: x.sum())(x)), SERVER.pid is not None)
         """)
     )
@@ -122,7 +125,10 @@ def test_the_second_run_of_a_script_starts_neither(tmp_path: Path, script: Path)
     first, second = (
         subprocess.run(command, capture_output=True, text=True, timeout=120, check=True, env=where) for _ in range(2)
     )
-    assert (first.stdout, second.stdout) == ("True True\n6.0 True\n", "False False\n6.0 False\n")
+    assert (first.stdout, second.stdout) == (
+        "False False True True\n6.0 True\n",
+        "False False False False\n6.0 False\n",
+    )
     begin = r"distxla: jit__lambda: [\d.]+ ms: lowering [\d.]+, reading HLO text [\d.]+, "
     assert re.search(begin + r".*compiling [\d.]+ \(passes [\d.]+, .*linking [\d.]+\)$", first.stderr, re.MULTILINE)
     assert re.search(begin + r".*compiling [\d.]+$", second.stderr, re.MULTILINE)
