@@ -92,6 +92,16 @@ class Peers(Protocol):
         """A device reaches a communicating instruction."""
 
 
+class Watch(Protocol):
+    """Sees every value of a run; computations of scalars that an op applies to elements are a part of that op."""
+
+    def begin(self, device: Device, arguments: tuple[Any, ...]) -> None:
+        """Asked once for each device before it begins."""
+
+    def value(self, run: InstructionEvaluation, operands: Sequence[Any], value: Any) -> Any:
+        """The value to go on with: `value`, the instruction's, or another one of its shape."""
+
+
 @dataclass(frozen=True)
 class InstructionEvaluation:
     """`ops.support.evaluation.Evaluation` for one instruction on one device."""
@@ -101,6 +111,7 @@ class InstructionEvaluation:
     instruction: Instruction
     operand_shapes: tuple[Shape, ...]
     operands: tuple[Any, ...] = ()
+    watch: Watch | None = None
 
     @property
     def shape(self) -> Shape:
@@ -123,7 +134,7 @@ class InstructionEvaluation:
     def call(self, computation: str, *arguments: Any) -> Any:
         if computation == self.instruction.op.loop_body:
             self.world.loops[-1].iterations += 1
-        return call(self.world, self.device, computation, arguments)
+        return call(self.world, self.device, computation, arguments, watch=self.watch)
 
     def run_module(self, module: Module, *arguments: Any) -> Any:
         device = Device(self.device.id, self.replica, self.partition, module)
@@ -206,7 +217,14 @@ class InstructionEvaluation:
         return self.world.channels.take(done)
 
 
-def call(world: Peers, device: Device, name: str, arguments: tuple[Any, ...], result: str | None = None) -> Any:
+def call(
+    world: Peers,
+    device: Device,
+    name: str,
+    arguments: tuple[Any, ...],
+    result: str | None = None,
+    watch: Watch | None = None,
+) -> Any:
     """The root's value of a computation that is run instruction by instruction in the order of its text.
 
     result: the instruction whose value is wanted instead.
@@ -221,14 +239,13 @@ def call(world: Peers, device: Device, name: str, arguments: tuple[Any, ...], re
         shapes = tuple(computation[o].shape for o in instruction.operands)
         operands = [values[o] for o in instruction.operands]
         try:
-            if device.is_dynamic:
-                with _known(world, device, instruction):
-                    values[instruction.name] = _dynamic_value(world, device, instruction, shapes, operands)
-                continue
-            run = InstructionEvaluation(world, device, instruction, shapes)
+            run = InstructionEvaluation(world, device, instruction, shapes, watch=watch)
             with _known(world, device, instruction):
-                value = executable(instruction.op).evaluate(run, *operands)
-            values[instruction.name] = checked(value, instruction.shape, instruction)
+                if device.is_dynamic:
+                    value = _dynamic_value(world, device, instruction, shapes, operands, watch)
+                else:
+                    value = checked(executable(instruction.op).evaluate(run, *operands), instruction.shape, instruction)
+            values[instruction.name] = value if watch is None else watch.value(run, operands, value)
         except (DistxlaError, Stopped) as error:
             if isinstance(error, DistxlaError) and error.location is None:
                 error.location = device.module.locate(instruction)
@@ -260,13 +277,18 @@ def _known(world: Peers, device: Device, instruction: Instruction) -> AbstractCo
 
 
 def _dynamic_value(
-    world: Peers, device: Device, instruction: Instruction, stated: tuple[Shape, ...], operands: Sequence[Any]
+    world: Peers,
+    device: Device,
+    instruction: Instruction,
+    stated: tuple[Shape, ...],
+    operands: Sequence[Any],
+    watch: Watch | None,
 ) -> Any:
     """The value of an instruction of a program with dynamic dimensions."""
     op, dynamic = instruction.op, device.dynamic_values
     shapes = [dynamic.shape(value, shape) for value, shape in zip(operands, stated, strict=True)]
     operands = fitted(op, shapes, operands)
-    run = InstructionEvaluation(world, device, instruction, stated, tuple(operands))
+    run = InstructionEvaluation(world, device, instruction, stated, tuple(operands), watch)
     value = checked(executable(op).evaluate(run, *operands), instruction.shape, instruction, dynamic=True)
     if op.lowering in (Lowering.ALIAS, Lowering.CONTROL, Lowering.CALL):
         return value  # made of arrays that are known already

@@ -32,7 +32,7 @@ from distxla.lazy_dataclass import dataclass, replace
 from distxla.ops.rng import INITIAL_STATE
 from distxla.ops.support.executable import executable
 from distxla.reference.channels import Channels
-from distxla.reference.evaluation import Device, InstructionEvaluation, RunningLoop, Stopped, call
+from distxla.reference.evaluation import Device, InstructionEvaluation, RunningLoop, Stopped, Watch, call
 from distxla.reference.streams import Streams
 from distxla.reference.stuck import Stuck
 from distxla.reference.value_leaves import leaves_of, parameter_values
@@ -49,11 +49,12 @@ def run_reference(
     replicas: int,
     partitions: int,
     time_limit: float | None = None,
+    watch: Watch | None = None,
 ) -> list[list[Array | None]]:
     """Run one SPMD module on all replicas x partitions devices.
 
     args: args[d][k] is leaf k of the entry's parameters on device d.  Returns outs[d][k], leaf k of the result (None
-    for a token).  time_limit: seconds.  Raises the errors of `run_programs`.
+    for a token).  time_limit: seconds.  watch: sees every value.  Raises the errors of `run_programs`.
     """
     devices = range(replicas * partitions)
     if len(args) != len(devices):
@@ -64,6 +65,7 @@ def run_reference(
         replicas=replicas,
         partitions=partitions,
         time_limit=time_limit,
+        watch=watch,
     )
     return [outs[device] for device in devices]
 
@@ -77,13 +79,15 @@ def run_programs(
     time_limit: float | None = None,
     random_states: dict[int, int] | None = None,
     streams: Streams | None = None,
+    watch: Watch | None = None,
 ) -> dict[int, list[Array | None]]:
     """Run a module a device; devices that share a group meet, whichever modules they run.
 
     programs and args: by flattened device id; args[d][k] as in `run_reference`.  The counts are the whole world's.
     random_states: by device where its random state is (the initial one where it isn't named); advanced by the run.
     streams: to and from the host; without it infeeds have ended, and outfeeds are dropped. StreamEndError and
-    ArgumentError where an infeed finds no item, or one of another type.
+    ArgumentError where an infeed finds no item, or one of another type.  watch: sees every value, of the modules in the
+    form that is executed.
 
     Raises ArgumentError (counts, shapes, types), UnsupportedOpError and VerificationError (sends and recvs that can't
     be paired) before anything runs, DeadlockError when no device can go on, CollectiveMismatchError when devices meet
@@ -101,10 +105,12 @@ def run_programs(
         parameters = zip(arguments, module.entry_computation.parameters, strict=True)
         known = devices[device].dynamic_values
         devices[device].arguments = tuple(known.note(value, p.shape.without_layout()) for value, p in parameters)
+        if watch is not None:
+            watch.begin(devices[device], devices[device].arguments)
         if random_states is not None:
             devices[device].random_state = random_states.get(device, INITIAL_STATE)
     deadline = None if time_limit is None else time.monotonic() + time_limit
-    world = _World(devices, replicas, partitions, deadline, time_limit, streams or Streams(fed=False))
+    world = _World(devices, replicas, partitions, deadline, time_limit, streams or Streams(fed=False), watch)
     try:
         world.streams.begin(world.news)
         world.run()
@@ -142,7 +148,8 @@ class _Fiber(threading.Thread):
         self._token.acquire()
         try:
             with np.errstate(all="ignore"):
-                self.outcome.value = call(self._world, self.device, self._computation, self._arguments)
+                world = self._world
+                self.outcome.value = call(world, self.device, self._computation, self._arguments, watch=world.watch)
             self.outcome.finished = True
         except BaseException as error:
             self.error = error
@@ -201,6 +208,7 @@ class _World:
         deadline: float | None,
         time_limit: float | None,
         streams: Streams,
+        watch: Watch | None,
     ) -> None:
         self.devices, self.replicas, self.partitions = devices, replicas, partitions
         self.deadline, self.time_limit = deadline, time_limit
@@ -208,7 +216,7 @@ class _World:
         self.returned = threading.Semaphore(0)
         self.news = threading.Event()  # set by outside threads that may have made a wait ready
         self.channels = Channels({d.id: d.module for d in devices.values()}, replicas, partitions)
-        self.streams = streams
+        self.streams, self.watch = streams, watch
         self._rounds = Rounds()
         self._last: dict[int, Instruction] = {}
         self._places: dict[tuple[int, int], str | None] = {}  # by device and instruction
