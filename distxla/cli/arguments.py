@@ -10,9 +10,9 @@ import numpy as np
 
 from distxla.cli.array_files import read_leaves
 from distxla.cli.generated_values import generate
-from distxla.cli.programs import DeviceProgram, RunPrograms, ranges
+from distxla.cli.programs import DeviceProgram, RunPrograms
 from distxla.compiler.passes.given_whole import given_whole, leaf_names
-from distxla.diagnosis.sentences import named
+from distxla.diagnosis.sentences import named, ranges
 from distxla.errors import ArgumentError
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape

@@ -304,17 +304,6 @@ def split_devices(name: str) -> tuple[str, tuple[int, ...] | None]:
     return path, tuple(sorted(devices))
 
 
-def ranges(ids: Sequence[int]) -> str:
-    """(0, 1, 2, 5) -> `0-2,5`."""
-    parts: list[list[int]] = []
-    for i in ids:
-        if parts and parts[-1][-1] == i - 1:
-            parts[-1].append(i)
-        else:
-            parts.append([i])
-    return ",".join(f"{p[0]}-{p[-1]}" if len(p) > 1 else str(p[0]) for p in parts)
-
-
 def _require_disjoint(split: Sequence[tuple[str, tuple[int, ...] | None]]) -> None:
     owner: dict[int, str] = {}
     for path, devices in split:

@@ -17,15 +17,26 @@ def named(devices: Iterable[int]) -> str:
 def listed(devices: Iterable[int]) -> str:
     """`0, 1`, `0-6, 9`; never more than a line."""
     found = sorted(set(devices))
-    ranges: list[list[int]] = []
-    for device in found:
-        if ranges and ranges[-1][-1] == device - 1:
-            ranges[-1][1:] = [device]
-        else:
-            ranges.append([device])
-    texts = [", ".join(map(str, r)) if len(r) < 2 or r[1] == r[0] + 1 else f"{r[0]}-{r[1]}" for r in ranges]
+    runs = _runs(found)
+    texts = [", ".join(map(str, r)) if len(r) < 2 or r[1] == r[0] + 1 else f"{r[0]}-{r[1]}" for r in runs]
     more = f", … ({len(found)} in all)" if len(texts) > MOST_RANGES else ""
     return ", ".join(texts[:MOST_RANGES]) + more
+
+
+def ranges(ids: Sequence[int]) -> str:
+    """(0, 1, 2, 5) -> `0-2,5`: all of them, in their order."""
+    return ",".join("-".join(map(str, run)) for run in _runs(ids))
+
+
+def _runs(ids: Sequence[int]) -> list[list[int]]:
+    """Ids that follow one another, as their first and last one."""
+    found: list[list[int]] = []
+    for i in ids:
+        if found and found[-1][-1] == i - 1:
+            found[-1][1:] = [i]
+        else:
+            found.append([i])
+    return found
 
 
 def chain(cycle: Sequence[int]) -> str:
@@ -55,4 +66,4 @@ def mismatch_of(what: str, one: tuple[int, str], other: tuple[int, str], differi
     return text + (f"; they differ in {differing}" if differing else "")
 
 
-__all__ = ["chain", "listed", "mismatch_of", "named", "round_called", "transfer_called"]
+__all__ = ["chain", "listed", "mismatch_of", "named", "ranges", "round_called", "transfer_called"]
