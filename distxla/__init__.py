@@ -49,11 +49,13 @@ if TYPE_CHECKING:
     from distxla.runtime.device_array import DeviceArray
     from distxla.runtime.executable import Executable
     from distxla.text.parser import parse_module as parse
+    from distxla.without_cluster.check import CheckResult, check
 
 __getattr__, __dir__ = lazy_names(
     globals(),
     {
         "ArgumentError": "distxla.errors",
+        "CheckResult": "distxla.without_cluster.check",
         "Cluster": "distxla.runtime.cluster",
         "ClusterError": "distxla.errors",
         "CollectiveMismatchError": "distxla.errors",
@@ -81,6 +83,7 @@ __getattr__, __dir__ = lazy_names(
         "VerificationError": "distxla.errors",
         "XlaBuilder": "distxla.builder.xla_builder",
         "XlaOp": "distxla.builder.xla_op",
+        "check": "distxla.without_cluster.check",
         "load": "distxla.jax.loading:load_module",
         "parse": "distxla.text.parser:parse_module",
         "register_custom_call": "distxla.ops.custom_calls.user",
@@ -90,6 +93,7 @@ __getattr__, __dir__ = lazy_names(
 
 __all__ = [
     "ArgumentError",
+    "CheckResult",
     "Cluster",
     "ClusterError",
     "CollectiveMismatchError",
@@ -117,6 +121,7 @@ __all__ = [
     "VerificationError",
     "XlaBuilder",
     "XlaOp",
+    "check",
     "load",
     "parse",
     "register_custom_call",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import StrEnum
 from typing import Any
 
 from distxla.diagnosis.diagnosis import Diagnosis
@@ -10,7 +10,7 @@ from distxla.lazy_dataclass import dataclass
 from distxla.location import Location
 
 
-class Outcome(Enum):
+class Outcome(StrEnum):
     """SAFE: every run ends, if the host feeds it.  DEADLOCK: none does.  UNKNOWN: depends on values that only the run
     has."""
 

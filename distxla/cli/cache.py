@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from distxla.cli import terminal
-from distxla.cli.terminal import counted
+from distxla.diagnosis.sentences import counted
 from distxla.errors import ArgumentError
 
 

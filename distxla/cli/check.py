@@ -8,23 +8,18 @@ from typing import TYPE_CHECKING
 import click
 
 from distxla.cli import terminal
+from distxla.cli.communication import lines
 from distxla.cli.custom_calls import custom_call_option, register_all
 from distxla.cli.report_page import ReportingCommand, write_page
-from distxla.cli.terminal import counted
 from distxla.cli.time_limits import time_limit_option
 from distxla.cli.usage import files
-from distxla.errors import DeadlockError
-from distxla.time_limit import phase
+from distxla.diagnosis.sentences import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from distxla.cli.programs import RunPrograms
     from distxla.ir.instruction import Instruction
-    from distxla.ir.module import Module
     from distxla.scheduler.verdict import Verdict
-
-    Obstacles = list[tuple[Instruction, str]]
+    from distxla.without_cluster.check import Findings, Obstacles
+    from distxla.without_cluster.programs import RunPrograms
 
 MOST_EDGES = 8
 
@@ -67,45 +62,26 @@ def command(
     """
     from distxla.cli.output_files import require_writable
     from distxla.cli.programs import read_world
-    from distxla.errors import UnsupportedOpError
+    from distxla.without_cluster.check import findings
 
     if report is not None:
         require_writable(report)
     register_all(custom_calls)
-    world = read_world(modules, replicas, partitions)
-    try:
-        world = world.settled()
-    except DeadlockError as error:
-        from distxla.scheduler.deadlocks import refusal
-
-        refused = refusal(error, world.device_count)
-        error.diagnosis = refused.diagnosis
-        if not as_json:
-            raise
-        _write_report(report, refused)
-        data = refused.as_json()
-        terminal.write_json({**data, "notes": [], "moves": [], "refused": []}, indent=2)
-        raise SystemExit(error.exit_status) from None
-    with phase("checking what can be executed"):
-        missing = [_obstacles(program.module) for program in world.programs]
-    with phase("looking for deadlocks"):
-        verdict = _examined(world)
-    status = UnsupportedOpError.exit_status if any(missing) else 0
-    if verdict is not None and verdict.fails(strict=strict):
-        status = DeadlockError.exit_status
+    found = findings(read_world(modules, replicas, partitions))
+    if found.refusal is not None and not as_json:
+        raise found.refusal
+    status = found.exit_status(strict=strict)
     if as_json:
-        from distxla.scheduler.deadlocks import no_deadlock
-
-        data = (verdict or no_deadlock(sum(len(p.devices) for p in world.programs))).as_json()
-        found = {"notes": world.channel_notes(), "moves": world.moves(), "refused": _refused(world, missing)}
-        terminal.write_json({**data, **found}, indent=2)
+        terminal.write_json(found.result(strict=strict).as_json(), indent=2)
     else:
-        _describe(world, missing, is_fine=status == 0)
-        if verdict is not None:
-            _print_order(world)
-            _print(verdict)
-            _print_hope(world, verdict)
-    _write_report(report, verdict)
+        _describe(found, is_fine=status == 0)
+        if found.verdict is not None:
+            _print_order(found.programs)
+            _print(found.verdict)
+            _print_hope(found.programs, found.verdict)
+        for line in lines(found.table, [program.path for program in found.programs.programs]):
+            terminal.write(line)
+    _write_report(report, found.verdict)
     if status:
         raise SystemExit(status)
 
@@ -120,55 +96,12 @@ def _write_report(path: str | None, verdict: Verdict | None) -> None:
     terminal.write(f"note: {write_page(path, verdict.diagnosis.page())}", err=True)
 
 
-def _refused(world: RunPrograms, missing: Iterable[Obstacles]) -> list[dict[str, str | None]]:
-    """The instructions that `distxla run` would refuse to execute, for JSON."""
-    return [
-        {
-            "program": program.path,
-            "instruction": instruction.name,
-            "location": str(where) if (where := program.module.locate(instruction, "opcode")) else None,
-            "why": why,
-        }
-        for program, found in zip(world.programs, missing, strict=True)
-        for instruction, why in found
-    ]
-
-
-def _obstacles(module: Module) -> Obstacles:
-    """As compiler.obstacles, without the compiler's hundred files where nothing depends on run-time sizes."""
-    from distxla.compiler.verify.visible_obstacles import visible_obstacles
-    from distxla.ops.support.run_time_sizes import has_dynamic_dimensions
-
-    found = visible_obstacles(module)
-    if found or not has_dynamic_dimensions(module):
-        return found
-    from distxla.compiler.obstacles import obstacles
-
-    return obstacles(module)
-
-
 def _by_reason(found: Obstacles) -> dict[str, list[Instruction]]:
     """Instructions by their obstacle: a dump may call an unknown target hundreds of times, and one line says so."""
     refused: dict[str, list[Instruction]] = {}
     for instruction, why in found:
         refused.setdefault(why, []).append(instruction)
     return refused
-
-
-def _examined(world: RunPrograms) -> Verdict | None:
-    """The verdict on deadlocks; None where the devices have nothing to do with each other."""
-    from distxla.ir.effects import Effects
-    from distxla.scheduler.tpu_kernel import communicates
-
-    between = (Effects.COLLECTIVE, Effects.CHANNEL)
-    instructions = (i for p in world.programs for c in p.module.computations for i in c)
-    if not any(i.op.effects in between or communicates(i) for i in instructions):
-        return None
-    from distxla.scheduler.deadlocks import examine, no_deadlock
-
-    if world.order is not None and world.order.is_safe:
-        return no_deadlock(sum(len(p.devices) for p in world.programs))
-    return examine([(p.devices, p.module) for p in world.programs], world.replicas, world.partitions)
 
 
 def _print(verdict: Verdict) -> None:
@@ -211,16 +144,16 @@ def _print_hope(world: RunPrograms, verdict: Verdict) -> None:
     terminal.write(f"  schedule: {text}", err=True)
 
 
-def _describe(world: RunPrograms, missing: Iterable[Obstacles], *, is_fine: bool) -> None:
-    """Print the programs' contents. missing: of each, its unsupported instructions.  is_fine: whether
-    nothing speaks against running them all."""
+def _describe(findings: Findings, *, is_fine: bool) -> None:
+    """Print the programs' contents. is_fine: whether nothing speaks against running them all."""
     from distxla.cli.layout_note import ignored_tiles
     from distxla.collectives.spread_collectives import with_spread_collectives
     from distxla.diagnosis.sentences import named
     from distxla.ir.effects import COMMUNICATING
     from distxla.scheduler.simulation.transfer_rules import notes
 
-    for program, found in zip(world.programs, missing, strict=True):
+    world = findings.programs
+    for program, found in zip(world.programs, findings.obstacles, strict=True):
         module = program.module
         instructions = [i for computation in module.computations for i in computation]
         counts = f"{counted(len(module.computations), 'computation')}, {counted(len(instructions), 'instruction')}"

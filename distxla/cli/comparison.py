@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from distxla.cli.terminal import counted
+from distxla.diagnosis.sentences import counted
 from distxla.ir.element_type import ElementType
 from distxla.lazy_dataclass import dataclass
 

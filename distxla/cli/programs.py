@@ -1,237 +1,21 @@
-"""Which module runs on which devices, and how many devices there are: `MODULE[@DEVICES]`, headers and flags."""
+"""The modules that a command line names: `MODULE[@DEVICES]`."""
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from distxla.cli.generated_values import with_generated_constants
-from distxla.cli.terminal import counted
-from distxla.collectives.channels import ProgramTransfers, joined_keys, module_transfers, read_ends
-from distxla.collectives.implied_counts import implied_counts
-from distxla.collectives.joined_channels import notes
 from distxla.collectives.protocols.control_block import MOST_DEVICES
-from distxla.collectives.transfer import Transfer
-from distxla.compiler.passes.manual_partitions import PerDevice
-from distxla.compiler.passes.reduction_order import with_reduction_order
-from distxla.compiler.verify.world import verify_order, verify_world
-from distxla.errors import ArgumentError, DeadlockError, DistxlaError, VerificationError
-from distxla.ir.effects import COMMUNICATING
-from distxla.ir.instruction import Instruction
-from distxla.ir.module import Module
-from distxla.jax.global_modules import device_program
+from distxla.errors import ArgumentError
 from distxla.jax.loading import load_module
-from distxla.lazy_dataclass import dataclass, replace
 from distxla.ops.registry import op_classes
-from distxla.scheduler.communication_order import JointOrder, order_communication
 from distxla.time_limit import phase
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    Array = np.ndarray[Any, Any]
+from distxla.without_cluster.programs import DeviceProgram, GivenProgram, RunPrograms, programs_of_run
 
 DEVICE_LIST = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
-
-
-@dataclass(frozen=True)
-class DeviceProgram:
-    """A module and the flattened ids of the devices that run it, ascending but for an assignment.
-
-    module: the program of each device.  whole: the global arrays where the file holds a global module, else None.
-    generated: the constants whose values the file leaves out and the run generates.
-    """
-
-    path: str
-    module: Module
-    devices: tuple[int, ...]
-    whole: PerDevice | None = None
-    generated: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class RunPrograms:
-    """All programs of one run. The counts are the whole world's, whichever devices the programs take.
-
-    parse_s: seconds spent on reading the modules.  stated: replicas and partitions as headers, flags or devices after
-    `@` say them, None for a count that is assumed to be one.
-    order: how `settled` found the order of communication.
-    assignment: of the only program, which then has ids of its own: the device of the cluster for each of them.
-    cluster_devices: how many that cluster has.
-    """
-
-    programs: tuple[DeviceProgram, ...]
-    replicas: int
-    partitions: int
-    parse_s: float
-    stated: tuple[int | None, int | None]
-    order: JointOrder | None = None
-    assignment: tuple[int, ...] | None = None
-    cluster_devices: int = 0
-
-    @property
-    def device_count(self) -> int:
-        """Devices of the cluster."""
-        return self.replicas * self.partitions if self.assignment is None else self.cluster_devices
-
-    @property
-    def cluster_counts(self) -> tuple[int, int]:
-        """Replicas and partitions of the cluster."""
-        return (self.replicas, self.partitions) if self.assignment is None else (1, self.cluster_devices)
-
-    @property
-    def table(self) -> list[tuple[int, ...]] | None:
-        """The assignment by replica and partition."""
-        if self.assignment is None:
-            return None
-        return [self.assignment[r * self.partitions : (r + 1) * self.partitions] for r in range(self.replicas)]
-
-    def logical(self, device: int) -> int:
-        """The flattened id that the programs have for a device of the cluster."""
-        return device if self.assignment is None else self.assignment.index(device)
-
-    def assigned(self, assignment: tuple[int, ...] | None, devices_per_host: tuple[int, ...] | None) -> RunPrograms:
-        """The only program, on these devices of a cluster: of as many as the hosts have, or else just enough.
-
-        None leaves everything as it is. ArgumentError where the program has another number of devices.
-        """
-        if assignment is None:
-            return self
-        option = "--device-assignment"
-        if len(self.programs) > 1:
-            raise ArgumentError(f"{option} is for one module, found {len(self.programs)}")
-        if len(assignment) != self.device_count:
-            raise ArgumentError(f"{option} names {counted(len(assignment), 'device')}, the program has {self.counts}")
-        devices = max(assignment) + 1 if devices_per_host is None else sum(devices_per_host)
-        if max(assignment) >= devices:
-            raise ArgumentError(
-                f"{option} names device {max(assignment)}, --devices-per-host gives devices 0 to {devices - 1}"
-            )
-        programs = (replace(self.programs[0], devices=assignment),)
-        return replace(self, programs=programs, assignment=assignment, cluster_devices=devices)
-
-    @property
-    def counts(self) -> str:
-        """`2 replicas x 4 partitions`."""
-        return _product(self.replicas, self.partitions)
-
-    def shard(self, leaves: str, k: int, device: int, array: Array) -> Array:
-        """A device's part of an array that was given whole, as a view; other arrays as they are.
-
-        leaves: "arg" or "out".
-        """
-        whole = self.program_of[device].whole
-        if whole is None:
-            return array
-        placed = (whole.parameters if leaves == "arg" else whole.results)[k]
-        return (
-            placed.shards.split(array, self.logical(device) % self.partitions)
-            if placed.is_whole(array.shape)
-            else array
-        )
-
-    def joined(self, program: DeviceProgram, outs: Mapping[int, Sequence[Array | None]]) -> list[tuple[int, Array]]:
-        """(leaf, whole array) of a global module's results; none where there is more than one replica of them."""
-        if program.whole is None or self.replicas > 1 or len(program.devices) < self.partitions:
-            return []
-        found = []
-        for k, placed in enumerate(program.whole.results):
-            shards = [outs[device][k] for device in program.devices]
-            if all(shard is not None for shard in shards):
-                found.append((k, placed.shards.join(shards)))
-        return found
-
-    def in_order(self, reduction_order: str | None) -> RunPrograms:
-        """The same programs with their reductions in that order; None leaves them as they are."""
-        if reduction_order is None:
-            return self
-        programs = tuple(replace(p, module=with_reduction_order(p.module, reduction_order)) for p in self.programs)
-        return replace(self, programs=programs)
-
-    def settled(self) -> RunPrograms:
-        """The same programs, verified, with their communication in an order in which devices don't wait for each other
-        for ever, where there is one (scheduler/communication_order.py); scheduled ones stay as they are.
-
-        Raises VerificationError and CollectiveMismatchError for the first rule that a program, or all of them together,
-        break.
-        """
-        with phase("checking"):
-            self.verify()
-        with phase("ordering what devices do together"):
-            named = [tuple(map(self.logical, p.devices)) for p in self.programs]
-            order = order_communication(
-                list(zip(named, [p.module for p in self.programs], strict=True)), self.replicas, self.partitions
-            )
-            programs = tuple(replace(p, module=m) for p, m in zip(self.programs, order.modules, strict=True))
-            verify_order(list(zip(named, order.modules, strict=True)), self.replicas, self.partitions)
-        return replace(self, programs=programs, order=order)
-
-    def verify(self) -> None:
-        """VerificationError for the first rule that a program, or all of them together, break, whatever the order in
-        which they communicate."""
-        programs = [(p.devices, p.module) for p in self.programs]
-        try:
-            verify_world(programs, self.replicas, self.partitions, in_order=False, assignment=self.assignment)
-        except (VerificationError, DeadlockError) as error:
-            self.explain(error)
-            raise
-
-    def explain(self, error: DistxlaError) -> None:
-        """Add to an error of the verifier the unknown counts of the run."""
-        for note in self._notes_on_counts():
-            error.add_note(note)
-
-    def _notes_on_counts(self) -> Iterator[str]:
-        """The unknown counts of a run that can't be, and flags that would state them."""
-        modules = [program.module for program in self.programs]
-        if None not in self.stated or not any(i.op.effects in COMMUNICATING for m in modules for i in _all(m)):
-            return
-        if self.stated == (None, None):
-            yield "neither the header nor --replicas, --partitions say how many devices: one is assumed"
-        implied = implied_counts(modules, *self.stated)
-        named = zip(("replicas", "partitions"), self.stated, implied or (1, 1), strict=True)
-        flags = [f"--{what} {count}" for what, stated, count in named if stated is None and count > 1]
-        if flags:
-            yield f"the program's groups and pairs imply {' '.join(flags)}"
-
-    def channels(self) -> dict[int, list[tuple[int, int]]]:
-        """(source, target) of the devices' transfers, by channel; of a world that has been verified."""
-        found: dict[int, list[tuple[int, int]]] = {}
-        for transfer in self._transfers:
-            found.setdefault(transfer.channel, []).append((transfer.source, transfer.target))
-        return found
-
-    def channel_notes(self) -> list[str]:
-        """Which channels were joined though their ids differ; of a world that has been verified."""
-        ends = [ProgramTransfers(p.devices, read_ends(p.module)) for p in self.programs]
-        return list(notes(self._transfers)) if joined_keys(ends, self.replicas, self.partitions) else []
-
-    @cached_property
-    def _transfers(self) -> tuple[Transfer, ...]:
-        programs = [(p.devices, p.module) for p in self.programs]
-        return module_transfers(programs, self.replicas, self.partitions, self.assignment)
-
-    def moves(self) -> list[dict[str, str | None]]:
-        """The instructions that `settled` executes earlier than in the text, for JSON."""
-        return [
-            {
-                "program": self.programs[move.program].path,
-                "instruction": move.instruction.name,
-                "location": str(move.location) if move.location else None,
-                "before": move.first_of.name,
-                "before_location": str(move.first_location) if move.first_location else None,
-            }
-            for move in (self.order.moves if self.order is not None else ())
-        ]
-
-    @property
-    def program_of(self) -> dict[int, DeviceProgram]:
-        """By flattened device id, ascending."""
-        return dict(sorted((device, program) for program in self.programs for device in program.devices))
 
 
 def read_world(
@@ -246,41 +30,18 @@ def read_world(
     split = [split_devices(name) for name in names]
     if len(split) > 1 and (bare := next((path for path, devices in split if devices is None), None)):
         raise ArgumentError(f"with several programs each needs its devices, as in {bare}@0-3")
-    _require_disjoint(split)
     op_classes()  # loads every opcode's class, which is no part of reading a module
     begin = time.perf_counter()
     with phase("reading the modules"):
         modules = [load_module(path) for path, _ in split]
     parse_s = time.perf_counter() - begin
-    generated: list[tuple[str, ...]] = [()] * len(modules)
-    if constants_seed is not None:
-        filled = [with_generated_constants(module, constants_seed) for module in modules]
-        modules, generated = [module for module, _ in filled], [names for _, names in filled]
-    with phase("partitioning"):
-        wholes = [device_program(module, partitions, replicas) for module in modules]
-    modules = [module if whole is None else whole.module for module, whole in zip(modules, wholes, strict=True)]
-
-    named = [device for _, devices in split for device in devices or ()]
-    headers = [(path, module) for (path, _), module in zip(split, modules, strict=True)]
-    r = _agree("replicas", replicas, headers)
-    p = _agree("partitions", partitions, headers)
-    if r is None and p is None and named:
-        r, p = 1, max(named) + 1
-    stated = r, p
-    r, p = r or 1, p or 1
-    if r * p > MOST_DEVICES:
-        raise ArgumentError(f"{r} x {p} devices are more than the {MOST_DEVICES} that a run may have")
-    if named and max(named) >= r * p:
-        raise ArgumentError(f"device {max(named)} is named, but {_product(r, p)} end at {r * p - 1}")
-    programs = tuple(
-        DeviceProgram(path, module, tuple(range(r * p)) if devices is None else devices, whole, constants)
-        for (path, devices), module, whole, constants in zip(split, modules, wholes, generated, strict=True)
-    )
-    return RunPrograms(programs, r, p, parse_s, stated)
-
-
-def _all(module: Module) -> Iterator[Instruction]:
-    return (instruction for computation in module.computations for instruction in computation)
+    given = []
+    for (path, devices), module in zip(split, modules, strict=True):
+        generated: tuple[str, ...] = ()
+        if constants_seed is not None:
+            module, generated = with_generated_constants(module, constants_seed)
+        given.append(GivenProgram(path, module, devices, generated))
+    return programs_of_run(given, replicas, partitions, parse_s=parse_s)
 
 
 def split_devices(name: str) -> tuple[str, tuple[int, ...] | None]:
@@ -304,29 +65,4 @@ def split_devices(name: str) -> tuple[str, tuple[int, ...] | None]:
     return path, tuple(sorted(devices))
 
 
-def _require_disjoint(split: Sequence[tuple[str, tuple[int, ...] | None]]) -> None:
-    owner: dict[int, str] = {}
-    for path, devices in split:
-        for device in devices or ():
-            if device in owner:
-                raise ArgumentError(f"device {device} is given to both {owner[device]} and {path}")
-            owner[device] = path
-
-
-def _product(replicas: int, partitions: int) -> str:
-    return f"{counted(replicas, 'replica')} x {counted(partitions, 'partition')}"
-
-
-def _agree(what: str, flag: int | None, headers: Sequence[tuple[str, Module]]) -> int | None:
-    """The one count that flag and headers state; None if none of them does."""
-    attribute = {"replicas": "replica_count", "partitions": "num_partitions"}[what]
-    stated: tuple[str, int] | None = None if flag is None else (f"--{what}", flag)
-    for path, module in headers:
-        count: int | None = getattr(module, attribute)
-        if count is None:
-            continue
-        if stated is not None and stated[1] != count:
-            text = f"{path} says {attribute}={count}, {stated[0]} says {stated[1]}"
-            raise ArgumentError(text, module.locate_header(attribute))
-        stated = stated or (path, count)
-    return stated[1] if stated else None
+__all__ = ["DeviceProgram", "RunPrograms", "read_world", "split_devices"]

@@ -15,9 +15,8 @@ from distxla.cli.execution import Execution
 from distxla.cli.feeds import Feeds
 from distxla.cli.layout_note import ignored_tiles
 from distxla.cli.programs import DeviceProgram, RunPrograms
-from distxla.cli.terminal import counted
 from distxla.diagnosis.report.json import injected_json
-from distxla.diagnosis.sentences import named, ranges
+from distxla.diagnosis.sentences import counted, named, ranges
 from distxla.ir.shape import Shape
 
 Array = np.ndarray[Any, Any]

@@ -175,15 +175,6 @@ def wrapped(line: str, width: int, hang: int) -> list[str]:
     return [*lines, line.rstrip(" ")]
 
 
-def counted(count: int, what: str) -> str:
-    """`1 process`, `2 processes`, `2 arrays`, `2 entries`."""
-    if count == 1:
-        return f"1 {what}"
-    if what.endswith("y") and what[-2] not in "aeiou":
-        return f"{count} {what[:-1]}ies"
-    return f"{count} {what}{'es' if what.endswith('s') else 's'}"
-
-
 def _coloured(lines: list[str]) -> list[str]:
     """The lines of one message: its place and its kind are in the first one."""
     match = LABELLED.match(lines[0])
@@ -271,7 +262,6 @@ def _stdout() -> Iterator[None]:
 __all__ = [
     "StdoutError",
     "begin",
-    "counted",
     "has_written_json",
     "lose_output",
     "lost_output",

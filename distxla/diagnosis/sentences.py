@@ -8,6 +8,15 @@ MOST_RANGES = 16  # of devices that a sentence lists
 MOST_IN_CYCLE = 12  # devices up to which a cycle is written out
 
 
+def counted(count: int, what: str) -> str:
+    """`1 process`, `2 processes`, `2 arrays`, `2 entries`."""
+    if count == 1:
+        return f"1 {what}"
+    if what.endswith("y") and what[-2] not in "aeiou":
+        return f"{count} {what[:-1]}ies"
+    return f"{count} {what}{'es' if what.endswith('s') else 's'}"
+
+
 def named(devices: Iterable[int]) -> str:
     """`device 3`, `devices 0, 2-5`."""
     found = sorted(set(devices))
@@ -66,4 +75,4 @@ def mismatch_of(what: str, one: tuple[int, str], other: tuple[int, str], differi
     return text + (f"; they differ in {differing}" if differing else "")
 
 
-__all__ = ["chain", "listed", "mismatch_of", "named", "ranges", "round_called", "transfer_called"]
+__all__ = ["chain", "counted", "listed", "mismatch_of", "named", "ranges", "round_called", "transfer_called"]

@@ -167,7 +167,10 @@ def test_check_describes_a_module(capsys) -> None:  # type: ignore[no-untyped-de
     assert "jit_f: 6 computations, " in printed
     assert "devices 0-7 of 1 replica x 8 partitions" in printed
     assert "1 all-reduce, 4 collective-permute" in printed
-    assert printed.endswith("  ok\ndeadlock: none can happen on the 8 devices\n")
+    assert "  ok\ndeadlock: none can happen on the 8 devices\nwhat communicates: " in printed
+    *_, halo, largest = printed.splitlines()
+    assert halo.split()[:2] == ["ppermute.11", "collective-permute"]
+    assert largest.split() == ["pmax.6", "all-reduce", "{0-7}", "4", "B", "?", "?", "gen_jax_programs.py:139:30"]
 
 
 def test_help_of_every_command_names_its_options() -> None:

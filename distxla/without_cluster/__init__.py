@@ -1,0 +1,1 @@
+"""What a program does on all its devices, found out in this process: without a cluster, without Ray."""
