@@ -16,11 +16,13 @@ from typing import Any
 
 import pytest
 
-from distxla.cli import arguments, check, programs, time_limits
+from distxla.cli import arguments, time_limits
+from distxla.cli import programs as named_programs
 from distxla.cli.main import main
 from distxla.compiler.verify import verifier
 from distxla.errors import ArgumentError, TimeLimitError
 from distxla.time_limit import at, current_limit, phase, seconds_left, time_limit
+from distxla.without_cluster import check, programs
 from tests.conftest import require_ended, started_processes
 from tests.large_texts import chained_adds, doubling_calls, wide_tuple
 from tests.stopwatch import Stopwatch
@@ -60,11 +62,11 @@ def never_ended(monkeypatch: pytest.MonkeyPatch) -> None:
 
 # command, a function that does not end, the phase that the error names
 PHASES = [
-    (("check",), programs, "load_module", "reading the modules"),
+    (("check",), named_programs, "load_module", "reading the modules"),
     (("check",), programs, "verify_world", "checking"),
     (("check",), programs, "order_communication", "ordering what devices do together"),
-    (("check",), check, "_obstacles", "checking what can be executed"),
-    (("check",), check, "_examined", "looking for deadlocks"),
+    (("check",), check, "obstacles_of", "checking what can be executed"),
+    (("check",), check, "examined", "looking for deadlocks"),
     (("compile",), verifier, "verify_module", "checking"),
     (("run", "--backend", "reference"), programs, "device_program", "partitioning"),
     (("run", "--backend", "reference"), arguments, "read_arguments", "reading arguments"),
@@ -93,7 +95,7 @@ def test_the_error_is_json_where_that_is_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "m.hlo").write_text(MODULE)
-    monkeypatch.setattr(check, "_examined", forever)
+    monkeypatch.setattr(check, "examined", forever)
     with pytest.raises(SystemExit):
         main(["check", str(tmp_path / "m.hlo"), "--json", "--time-limit", str(LIMIT_S)])
     error = json.loads(capsys.readouterr().out)["error"]

@@ -78,7 +78,12 @@ def test_an_argument_that_the_file_lacks_is_not_invented(programs: list[str], ba
 def test_check_says_who_sends_to_whom(programs: list[str], capsys) -> None:  # type: ignore[no-untyped-def]
     status, printed, _ = call(capsys, "check", *programs[:2])
     assert status == 0
-    assert printed.splitlines()[-2:] == ["channel 1: 0 to 2, 1 to 3", "deadlock: none can happen on the 4 devices"]
+    *_, channel, verdict, _, head, send, recv = printed.splitlines()
+    assert (channel, verdict) == ("channel 1: 0 to 2, 1 to 3", "deadlock: none can happen on the 4 devices")
+    assert head.split() == ["instruction", "kind", "groups", "bytes", "trips", "in", "all", "source"]
+    assert " send  0 to 2, 1 to 3  8 B    1      16 B    " in send
+    assert send.endswith("a.hlo:6:3")
+    assert " recv  0 to 2, 1 to 3  0 B    1      0 B     " in recv
 
 
 def test_json_tells_the_programs_apart(programs: list[str], tmp_path: Path, capsys) -> None:  # type: ignore[no-untyped-def]
