@@ -1,4 +1,4 @@
-"""Every error class of the project.
+"""Every error class of the project, and the class of its warnings.
 
 All errors that a caller may catch derive from `DistxlaError`. They carry data, not only text, and survive pickling: the
 constructor's parameters are exactly `args`.
@@ -50,6 +50,10 @@ class DistxlaError(Exception):
         if where is None:
             return f"{self.code}: {self.message}"
         return "\n".join([f"{where}: {self.code}: {self.message}", *where.shown()])
+
+
+class DistxlaWarning(UserWarning):
+    """Something that a program is allowed to do, but that is rarely meant; the message says what to change."""
 
 
 class HloSyntaxError(DistxlaError):

@@ -28,6 +28,7 @@ from distxla.ops.constant import Constant
 from distxla.ops.parameter import Parameter
 from distxla.ops.support.collective import GroupedCollective
 from distxla.ops.support.executable import CollectiveOp
+from distxla.ops.support.one_device_groups import warn_of_one_device_groups
 from distxla.ops.support.sharding_rules import check_sharding
 from distxla.ops.tuple import Tuple
 from distxla.text.lexer import Lexer
@@ -100,6 +101,7 @@ class Recorder:
         self._computation_names = Names()
         self._computation_names.unique(self.name)
         self._imported: dict[int, tuple[Module, str]] = {}
+        self._is_called = False  # by another computation, whose builder tells what is to be told
         self._shared: dict[Any, str] = {}
         for count, argument in ((replica_count, "replica_count"), (num_partitions, "num_partitions")):
             if count is not None and as_integer(count, argument) < 1:
@@ -109,6 +111,7 @@ class Recorder:
         """A builder for a computation that this one will call."""
         inner = type(self)(name, replica_count=self.replica_count, num_partitions=self.num_partitions)
         inner._annotations = Annotations(f"{self._annotations.scope}/{inner.name}")
+        inner._is_called = True
         return inner
 
     # --- instructions -----------------------------------------------------------------------------------------------
@@ -290,7 +293,8 @@ class Recorder:
     def build(self, root: XlaOp | None = None) -> Module:
         """The module whose entry computes `root`, by default the value that was added last.
 
-        Raises VerificationError where the parameters are not numbered from 0 without a gap. The builder can go on, and
+        Raises VerificationError where the parameters are not numbered from 0 without a gap. Gives a DistxlaWarning
+        where a collective's groups have one device each; a count that isn't stated is 1. The builder can go on, and
         build again.
         """
         entry = self._computation_of(root)
@@ -298,7 +302,7 @@ class Recorder:
         for name, entries in (("input_output_alias", self._aliases), ("buffer_donor", self._donors)):
             if entries:
                 header.append((name, "{ " + ", ".join(entries) + " }"))
-        return Module(
+        module = Module(
             self.name,
             (*self._computations.values(), entry),
             entry.name,
@@ -306,6 +310,9 @@ class Recorder:
             num_partitions=self.num_partitions,
             header=tuple(header),
         )
+        if not self._is_called:
+            warn_of_one_device_groups(module, self.replica_count or 1, self.num_partitions or 1)
+        return module
 
     def _computation_of(self, root: Any) -> Computation:
         if root is None and not self._instructions:

@@ -13,6 +13,7 @@ from distxla.cli.custom_calls import custom_call_option, register_all
 from distxla.cli.report_page import ReportingCommand, write_page
 from distxla.cli.time_limits import time_limit_option
 from distxla.cli.usage import files
+from distxla.cli.warnings import tell_warnings
 from distxla.diagnosis.sentences import counted
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ def command(
             _print_order(found.programs)
             _print(found.verdict)
             _print_hope(found.programs, found.verdict)
+        tell_warnings(found.programs)
         for line in lines(found.table, [program.path for program in found.programs.programs]):
             terminal.write(line)
     _write_report(report, found.verdict)

@@ -12,6 +12,7 @@ from distxla.cli.output_files import written_whole
 from distxla.cli.terminal import progress, write, write_bytes
 from distxla.cli.time_limits import LimitedCommand, time_limit_option
 from distxla.cli.usage import Choice, files
+from distxla.cli.warnings import tell_warnings
 from distxla.compiler.stage_names import GPU_ARCHITECTURE, GPU_STAGES, STAGES
 from distxla.errors import ArgumentError, DeadlockError, UsageError, VerificationError
 from distxla.targets.registry import named_backends, target_of_backend
@@ -108,7 +109,9 @@ def command(
         with phase("checking"):
             verify_module(program.module)
         with suppress(VerificationError, DeadlockError):  # of several programs the others are not known here
-            program = world.settled().programs[0]
+            world = world.settled()
+            program = world.programs[0]
+        tell_warnings(world)
         counts = world.replicas, world.partitions
         made_for = target_of_backend(backend)
         with phase("compiling"), progress("compiling"), closing(ServerShare()) as share:

@@ -14,6 +14,7 @@ from distxla.cli.nodes import Nodes, device_assignment_option, nodes_options
 from distxla.cli.report_page import ReportingCommand
 from distxla.cli.time_limits import time_limit_option
 from distxla.cli.usage import Choice, files
+from distxla.cli.warnings import tell_warnings
 from distxla.errors import ArgumentError
 from distxla.lazy_dataclass import dataclass
 from distxla.targets.registry import backends, named_backends, target_of_backend
@@ -231,6 +232,7 @@ def _run(options: RunOptions) -> bool:
     world = read_world(options.modules, options.replicas, options.partitions, constants_seed)
     world = world.assigned(options.device_assignment, options.devices_per_host)
     world = world.in_order(options.reduction_order).settled()
+    tell_warnings(world)
     injection = _injection(options, world)
     nodes = Nodes(options.address, options.devices_per_host, options.device_memory, options.devices_per_gpu)
     execution.require_memory(world, nodes, options.backend)

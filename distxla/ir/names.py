@@ -1,8 +1,17 @@
-"""Names for new instructions and computations."""
+"""Names for new instructions and computations, and those that XLA's partitioner gives."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+
+# XLA's partitioner names each computation that it makes after the one that it replaces; clones come later.
+_PARTITIONED = re.compile(r"_spmd(\.clone(\.\d+)?)*$")
+
+
+def is_of_partitioner(computation: str) -> bool:
+    """Whether XLA's partitioner has made the computation of that name."""
+    return _PARTITIONED.search(computation) is not None
 
 
 class Names:

@@ -19,8 +19,7 @@ from distxla.compiler.passes.reduction_order import with_reduction_order
 from distxla.compiler.passes.rounds_in_order import with_rounds_in_order
 from distxla.compiler.server_share import ServerShare
 from distxla.compiler.verify.aliases import in_place_pairs
-from distxla.compiler.verify.verifier import verify_module
-from distxla.compiler.verify.visible_obstacles import refuse, visible_obstacles
+from distxla.compiler.verify.compilable import require_compilable
 from distxla.errors import ArgumentError, ClusterError, DistxlaError
 from distxla.ir.module import Module
 from distxla.jax.global_modules import device_program
@@ -274,7 +273,8 @@ class Cluster(Handle):
         of a custom-call (docs/guide/host_calls.md).  reduction_order: "rank", "tree" or "ring", in which all-reduce and
         reduce-scatter combine values; by default as the text says, or rank.  trace: a `trace` shows each step.
         time_limit: seconds for checking and compiling.  donated: leaves of parameters in whose memory results may be
-        computed.  Blocks. Raises ArgumentError for other counts, TimeLimitError, the verifier's and compiler's errors.
+        computed.  Blocks. Raises ArgumentError for other counts, TimeLimitError, the verifier's and compiler's errors;
+        gives a DistxlaWarning where a collective's groups have one device each.
         """
         if self._closing.is_set():
             raise ClusterError("the cluster is closed")
@@ -286,7 +286,7 @@ class Cluster(Handle):
         partitions = assigned.partitions if assigned.is_own else self._stated_partitions
         with within(time_limit), phase("partitioning"):
             whole = device_program(module, partitions, assigned.replicas, available=assigned.partitions)
-        module = module if whole is None else whole.module
+        given, module = module, module if whole is None else whole.module
         assigned.require_counts(module)
         functions = checked_host_calls(host_calls)
         module, sites = with_host_calls(module, functions)
@@ -294,8 +294,7 @@ class Cluster(Handle):
         with within(time_limit):
             with phase("checking"):
                 module = with_reduction_order(module, reduction_order)
-                verify_module(module, assigned.replicas, assigned.partitions)
-                refuse(module, visible_obstacles(module))
+                require_compilable(module, assigned.replicas, assigned.partitions, given=given)
             self._hosts.budget.require(Need(module), assigned.devices)
             targets = user_targets(module)
             with phase("compiling"):

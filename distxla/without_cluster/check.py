@@ -55,6 +55,7 @@ class Findings:
             self._refused(),
             () if is_refused else tuple(self.programs.moves()),
             () if is_refused else tuple(self.programs.channel_notes()),
+            () if is_refused else tuple(found.message for found in self.programs.one_device_groups()),
             self.exit_status(strict=strict),
         )
 
@@ -83,7 +84,7 @@ class CheckResult:
     (how many give some), `trips` (executions by each device), `bytes_in_all`, `source` (the user's line), `location`;
     None for what only the run tells.  refused: the instructions that this version has no code for: `program`,
     `instruction`, `location`, `why`.  moves: those that are executed earlier than in the text.  notes: on channels.
-    exit_status: of the command.
+    warnings: on collectives whose groups have one device each.  exit_status: of the command.
     """
 
     verdict: Verdict
@@ -91,6 +92,7 @@ class CheckResult:
     refused: tuple[dict[str, str | None], ...]
     moves: tuple[dict[str, str | None], ...]
     notes: tuple[str, ...]
+    warnings: tuple[str, ...]
     exit_status: int
 
     @property
@@ -124,6 +126,7 @@ class CheckResult:
         return {
             **self.verdict.as_json(),
             "notes": [*self.notes],
+            "warnings": [*self.warnings],
             "moves": [*self.moves],
             "refused": [*self.refused],
             "communication": [*self.communication],

@@ -21,6 +21,7 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.jax.global_modules import device_program
 from distxla.lazy_dataclass import dataclass, replace
+from distxla.ops.support.one_device_groups import OneDeviceGroups, one_device_groups
 from distxla.scheduler.communication_order import JointOrder, order_communication
 from distxla.time_limit import phase
 
@@ -226,6 +227,11 @@ class RunPrograms:
     def _transfers(self) -> tuple[Transfer, ...]:
         programs = [(p.devices, p.module) for p in self.programs]
         return module_transfers(programs, self.replicas, self.partitions, self.assignment)
+
+    def one_device_groups(self) -> list[OneDeviceGroups]:
+        """Of each program that has some: the collectives that join no devices; of a world that has been verified."""
+        found = (one_device_groups(p.module, self.replicas, self.partitions) for p in self.programs)
+        return [one for one in found if one is not None]
 
     def moves(self) -> list[dict[str, str | None]]:
         """The instructions that `settled` executes earlier than in the text, for JSON."""

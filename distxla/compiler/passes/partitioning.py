@@ -7,7 +7,6 @@ its output, as a record of where the arrays came from; docs/guide/annotations.md
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Final
@@ -19,6 +18,7 @@ from distxla.ir.effects import Effects
 from distxla.ir.instruction import Instruction
 from distxla.ir.mesh import Mesh
 from distxla.ir.module import Module
+from distxla.ir.names import is_of_partitioner
 from distxla.ir.replica_groups import GroupMode
 from distxla.ir.sharding import Placement, Sharding
 from distxla.lazy_dataclass import dataclass
@@ -36,8 +36,6 @@ HOW_TO: Final = (
 )
 # A device can act on these without a partitioner: where the shapes are those of one device they are right already.
 _NO_PARTITIONER: Final = frozenset({Placement.OPEN, Placement.WHOLE, Placement.OWN})
-# XLA's partitioner names each computation that it makes after the one that it replaces; clones come later.
-_PARTITIONED: Final = re.compile(r"_spmd(\.clone(\.\d+)?)*$")
 
 
 @dataclass(frozen=True)
@@ -83,7 +81,7 @@ def device_program(module: Module, partitions: int | None = None) -> PerDevice |
 
 def is_partitioned(module: Module) -> bool:
     """Whether XLA's partitioner has made the module, by the name of its entry computation."""
-    return _PARTITIONED.search(module.entry) is not None
+    return is_of_partitioner(module.entry)
 
 
 def partition_count(module: Module, partitions: int | None = None) -> int:
