@@ -14,9 +14,10 @@ from distxla.cli import terminal
 from distxla.cli.arguments import Arguments
 from distxla.cli.feeds import Feeds, fed_cluster, fed_reference
 from distxla.cli.programs import RunPrograms
-from distxla.errors import ArgumentError, TimeLimitError
-from distxla.lazy_dataclass import dataclass, field, replace
-from distxla.time_limit import current_limit, phase, seconds_left
+from distxla.errors import ArgumentError
+from distxla.lazy_dataclass import dataclass, field
+from distxla.time_limit import phase, seconds_left
+from distxla.without_cluster.whole_limit import whole_limit
 
 if TYPE_CHECKING:
     from distxla.cli.nodes import Nodes
@@ -86,7 +87,7 @@ def run_on_reference(world: RunPrograms, arguments: Arguments, repeat: int, feed
     with phase("evaluating"), fed_reference(feeds, world.logical) as streams:
         for _ in range(repeat):
             begin = time.perf_counter()
-            with _whole_limit():
+            with whole_limit():
                 outs = run_programs(
                     programs,
                     given,
@@ -109,26 +110,6 @@ def differs_by_step(world: RunPrograms, feeds: Feeds) -> bool:
         for computation in program.module.computations
         for i in computation
     )
-
-
-@contextmanager
-def _whole_limit() -> Iterator[None]:
-    """The with-body checks the remaining time itself. Its TimeLimitError is made to name the user's whole limit, and
-    keeps its report of the devices."""
-    limit = current_limit()
-    if limit is None:
-        yield
-        return
-    with limit.waiting():
-        try:
-            yield
-        except TimeLimitError as error:
-            whole = limit.error()
-            if error.diagnosis is not None:
-                whole.diagnosis = replace(error.diagnosis, summary=whole.message)
-            for note in getattr(error, "__notes__", ()):
-                whole.add_note(note)
-            raise whole from error
 
 
 def _compiling_s(executable: Executable) -> float:
@@ -218,7 +199,7 @@ def run_on_cluster(
         with phase("running"), terminal.progress("running"), _traced(cluster, trace), fed_cluster(cluster, feeds):
             for _ in range(repeat):
                 begin = time.perf_counter()
-                with _whole_limit():
+                with whole_limit():
                     outs = cluster.run(programs, placed, time_limit=seconds_left())
                 execution.steps_s.append(time.perf_counter() - begin)
         execution.injected = cluster.injected
