@@ -1,8 +1,9 @@
 """What communicates in a run: each instruction with the devices that it joins, how many bytes it takes, how often.
 
 Bytes are those of the operands that a device gives away: of every member of a group, of the sources of a permute or a
-send, of the first member of a broadcast's group. How many of them a transport moves, and how often, depends on its
-algorithm; a ring of n members moves about two times (n - 1) / n of them for an all-reduce.
+send, of the first member of a broadcast's group. A device that is alone in its group, or sends to itself, gives nothing
+away. How many of them a transport moves depends on its algorithm; a ring of n members moves about 2 (n - 1) / n times
+the bytes of an all-reduce.
 """
 
 from __future__ import annotations
@@ -205,12 +206,12 @@ class _Program:
         if isinstance(op, CollectivePermute):
             pairs = [pair for pair in op.device_pairs(*counts) if not self.devices.isdisjoint(pair)]
             mine = self.devices.intersection(device for pair in pairs for device in pair)
-            givers = dict.fromkeys(source for source, _ in pairs if source in self.devices)
+            givers = dict.fromkeys(source for source, target in pairs if source in self.devices and source != target)
             return _Ends(tuple(f"{source} to {target}" for source, target in pairs), mine, givers)
         silent = frozenset(op.silent_devices(*counts))
         groups = [g for g in op.device_groups(*counts) if not self.devices.isdisjoint(g) and silent.isdisjoint(g)]
         mine = self.devices.intersection(device for group in groups for device in group)
-        giving = [group[:1] for group in groups] if isinstance(op, CollectiveBroadcast) else groups
+        giving = [g[:1] if isinstance(op, CollectiveBroadcast) else g for g in groups if len(g) > 1]
         givers = dict.fromkeys(device for group in giving for device in group if device in mine)
         text = tuple("{" + ranges(group) + "}" for group in groups)
         return _Ends(text, mine, givers, _axes(getattr(op, "replica_groups", None)))

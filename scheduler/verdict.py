@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
+from enum import Enum
 from typing import Any
 
 from distxla.diagnosis.diagnosis import Diagnosis
@@ -10,9 +10,9 @@ from distxla.lazy_dataclass import dataclass
 from distxla.location import Location
 
 
-class Outcome(StrEnum):
+class Outcome(str, Enum):  # noqa: UP042 (a StrEnum would print as "safe")
     """SAFE: every run ends, if the host feeds it.  DEADLOCK: none does.  UNKNOWN: depends on values that only the run
-    has."""
+    has. Each equals its word in JSON, and prints as `Outcome.SAFE`."""
 
     SAFE = "safe"
     DEADLOCK = "deadlock"

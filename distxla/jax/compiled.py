@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -19,6 +20,7 @@ from distxla.reference.lockstep import run_reference
 from distxla.runtime.cluster import Cluster
 from distxla.runtime.columns import Column, ColumnCalls, put_column
 from distxla.scheduler.communication_order import order_communication
+from distxla.scheduler.communication_table import communication_table
 from distxla.scheduler.deadlocks import examine
 
 if TYPE_CHECKING:
@@ -162,6 +164,15 @@ class Compiled(PublicNames):
         partitioned = self.program.partitioned
         program = range(partitioned.partitions), self._executed_module()
         return examine([program], partitioned.replicas, partitioned.partitions)
+
+    @cached_property
+    def communication(self) -> tuple[dict[str, Any], ...]:
+        """What communicates, as `distxla.CheckResult.communication`: for each instruction its kind, the groups or
+        pairs, the bytes that a device gives and all give, trip counts, and the line of the user's program."""
+        partitioned = self.program.partitioned
+        program = range(partitioned.partitions), self._executed_module()
+        rows = communication_table([program], partitioned.replicas, partitioned.partitions)
+        return tuple({"program": self.program.name, **row.as_json()} for row in rows)
 
     def reference(self, *args: Any, **kwargs: Any) -> Any:
         """The results of the reference, which computes all devices in lock step in NumPy: pytrees of NumPy arrays.
