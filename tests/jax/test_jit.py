@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -330,6 +331,25 @@ def test_compiled_says_what_it_is_and_refuses_what_does_not_fit(cluster: dx.Clus
         compiled(w, 1.0)
     with pytest.raises(dx.ArgumentError, match=r"takes a jax\.stages\.Lowered"):
         dxj.compile(lambda x: x, cluster=cluster)  # type: ignore[arg-type]
+
+
+def test_what_communicates_and_that_an_axis_of_size_1_is_no_mistake(cluster: dx.Cluster) -> None:
+    """psum over the axis `one` has groups of one device each, which is meant: tests take a warning for an error."""
+    mesh = dxj.make_mesh((4, 1), ("i", "one"))
+
+    def added(x: Any) -> Any:
+        total = jax.lax.psum(jax.lax.ppermute(x, "one", [(0, 0)]), "one")
+        return jax.lax.fori_loop(0, 5, lambda _, a: jax.lax.psum(a, "i") / 4, total)
+
+    manual = jax.shard_map(added, mesh=mesh, in_specs=P("i", "one"), out_specs=P("i", "one"), check_vma=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        compiled = dxj.jit(manual, cluster=cluster).compile(numbers(8, 4))
+    found = {(row["kind"], row["trips"], row["bytes"], row["bytes_in_all"]) for row in compiled.communication}
+    assert found == {("all-reduce", 5, 32, 640), ("all-reduce", 1, 32, 0), ("collective-permute", 1, 32, 0)}
+    (looped,) = [row for row in compiled.communication if row["trips"] == 5]
+    assert looped["groups"] in ("{0-3}", "'i' of mesh['i'=4,'one'=1]")
+    assert "test_jit.py:" in looped["source"]
 
 
 def crossed(x: Any) -> Any:
