@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from distxla.runtime.executable import Executable
     from distxla.text.parser import parse_module as parse
     from distxla.without_cluster.check import CheckResult, check
-    from distxla.without_cluster.watch import Watch
 
 __getattr__, __dir__ = lazy_names(
     globals(),
@@ -84,7 +83,6 @@ __getattr__, __dir__ = lazy_names(
         "TimeLimitError": "distxla.errors",
         "UnsupportedOpError": "distxla.errors",
         "VerificationError": "distxla.errors",
-        "Watch": "distxla.without_cluster.watch",
         "XlaBuilder": "distxla.builder.xla_builder",
         "XlaOp": "distxla.builder.xla_op",
         "check": "distxla.without_cluster.check",
@@ -124,7 +122,6 @@ __all__ = [
     "TimeLimitError",
     "UnsupportedOpError",
     "VerificationError",
-    "Watch",
     "XlaBuilder",
     "XlaOp",
     "check",
