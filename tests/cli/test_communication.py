@@ -74,7 +74,8 @@ def test_groups_of_one_device_are_warned_of(
         "a.hlo:8:1: warning: y0 has groups of one device each among 4 devices, so every device gets its own operand "
         "back; so do 2 more. Without channel_id the ids of its groups are replicas, of which there is one: "
         "channel_id=1 joins the partitions; use_global_device_ids=true and replica_groups=[1,4]<=[4] beside it name "
-        "devices one by one\n    y0 = f32[2] all-reduce(x0), to_apply=add\n    ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^\n"
+        "devices one by one\n    y0 = f32[2] all-reduce(x0), to_apply=add\n"
+        "    ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^\n"
     )
 
 
