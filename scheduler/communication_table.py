@@ -158,12 +158,9 @@ class _Program:
         return instruction
 
     def _row(self, computation: Computation, instruction: Instruction, op: Op, ends: _Ends) -> CommunicationRow:
-        counts = self._executions(computation.name)
-        taking = {counts.get(device, 0) for device in ends.members}
         size = None if ends.parts == (KERNEL,) else _bytes_given(computation, instruction, op)
-        times = [_within(counts.get(device, 0), bounds) for device, bounds in ends.givers.items()]
-        known = [count for count in times if count is not None]
-        is_known = size is not None and (len(known) == len(times) or size == 0)
+        trips, given = self._executions(computation.name, ends)
+        in_all = 0 if size == 0 else None if size is None or given is None else size * given
         return CommunicationRow(
             self.number,
             instruction.name,
@@ -172,22 +169,24 @@ class _Program:
             ends.axes,
             op.channel,
             size,
-            len(ends.givers) if size else 0,
-            taking.pop() if len(taking) == 1 else None,
-            size * sum(known) if is_known and size is not None else None,
+            len(ends.givers) if size != 0 else 0,
+            trips,
+            in_all,
             self.module.frame(instruction),
             self.module.locate(instruction),
         )
 
-    def _executions(self, computation: str) -> Mapping[int, int | None]:
-        found = self._kept_counts.get(computation)
-        if found is None:
-            found = self._kept_counts[computation] = self._counts.of(computation)
-        return found
-
-    @cached_property
-    def _kept_counts(self) -> dict[str, Mapping[int, int | None]]:
-        return {}
+    def _executions(self, computation: str, ends: _Ends) -> tuple[int | None, int | None]:
+        """By each device that takes part, if all have equally many; and those of all devices that give something."""
+        if self._counts.are_equal(computation):
+            trips = self._counts.of_each(computation)
+            if not any(ends.givers.values()):
+                return trips, None if trips is None else trips * len(ends.givers)
+        counts = self._counts.of(computation)
+        taking = {counts.get(device, 0) for device in ends.members}
+        times = [_within(counts.get(device, 0), bounds) for device, bounds in ends.givers.items()]
+        known = [count for count in times if count is not None]
+        return taking.pop() if len(taking) == 1 else None, sum(known) if len(known) == len(times) else None
 
     @cached_property
     def _kept_groups(self) -> dict[Hashable, _Ends]:

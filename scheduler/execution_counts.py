@@ -42,12 +42,20 @@ class ExecutionCounts:
         """devices: the flattened ids of those that run it; the counts are the whole run's."""
         self._module, self._world = module, RunState(replicas, partitions)
         self._effectful = effectful_computations(module)
-        everywhere = frozenset(devices)
+        self._everywhere = everywhere = frozenset(devices)
         self._counts: dict[str, dict[frozenset[int], int | None]] = {module.entry: {everywhere: 1}}
         self._arguments: dict[str, Sequence[Deferred] | None] = {module.entry: None}
         for computation in reversed(module.computations):  # called ones precede their callers
             if computation.name in self._counts:
                 self._follow(computation, frozenset().union(*self._counts[computation.name]))
+
+    def are_equal(self, computation: str) -> bool:
+        """Whether all devices execute a computation equally often, or only the run tells of all."""
+        return [*self._counts.get(computation, {})] in ([], [self._everywhere])
+
+    def of_each(self, computation: str) -> int | None:
+        """The executions by each device, of which all have equally many; None where only the run tells."""
+        return self._counts.get(computation, {}).get(self._everywhere, 0)
 
     def of(self, computation: str) -> dict[int, int | None]:
         """By device the executions of a computation: None where only the run tells; devices that have none are left
