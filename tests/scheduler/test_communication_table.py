@@ -226,3 +226,64 @@ def test_the_users_line_comes_from_metadata() -> None:
         "source": "train.py:12",
         "location": "<string>:6:7",
     }
+
+
+def test_validation_bounds_say_which_executions_transfer() -> None:
+    """Of the five executions in a loop the pair 0 to 1 transfers in those from 1 to 3; 1 to 2 in all."""
+    body = """
+below { s = (s32[], f32[8]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  n = s32[] constant(5)
+  ROOT c = pred[] compare(i, n), direction=LT }
+around { s = (s32[], f32[8]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  one = s32[] constant(1)
+  j = s32[] add(i, one)
+  x = f32[8] get-tuple-element(s), index=1
+  t = token[] after-all()
+  r = (f32[8], u32[], token[]) recv(t), ATTRIBUTES
+  s1 = (f32[8], u32[], token[]) send(x, t), ATTRIBUTES
+  rd = (f32[8], token[]) recv-done(r), channel_id=1
+  sd = token[] send-done(s1), channel_id=1
+  y = f32[8] get-tuple-element(rd), index=0
+  ROOT n = (s32[], f32[8]) tuple(j, y) }
+ENTRY main { x = f32[8] parameter(0)
+  zero = s32[] constant(0)
+  s = (s32[], f32[8]) tuple(zero, x)
+  w = (s32[], f32[8]) while(s), condition=below, body=around
+  ROOT y = f32[8] get-tuple-element(w), index=1 }
+"""
+    bounds = '_xla_send_recv_validation="{{1,3},{0,9}}"'
+    attributes = f"channel_id=1, frontend_attributes={{{PAIRS}, {bounds}}}"
+    recv, send = rows(body.replace("ATTRIBUTES", attributes), partitions=3)
+    assert (send.trips, send.givers, send.byte_count_in_all) == (5, 2, 32 * (3 + 5))
+    assert (recv.trips, recv.byte_count_in_all) == (5, 0)
+
+
+def test_of_a_sliced_permute_the_slices_count() -> None:
+    (row,) = rows("""ENTRY main { input = f32[6,4] parameter(0)
+  output = f32[5,7] parameter(1)
+  a = s32[] parameter(2)
+  from = (s32[], s32[]) tuple(a, a)
+  ROOT r = f32[5,7] collective-permute(input, output, from, from), source_target_pairs={{0,1},{1,0}}, channel_id=1,
+    slice_sizes={{2,3}} }
+""")
+    assert (row.byte_count, row.givers, row.byte_count_in_all) == (24, 2, 48)
+
+
+def test_of_a_ragged_exchange_the_input_counts() -> None:
+    operands = "".join(f" t{k} = s32[4] parameter({k})\n" for k in range(2, 6))
+    (row,) = rows(
+        "ENTRY main { input = f32[6,2] parameter(0)\n output = f32[8,2] parameter(1)\n" + operands +
+        " ROOT r = f32[8,2] ragged-all-to-all(input, output, t2, t3, t4, t5), replica_groups={}, channel_id=1 }\n"
+    )  # fmt: skip
+    assert (row.groups, row.byte_count, row.byte_count_in_all) == ("{0-3}", 48, 192)
+
+
+def test_of_a_kernel_that_communicates_only_the_kernel_knows() -> None:
+    config = '{"custom_call_config":{"has_communication":true}}'
+    (row,) = rows(entry(
+        f'ROOT y = f32[8] custom-call(x), custom_call_target="tpu_custom_call", backend_config={config}'
+    ))  # fmt: skip
+    assert (row.kind, row.groups, row.trips) == ("custom-call", "only its kernel says", 1)
+    assert (row.byte_count, row.byte_count_in_all) == (None, None)
