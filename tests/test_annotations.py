@@ -20,7 +20,7 @@ from distxla.compiler.verify.verifier import verify_module
 from distxla.errors import DistxlaError, UnsupportedOpError, VerificationError
 from distxla.ir.module import Module
 from distxla.ops.custom_call import CustomCall
-from distxla.reference.lockstep import run_reference
+from distxla.oracle.lockstep import run_reference
 from distxla.text.parser import parse_module
 from distxla.text.printer import print_module
 from tests.compiler.lower.harness import Kernel

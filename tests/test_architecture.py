@@ -81,7 +81,7 @@ def cases_of(opcode: str) -> list[str]:
 @cache
 def case_words() -> dict[str, set[str]]:
     texts = {}
-    for folder in ("ops", "collectives", "compiler", "reference"):
+    for folder in ("ops", "collectives", "compiler", "oracle"):
         for path in (ROOT / "tests" / folder).rglob("*.py"):
             texts[path.stem] = path.read_text()
             if path.stem.startswith("cases_"):

@@ -23,8 +23,8 @@ from distxla.compiler.verify.verifier import verify_module
 from distxla.errors import TimeLimitError
 from distxla.ir.element_type import ElementType, element_type
 from distxla.ir.module import Module
-from distxla.reference.lockstep import run_programs
-from distxla.reference.streams import Streams
+from distxla.oracle.lockstep import run_programs
+from distxla.oracle.streams import Streams
 from distxla.runtime.cluster import Cluster
 from distxla.text.parser import parse_module
 from tests.compiler.runner import Devices

@@ -18,7 +18,7 @@ from distxla.compiler.verify.verifier import verify_module
 from distxla.errors import DistxlaError, InternalError
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
-from distxla.reference.lockstep import run_reference
+from distxla.oracle.lockstep import run_reference
 from distxla.text.parser import parse_module
 from tests.compiler.guarded import Guarded
 from tests.executable import require_executable

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import distxla as dx
-from distxla.reference.lockstep import run_reference
+from distxla.oracle.lockstep import run_reference
 from distxla.testing import ClusterPool
 from distxla.text.parser import parse_module
 from distxla.text.printer import print_module

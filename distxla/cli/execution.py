@@ -77,7 +77,7 @@ def run_on_reference(world: RunPrograms, arguments: Arguments, repeat: int, feed
     import os
     import socket
 
-    from distxla.reference.lockstep import run_programs
+    from distxla.oracle.lockstep import run_programs
 
     devices = {world.logical(device): device for device in world.program_of}
     programs = {world.logical(device): program.module for device, program in world.program_of.items()}

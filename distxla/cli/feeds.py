@@ -26,7 +26,7 @@ from distxla.ir.stream_key import INFEED, OUTFEED, StreamKey, StreamKind
 from distxla.lazy_dataclass import dataclass, field
 
 if TYPE_CHECKING:
-    from distxla.reference.streams import Streams as ReferenceStreams
+    from distxla.oracle.streams import Streams as ReferenceStreams
     from distxla.runtime.cluster import Cluster
     from distxla.runtime.streams import HostChannel, Outfeed
 
@@ -212,7 +212,7 @@ def fed_reference(feeds: Feeds, logical: Callable[[int], int]) -> Iterator[Refer
 
     logical: the id in the program of a device.
     """
-    from distxla.reference.streams import Streams
+    from distxla.oracle.streams import Streams
 
     streams = Streams(fed=False)  # whatever is not fed here has ended
     for device, items in feeds.given.items():

@@ -16,7 +16,7 @@ from distxla.jax.array import Array
 from distxla.jax.host_callbacks import host_calls_of
 from distxla.jax.lowering import LoweredProgram, lowered_program
 from distxla.jax.values import chosen_devices, put_parameter, put_shards, whole_value
-from distxla.reference.lockstep import run_reference
+from distxla.oracle.lockstep import run_reference
 from distxla.runtime.cluster import Cluster
 from distxla.runtime.columns import Column, ColumnCalls, put_column
 from distxla.scheduler.communication_order import order_communication

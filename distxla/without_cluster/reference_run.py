@@ -13,7 +13,7 @@ from distxla.errors import ArgumentError
 from distxla.ir.element_type import held_number
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
-from distxla.reference.lockstep import run_programs
+from distxla.oracle.lockstep import run_programs
 from distxla.time_limit import phase, seconds_left
 from distxla.time_limit import time_limit as within
 from distxla.without_cluster.given_programs import ModuleOrPrograms, given_programs
@@ -21,7 +21,7 @@ from distxla.without_cluster.watch import Watch
 from distxla.without_cluster.whole_limit import whole_limit
 
 if TYPE_CHECKING:
-    from distxla.reference.evaluation import Watch as AnyWatch
+    from distxla.oracle.evaluation import Watch as AnyWatch
     from distxla.without_cluster.programs import DeviceProgram, RunPrograms
 
 Array = np.ndarray[Any, Any]

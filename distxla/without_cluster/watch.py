@@ -14,7 +14,7 @@ from distxla.ir.module import Module
 from distxla.similar_words import did_you_mean, nearest
 
 if TYPE_CHECKING:
-    from distxla.reference.evaluation import Device, InstructionEvaluation
+    from distxla.oracle.evaluation import Device, InstructionEvaluation
 
 
 class WatchedValue(NamedTuple):

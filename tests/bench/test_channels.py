@@ -6,7 +6,7 @@ import numpy as np
 
 from bench.channels import AROUND, PING, PONG, loop_text
 from distxla import parse
-from distxla.reference.lockstep import run_programs, run_reference
+from distxla.oracle.lockstep import run_programs, run_reference
 
 
 def test_a_value_comes_back() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bench.collective_programs import BODIES, DIVIDED, READ_ELEMENTS, SIZES, build, loops
-from distxla.reference.lockstep import run_reference
+from distxla.oracle.lockstep import run_reference
 from distxla.text.parser import parse_module
 
 TRIPS = 2

@@ -7,7 +7,7 @@ import pytest
 
 from bench.kernel_programs import KernelProgram, halving, kernel_programs
 from distxla.compiler.verify.verifier import verify_module
-from distxla.reference.lockstep import run_reference
+from distxla.oracle.lockstep import run_reference
 from distxla.text.parser import parse_module
 
 

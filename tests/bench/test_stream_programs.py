@@ -7,8 +7,8 @@ import pytest
 
 from bench.streams import KINDS, program
 from distxla.compiler.verify.verifier import verify_module
-from distxla.reference.lockstep import run_programs
-from distxla.reference.streams import Streams
+from distxla.oracle.lockstep import run_programs
+from distxla.oracle.streams import Streams
 from distxla.text.parser import parse_module
 from tests.executable import require_executable
 

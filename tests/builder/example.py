@@ -11,7 +11,7 @@ import numpy as np
 import distxla as dx
 from distxla.compiler.verify.verifier import verify_module
 from distxla.ir.module import Module
-from distxla.reference.lockstep import run_reference
+from distxla.oracle.lockstep import run_reference
 
 Array = np.ndarray[Any, Any]
 

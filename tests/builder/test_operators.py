@@ -12,7 +12,7 @@ import pytest
 
 import distxla as dx
 from distxla.ir.element_type import BF16, DATA_TYPES, F32, PRED, S32, ElementType
-from distxla.reference.lockstep import run_reference
+from distxla.oracle.lockstep import run_reference
 
 Array = np.ndarray[Any, Any]
 X = np.array([[1.5, -2.0, 3.0], [-4.0, 5.5, 6.0]], np.float32)

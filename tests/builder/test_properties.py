@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import basic_indices
 
 import distxla as dx
-from distxla.reference.lockstep import run_reference
+from distxla.oracle.lockstep import run_reference
 from tests.samples import examples
 
 Array = np.ndarray[Any, Any]

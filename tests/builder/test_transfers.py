@@ -13,7 +13,7 @@ import pytest
 import distxla as dx
 from distxla.compiler.verify.verifier import verify_module
 from distxla.ir.module import Module
-from distxla.reference.lockstep import run_reference
+from distxla.oracle.lockstep import run_reference
 from distxla.text.parser import parse_module
 from distxla.text.printer import print_module
 

@@ -14,7 +14,7 @@ from distxla.cli.programs import read_world
 from distxla.errors import ArgumentError
 from distxla.ir.element_type import DATA_TYPES, ElementType
 from distxla.ir.shape import Shape
-from distxla.reference.lockstep import run_reference
+from distxla.oracle.lockstep import run_reference
 
 
 @pytest.mark.parametrize("element", DATA_TYPES, ids=str)

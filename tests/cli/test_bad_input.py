@@ -317,7 +317,7 @@ def test_run_refuses_it_before_anything_starts(
     args, files, message = BAD[name]
     write(tmp_path, files)
     monkeypatch.chdir(tmp_path)
-    for what in ("distxla.runtime.cluster.Cluster.__init__", "distxla.reference.lockstep.run_programs"):
+    for what in ("distxla.runtime.cluster.Cluster.__init__", "distxla.oracle.lockstep.run_programs"):
         monkeypatch.setattr(what, lambda *_, **__: pytest.fail("something was started"))
     status, printed, errors = call(capsys, "run", *args, "--backend", backend)
     assert (status, printed) == (2, "")

@@ -14,7 +14,7 @@ from distxla.compiler.abi import COMMUNICATE_SYMBOL
 from distxla.compiler.artifact import CompiledProgram
 from distxla.compiler.compile import compile_module
 from distxla.compiler.verify.verifier import verify_module
-from distxla.reference.lockstep import run_reference
+from distxla.oracle.lockstep import run_reference
 from distxla.text.parser import parse_module
 from tests.collectives.matrix import Case, Run
 from tests.compiler.runner import Devices

@@ -11,7 +11,7 @@ import pytest
 
 from bench.xla import Xla
 from distxla.compiler.compile import compile_module
-from distxla.reference.lockstep import run_reference
+from distxla.oracle.lockstep import run_reference
 from distxla.text.parser import parse_module
 from tests.compiler.runner import run_devices
 

@@ -11,7 +11,7 @@ from distxla.compiler.compile import compile_module
 from distxla.compiler.stages import emit
 from distxla.compiler.verify.verifier import verify_module
 from distxla.compiler.verify.world import verify_world
-from distxla.reference.lockstep import run_reference
+from distxla.oracle.lockstep import run_reference
 from distxla.scheduler.deadlocks import examine
 from distxla.scheduler.verdict import Outcome
 from distxla.text.parser import parse_module

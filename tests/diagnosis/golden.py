@@ -15,8 +15,8 @@ import pytest
 
 from distxla.diagnosis.diagnosis import Diagnosis
 from distxla.errors import DeadlockError
-from distxla.reference.lockstep import run_programs
-from distxla.reference.streams import Streams
+from distxla.oracle.lockstep import run_programs
+from distxla.oracle.streams import Streams
 from distxla.scheduler.deadlocks import examine
 from distxla.scheduler.verdict import Verdict
 from tests.contradicting_programs import CASES as CONTRADICTING

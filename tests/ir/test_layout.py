@@ -120,7 +120,7 @@ def test_packing_takes_arrays_of_any_strides() -> None:
 def test_a_bitcast_keeps_the_buffer_whatever_the_layouts(source: tuple[int, ...]) -> None:
     """The result's buffer in the result's layout is the operand's in the operand's, evaluated and compiled."""
     from distxla.compiler.compile import compile_module
-    from distxla.reference.lockstep import run_reference
+    from distxla.oracle.lockstep import run_reference
     from distxla.text.parser import parse_module
     from tests.compiler.runner import run_single
 
@@ -146,7 +146,7 @@ def test_a_bitcast_keeps_the_buffer_whatever_the_layouts(source: tuple[int, ...]
 def test_layouts_of_entry_and_literals_leave_logical_values_alone() -> None:
     """entry_computation_layout says how XLA would pass buffers; arguments, results and literals here are logical."""
     from distxla.compiler.compile import compile_module
-    from distxla.reference.lockstep import run_reference
+    from distxla.oracle.lockstep import run_reference
     from distxla.text.parser import parse_module
     from tests.compiler.runner import run_single
 

@@ -19,7 +19,7 @@ from distxla.errors import ArgumentError, DistxlaError
 from distxla.jax import private_names
 from distxla.jax.exported import Exported, read_exported
 from distxla.jax.global_modules import device_program
-from distxla.reference.lockstep import run_reference
+from distxla.oracle.lockstep import run_reference
 from tests.jax.programs import numbers
 
 FILE = Path(__file__).parent / "layer.jax_export"

@@ -18,7 +18,7 @@ from distxla.ops.parameter import Parameter
 from distxla.ops.registry import op_class
 from distxla.ops.support.conversion import integer_range
 from distxla.ops.tuple import Tuple
-from distxla.reference.lockstep import run_reference
+from distxla.oracle.lockstep import run_reference
 
 Array = np.ndarray[Any, Any]
 

@@ -17,7 +17,7 @@ from distxla.errors import UnsupportedOpError
 from distxla.ir.element_type import ElementType
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
-from distxla.reference.lockstep import run_reference
+from distxla.oracle.lockstep import run_reference
 from distxla.text.parser import parse_module
 from distxla.text.printer import print_module
 from tests.compiler.runner import run_devices

@@ -10,7 +10,7 @@ import numpy as np
 from distxla.compiler.compile import compile_module
 from distxla.compiler.verify.verifier import verify_module
 from distxla.ir.module import Module
-from distxla.reference.lockstep import run_reference
+from distxla.oracle.lockstep import run_reference
 from distxla.text.parser import parse_module
 from tests.compiler.runner import run_devices
 from tests.executable import require_executable

@@ -12,7 +12,7 @@ from distxla.compiler.verify.verifier import verify_module
 from distxla.ir.element_type import element_type_of
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
-from distxla.reference.lockstep import run_reference
+from distxla.oracle.lockstep import run_reference
 from distxla.text.parser import parse_module
 from tests.compiler.lower.harness import Kernel
 

@@ -8,7 +8,7 @@ import pytest
 from distxla.compiler.compile import compile_module
 from distxla.compiler.verify.verifier import verify_module
 from distxla.errors import UnsupportedOpError
-from distxla.reference.lockstep import run_reference
+from distxla.oracle.lockstep import run_reference
 from distxla.text.parser import parse_module
 from tests.compiler.runner import run_single
 from tests.executable import require_executable

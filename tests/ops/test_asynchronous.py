@@ -10,7 +10,7 @@ import pytest
 from distxla.compiler.compile import compile_module, optimised
 from distxla.compiler.verify.verifier import verify_module
 from distxla.errors import VerificationError
-from distxla.reference.lockstep import run_programs, run_reference
+from distxla.oracle.lockstep import run_programs, run_reference
 from distxla.text.parser import parse_module
 from distxla.text.printer import print_module
 from tests.compiler.runner import run_devices

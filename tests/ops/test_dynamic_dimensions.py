@@ -15,7 +15,7 @@ from distxla.compiler.obstacles import obstacles
 from distxla.compiler.pipeline import Pipeline
 from distxla.compiler.verify.verifier import verify_module
 from distxla.errors import UnsupportedOpError
-from distxla.reference.lockstep import run_reference
+from distxla.oracle.lockstep import run_reference
 from distxla.text.parser import parse_module
 from tests.compiler.runner import Devices, run_devices
 from tests.executable import require_executable

@@ -13,8 +13,8 @@ from distxla.compiler.verify.verifier import verify_module
 from distxla.errors import ArgumentError, StreamEndError, UnsupportedOpError
 from distxla.ir.element_type import DATA_TYPES, ElementType, element_type
 from distxla.ir.module import Module
-from distxla.reference.lockstep import run_programs
-from distxla.reference.streams import Streams as ReferenceStreams
+from distxla.oracle.lockstep import run_programs
+from distxla.oracle.streams import Streams as ReferenceStreams
 from distxla.text.parser import parse_module
 from tests.compiler.runner import Devices
 from tests.executable import require_executable

@@ -14,7 +14,7 @@ from distxla.compiler.compile import compile_module
 from distxla.compiler.obstacles import obstacles
 from distxla.errors import DistxlaError
 from distxla.ir.module import Module
-from distxla.reference.lockstep import run_reference
+from distxla.oracle.lockstep import run_reference
 from distxla.text.parser import parse_module
 from tests.compiler.runner import run_single
 from tests.ops.case import Array

@@ -13,7 +13,7 @@ from distxla.compiler.compile import compile_module
 from distxla.errors import UnsupportedOpError, VerificationError
 from distxla.ir.element_type import DATA_TYPES, FLOATS, INTEGERS, ElementType
 from distxla.ops.rng import INITIAL_STATE
-from distxla.reference.lockstep import run_programs
+from distxla.oracle.lockstep import run_programs
 from tests.compiler.runner import Devices
 from tests.gpu_driver import gpu_driver  # noqa: F401 - a fixture
 from tests.ops.program_case import Array, compiled, evaluated, parsed

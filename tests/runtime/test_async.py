@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import distxla as dx
-from distxla.reference.lockstep import run_programs, run_reference
+from distxla.oracle.lockstep import run_programs, run_reference
 from distxla.runtime.cluster import Cluster
 from distxla.testing import ClusterPool
 from tests.runtime.random_modules import RandomModule

@@ -17,7 +17,7 @@ import distxla as dx
 from distxla.compiler.passes.reduction_order import with_reduction_order
 from distxla.errors import ExecutionError
 from distxla.ir.module import Module
-from distxla.reference.lockstep import run_programs, run_reference
+from distxla.oracle.lockstep import run_programs, run_reference
 from distxla.testing import ClusterPool
 from distxla.text.parser import parse_module
 from tests.collectives.matrix import Case, cases, check

@@ -15,7 +15,7 @@ import pytest
 import distxla as dx
 from distxla.compiler.cache_key import program_key
 from distxla.compiler.obstacles import obstacles
-from distxla.reference.lockstep import run_reference
+from distxla.oracle.lockstep import run_reference
 from distxla.runtime.cluster import Cluster
 from distxla.testing import ClusterPool
 from tests.runtime.shared_library import build

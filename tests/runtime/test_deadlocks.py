@@ -15,7 +15,7 @@ import pytest
 import distxla as dx
 from distxla.compiler.verify.world import verify_world
 from distxla.errors import CollectiveMismatchError, DeadlockError
-from distxla.reference.lockstep import run_programs
+from distxla.oracle.lockstep import run_programs
 from distxla.runtime import stragglers
 from tests.channel_case import annotated
 from tests.deadlock_programs import (

@@ -13,7 +13,7 @@ import distxla as dx
 from distxla.ops.custom_calls import user
 from distxla.ops.custom_calls.config import ConfigError
 from distxla.ops.custom_calls.ffi.attributes import Typed, read_attributes
-from distxla.reference.lockstep import run_reference
+from distxla.oracle.lockstep import run_reference
 from distxla.runtime.cluster import Cluster
 from tests.runtime.ffi_library import build
 

@@ -13,7 +13,7 @@ import pytest
 import distxla as dx
 from distxla.errors import DeadlockError
 from distxla.ir.module import Module
-from distxla.reference.lockstep import run_programs
+from distxla.oracle.lockstep import run_programs
 from distxla.scheduler.communication_order import order_communication
 from distxla.testing import ClusterPool
 from tests.deadlock_programs import NAMED, by_device, reduce

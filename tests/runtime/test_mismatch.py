@@ -12,7 +12,7 @@ import distxla as dx
 from distxla.compiler.compile import compile_module
 from distxla.errors import CollectiveMismatchError, DeadlockError
 from distxla.ir.module import Module
-from distxla.reference.lockstep import run_programs
+from distxla.oracle.lockstep import run_programs
 from distxla.testing import ClusterPool
 from distxla.text.parser import parse_module
 from tests.stopwatch import Stopwatch

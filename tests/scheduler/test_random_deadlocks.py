@@ -16,7 +16,7 @@ from distxla.compiler.verify.world import verify_world
 from distxla.diagnosis.diagnosis import Diagnosis
 from distxla.errors import DeadlockError
 from distxla.ir.module import Module
-from distxla.reference.lockstep import run_programs
+from distxla.oracle.lockstep import run_programs
 from distxla.scheduler.deadlocks import examine
 from distxla.scheduler.verdict import Outcome
 from distxla.text.parser import parse_module

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 
 from distxla.compiler.compile import compile_module
-from distxla.reference.lockstep import run_programs
+from distxla.oracle.lockstep import run_programs
 from distxla.text.parser import parse_module
 from tests.compiler.runner import run_devices
 from tests.samples import examples

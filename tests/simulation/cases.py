@@ -16,7 +16,7 @@ from distxla.compiler.compile import compile_module
 from distxla.compiler.passes.rounds_in_order import with_rounds_in_order
 from distxla.errors import CollectiveMismatchError, DeadlockError, DistxlaError
 from distxla.ir.module import Module
-from distxla.reference.lockstep import run_programs, run_reference
+from distxla.oracle.lockstep import run_programs, run_reference
 from distxla.text.parser import parse_module
 from tests import channel_programs, contradicting_programs, deadlock_programs
 from tests.collectives import async_groups

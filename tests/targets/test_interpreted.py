@@ -22,7 +22,7 @@ from distxla.compiler.stages import emit
 from distxla.compiler.step import Compilation
 from distxla.errors import CompileError, ExecutionError
 from distxla.ops.elementwise_binary import Multiply
-from distxla.reference.lockstep import run_reference
+from distxla.oracle.lockstep import run_reference
 from distxla.targets.registry import native_target, target_named, target_names
 from distxla.text.parser import parse_module
 from tests.collectives.executors import run_module

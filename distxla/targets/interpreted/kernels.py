@@ -14,8 +14,8 @@ from distxla.compiler.artifact import CompiledProgram, ImportedKernel
 from distxla.errors import InternalError, raised
 from distxla.ir.shape import Shape
 from distxla.ops.support.executable import executable
-from distxla.reference.evaluation import Device, InstructionEvaluation, Peers
-from distxla.reference.value_leaves import checked
+from distxla.oracle.evaluation import Device, InstructionEvaluation, Peers
+from distxla.oracle.value_leaves import checked
 from distxla.targets.target import KernelErrorHandler
 
 Array = np.ndarray[Any, Any]

@@ -12,7 +12,7 @@ from distxla.compiler.artifact import CompiledProgram
 from distxla.compiler.compile import compile_module
 from distxla.compiler.verify.verifier import verify_module
 from distxla.ir.module import Module
-from distxla.reference.lockstep import run_reference
+from distxla.oracle.lockstep import run_reference
 from distxla.text.parser import parse_module
 from tests.collectives.matrix import same_bits
 

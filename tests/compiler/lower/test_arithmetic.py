@@ -10,7 +10,7 @@ import pytest
 from distxla.ir.element_type import DATA_TYPES, ElementType
 from distxla.ops.elementwise_binary import ROWS as BINARY
 from distxla.ops.elementwise_unary import ROWS as UNARY
-from distxla.reference.lockstep import run_reference
+from distxla.oracle.lockstep import run_reference
 from distxla.text.parser import parse_module
 from tests.compiler.lower.harness import Kernel, elementwise
 from tests.samples import TYPES

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from distxla.compiler.compile import compile_module
-from distxla.reference.lockstep import run_reference
+from distxla.oracle.lockstep import run_reference
 from distxla.text.parser import parse_module
 from tests.compiler.passes.equivalence import arguments
 from tests.compiler.runner import Devices

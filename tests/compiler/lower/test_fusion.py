@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from distxla.ir.module import Module
-from distxla.reference.lockstep import run_reference
+from distxla.oracle.lockstep import run_reference
 from distxla.text.parser import parse_module
 from tests.compiler.lower.harness import Kernel
 from tests.tolerances import assert_close

@@ -8,7 +8,7 @@ import numpy as np
 
 from distxla.compiler.verify.verifier import verify_module
 from distxla.ir.module import Module
-from distxla.reference.lockstep import run_reference
+from distxla.oracle.lockstep import run_reference
 from distxla.text.parser import parse_module
 
 

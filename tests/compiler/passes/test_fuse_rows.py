@@ -10,7 +10,7 @@ from distxla.compiler.passes.dead_code import DeadCode
 from distxla.compiler.passes.fuse import Fuse
 from distxla.compiler.passes.fuse_rows import FuseRows
 from distxla.ir.module import Module
-from distxla.reference.lockstep import run_reference
+from distxla.oracle.lockstep import run_reference
 from distxla.text.parser import parse_module
 from tests.compiler.passes.equivalence import assert_same, changed, opcodes
 from tests.compiler.runner import run_single

@@ -11,7 +11,7 @@ from distxla.compiler.verify.verifier import verify_module
 from distxla.errors import UnsupportedOpError
 from distxla.ir.shards import Shards
 from distxla.ops.custom_calls.annotation import ANNOTATIONS
-from distxla.reference.lockstep import run_reference
+from distxla.oracle.lockstep import run_reference
 from distxla.text.parser import parse_module
 from tests.global_modules import ARGUMENTS, GSPMD, PARTITIONS, SHARDY, expected
 from tests.programs import PROGRAMS, ShardedProgram

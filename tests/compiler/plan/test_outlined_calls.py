@@ -14,7 +14,7 @@ from distxla.compiler.stages import emit
 from distxla.compiler.verify.verifier import verify_module
 from distxla.errors import UnsupportedOpError
 from distxla.ops.call import OutlinedCall
-from distxla.reference.lockstep import run_reference
+from distxla.oracle.lockstep import run_reference
 from distxla.text.parser import parse_module
 from tests.collectives.executors import run_module
 from tests.gpu_driver import gpu_driver  # noqa: F401 - a fixture

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import distxla as dx
-from distxla.reference.lockstep import run_reference
+from distxla.oracle.lockstep import run_reference
 from distxla.runtime.cluster import Cluster
 from tests.collectives.async_group_flows import FLOWS
 from tests.collectives.async_groups import GROUPS, Group

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import distxla as dx
-from distxla.reference.lockstep import run_programs
+from distxla.oracle.lockstep import run_programs
 from distxla.runtime.cluster import Cluster
 
 pytestmark = pytest.mark.cluster

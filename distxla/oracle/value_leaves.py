@@ -11,7 +11,7 @@ from distxla.errors import ArgumentError, InternalError
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
-from distxla.reference.waits import Pending
+from distxla.oracle.waits import Pending
 
 Array = np.ndarray[Any, Any]
 

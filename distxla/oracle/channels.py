@@ -20,8 +20,8 @@ from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.lazy_dataclass import dataclass, field, replace
-from distxla.reference.execution import Execution
-from distxla.reference.waits import Wait, mismatch
+from distxla.oracle.execution import Execution
+from distxla.oracle.waits import Wait, mismatch
 
 NOTHING = 0  # the ticket of a device that takes no part
 

@@ -26,11 +26,11 @@ from distxla.ops.rng import INITIAL_STATE
 from distxla.ops.support.collective_start_done import single_collective
 from distxla.ops.support.executable import CollectiveOp, executable
 from distxla.ops.support.run_time_sizes import fitted, has_dynamic_dimensions, nothing_received
-from distxla.reference.channels import Channels
-from distxla.reference.dynamic_values import DynamicValues, is_smaller_than_stated
-from distxla.reference.streams import ItemWait, Streams
-from distxla.reference.value_leaves import actual_shape, checked
-from distxla.reference.waits import Pending, Settled, Wait
+from distxla.oracle.channels import Channels
+from distxla.oracle.dynamic_values import DynamicValues, is_smaller_than_stated
+from distxla.oracle.streams import ItemWait, Streams
+from distxla.oracle.value_leaves import actual_shape, checked
+from distxla.oracle.waits import Pending, Settled, Wait
 
 Array = np.ndarray[Any, Any]
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from distxla.ir.dynamic_shape import static_shape
 from distxla.ir.shape import Shape
-from distxla.reference.waits import Pending
+from distxla.oracle.waits import Pending
 
 Array = np.ndarray[Any, Any]
 Flags = tuple[bool, ...]

@@ -7,7 +7,7 @@ import pytest
 
 import distxla as dx
 from distxla.errors import CollectiveMismatchError
-from distxla.reference.lockstep import run_programs, run_reference
+from distxla.oracle.lockstep import run_programs, run_reference
 
 DEVICES = 8
 SKIPPED = """HloModule train, replica_count=8

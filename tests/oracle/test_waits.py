@@ -14,8 +14,8 @@ from distxla.ir.module import Module
 from distxla.ops.all_reduce import AllReduceDone, AllReduceStart
 from distxla.ops.copy import Copy
 from distxla.ops.support.evaluation import Evaluation
-from distxla.reference.lockstep import run_programs
-from distxla.reference.waits import Wait
+from distxla.oracle.lockstep import run_programs
+from distxla.oracle.waits import Wait
 from distxla.text.parser import parse_module
 
 SUM = "sum { a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = f32[] add(a, b) }"

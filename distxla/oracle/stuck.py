@@ -11,7 +11,7 @@ from distxla.diagnosis.graph import Deadlock, all_of, any_of, find_deadlock, sma
 from distxla.errors import DeadlockError
 from distxla.ir.module import Module
 from distxla.lazy_dataclass import dataclass
-from distxla.reference.waits import Outcome, Wait, differing
+from distxla.oracle.waits import Outcome, Wait, differing
 
 
 @dataclass(frozen=True)

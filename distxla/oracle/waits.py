@@ -12,7 +12,7 @@ from distxla.diagnosis.sentences import mismatch_of, round_called
 from distxla.errors import CollectiveMismatchError
 from distxla.lazy_dataclass import dataclass, field, replace
 from distxla.ops.support.executable import CollectiveOp
-from distxla.reference.execution import Execution
+from distxla.oracle.execution import Execution
 
 
 class Wait(ABC):

@@ -17,8 +17,8 @@ from distxla.ir.element_type import element_type_of
 from distxla.ir.shape import Shape
 from distxla.ir.stream_key import INFEED, OUTFEED, StreamKey, StreamKind
 from distxla.lazy_dataclass import dataclass, replace
-from distxla.reference.execution import Execution
-from distxla.reference.waits import Wait
+from distxla.oracle.execution import Execution
+from distxla.oracle.waits import Wait
 
 
 class Infeed:

@@ -2,7 +2,7 @@
 
 Each device is a thread, but only one of them runs at any time: `_World.run` hands a device the token, takes it back
 when the device has to wait or ends, and goes on with the next one that can, in the order of their ids. A collective, a
-channel, a feed are such waits: objects that tell whether the device can go on (`reference/waits.py`). So a run is
+channel, a feed are such waits: objects that tell whether the device can go on (`oracle/waits.py`). So a run is
 deterministic, ops are written as plain functions, and "all devices wait" is a state that can be seen.
 """
 
@@ -31,12 +31,12 @@ from distxla.ir.module import Module
 from distxla.lazy_dataclass import dataclass, replace
 from distxla.ops.rng import INITIAL_STATE
 from distxla.ops.support.executable import executable
-from distxla.reference.channels import Channels
-from distxla.reference.evaluation import Device, InstructionEvaluation, RunningLoop, Stopped, Watch, call
-from distxla.reference.streams import Streams
-from distxla.reference.stuck import Stuck
-from distxla.reference.value_leaves import leaves_of, parameter_values
-from distxla.reference.waits import Outcome, Pending, PendingComputation, Rounds, Wait
+from distxla.oracle.channels import Channels
+from distxla.oracle.evaluation import Device, InstructionEvaluation, RunningLoop, Stopped, Watch, call
+from distxla.oracle.streams import Streams
+from distxla.oracle.stuck import Stuck
+from distxla.oracle.value_leaves import leaves_of, parameter_values
+from distxla.oracle.waits import Outcome, Pending, PendingComputation, Rounds, Wait
 
 Array = np.ndarray[Any, Any]
 EVENTS = 32  # of each device that a report keeps

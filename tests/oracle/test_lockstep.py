@@ -15,7 +15,7 @@ from distxla.errors import (
     TimeLimitError,
     UnsupportedOpError,
 )
-from distxla.reference.lockstep import run_programs, run_reference
+from distxla.oracle.lockstep import run_programs, run_reference
 from distxla.text.parser import parse_module
 
 SUM = """

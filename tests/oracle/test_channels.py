@@ -8,7 +8,7 @@ import pytest
 from distxla.compiler.verify.verifier import verify_module
 from distxla.errors import CollectiveMismatchError, DeadlockError
 from distxla.ir.module import Module
-from distxla.reference.lockstep import run_programs, run_reference
+from distxla.oracle.lockstep import run_programs, run_reference
 from distxla.text.parser import parse_module
 from tests.channel_case import ChannelCase, annotated
 from tests.channel_programs import CASES
