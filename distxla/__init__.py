@@ -51,6 +51,8 @@ if TYPE_CHECKING:
     from distxla.runtime.executable import Executable
     from distxla.text.parser import parse_module as parse
     from distxla.without_cluster.check import CheckResult, check
+    from distxla.without_cluster.reference_run import reference
+    from distxla.without_cluster.watch import Watch, WatchedValue
 
 __getattr__, __dir__ = lazy_names(
     globals(),
@@ -83,11 +85,14 @@ __getattr__, __dir__ = lazy_names(
         "TimeLimitError": "distxla.errors",
         "UnsupportedOpError": "distxla.errors",
         "VerificationError": "distxla.errors",
+        "Watch": "distxla.without_cluster.watch",
+        "WatchedValue": "distxla.without_cluster.watch",
         "XlaBuilder": "distxla.builder.xla_builder",
         "XlaOp": "distxla.builder.xla_op",
         "check": "distxla.without_cluster.check",
         "load": "distxla.jax.loading:load_module",
         "parse": "distxla.text.parser:parse_module",
+        "reference": "distxla.without_cluster.reference_run",
         "register_custom_call": "distxla.ops.custom_calls.user",
         "unregister_custom_call": "distxla.ops.custom_calls.user",
     },
@@ -122,11 +127,14 @@ __all__ = [
     "TimeLimitError",
     "UnsupportedOpError",
     "VerificationError",
+    "Watch",
+    "WatchedValue",
     "XlaBuilder",
     "XlaOp",
     "check",
     "load",
     "parse",
+    "reference",
     "register_custom_call",
     "unregister_custom_call",
 ]
