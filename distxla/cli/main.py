@@ -37,6 +37,7 @@ COMMANDS = {
     "partition": "Partition a global module by XLA's own partitioner; write HLO text.",
     "ops": "The reference of the op set.",
     "cache": "Show or clear the folder of compiled programs.",
+    "conformance": "Run another implementation on the collective matrix and say what differs.",
 }
 
 
