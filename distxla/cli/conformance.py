@@ -34,9 +34,7 @@ MOST_ROWS = 60
 @click.option("--only", multiple=True, metavar="PATTERN", help="Cases of this name, or below it; * is any text.")
 @click.option("--skip", multiple=True, metavar="PATTERN", help="No cases of this name, or below it.")
 @click.option("--list", "lists", is_flag=True, help="Print the names of the cases; run nothing.")
-@click.option(
-    "--batch", is_flag=True, help="Start COMMAND once: it reads a line MODULE<tab>ARGS<tab>OUT for each case."
-)
+@click.option("--batch", is_flag=True, help="Start COMMAND once: it reads the paths of each case from stdin.")
 @click.option("--keep", metavar="FOLDER", shell_complete=complete_files, help="Leave the files of every case there.")
 @click.option("--jobs", type=click.IntRange(1), default=1, metavar="N", help="Cases at the same time (1).")
 @click.option(
@@ -62,10 +60,12 @@ def command(
     """Run COMMAND on small programs with collectives and compare its results with those of distxla's reference.
 
     COMMAND is called for each case as COMMAND MODULE.hlo ARGS.npz OUT.npz, or, if its words have {module}, {args} and
-    {out}, with these filled in. The files are those of `distxla run`; the module's header has the counts of replicas and
-    partitions. With --batch it is started once: for each case it reads the three paths from stdin, with tabs between,
-    and answers `ok` or `error: REASON`. Results are compared bit for bit (any NaN is any other), sums and products of
-    floats that round differently in another order within a tolerance.
+    {out}, with these filled in ({replicas} and {partitions}, too, which the module's header has). The files are those
+    of `distxla run`. With --batch it is started once: for each case it reads a line from stdin, the three paths with
+    tabs between, and answers on stdout with a line `ok` or `error: REASON`.
+
+    Results are compared bit for bit, any NaN with any other; sums and products of floats that round differently in
+    another order are compared within a tolerance.
 
     Without COMMAND, --keep writes the cases with their expected results. Exit status 0: all cases are the same; 1: some
     differ, or were refused.

@@ -46,7 +46,7 @@ class Outcome:
         return f"out{self.leaf}@{self.device}" + (f"[{','.join(map(str, self.index))}]" if self.index else "")
 
     def as_json(self) -> dict[str, Any]:
-        values = {"expected": _shown(self.expected), "found": _shown(self.found)}
+        values: dict[str, str | None] = {"expected": _shown(self.expected), "found": _shown(self.found)}
         return {
             "case": self.case,
             "kind": self.kind,
@@ -54,7 +54,7 @@ class Outcome:
             "leaf": self.leaf,
             "device": self.device,
             "index": list(self.index) if self.leaf is not None else None,
-            **({key: None for key in values} if self.leaf is None else values),
+            **(dict.fromkeys(values) if self.leaf is None else values),
             "differing": self.differing,
             "size": self.size,
         }

@@ -166,7 +166,7 @@ class ProcessForMany:
     def _running(self) -> subprocess.Popen[bytes]:
         if self._process is None:
             self._buffer, self._logged = b"", 0
-            self._stderr = tempfile.TemporaryFile()  # noqa: SIM115: as long as the process
+            self._stderr = tempfile.TemporaryFile()  # noqa: SIM115
             self._process = _started(self._command, self._stderr, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
             if self._stopped:
                 _kill(self._process)

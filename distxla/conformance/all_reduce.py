@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -12,6 +12,8 @@ from distxla.conformance.program_text import Collective, case_of, reduction
 from distxla.conformance.values import Values, columns, exact_products, exact_sums, positive, rounding
 from distxla.ir.element_type import BF16, COMPLEXES, DATA_TYPES, F16, F32, F64, PRED, ElementType, element_type
 from distxla.ir.shape import Shape
+
+Rows = Sequence[Sequence[float]]
 
 DIMS = (2, 3)
 # f4e2m1fn and f8e8m0fnu, which have no sign or hardly a number, are only moved
@@ -35,7 +37,7 @@ _INFINITIES = ((_INF, 1, 2, 3), (1, -_INF, 2, 3), (_INF, 1, 2, _INF), (1, 2, 3, 
 _OPPOSED = ((_INF, -_INF, 1, 2), (1, -_INF, 2, _INF), (0, 1, 2, 3))
 _ZEROS = ((-0.0, -0.0, -0.0, -0.0), (-0.0, 0.0, -0.0, -0.0), (0.0, -0.0, 0.0, 0.0), (0.0, 0.0, 0.0, 0.0))
 # name, reductions, element i on device d
-SPECIAL = (
+SPECIAL: tuple[tuple[str, tuple[str, ...], Rows], ...] = (
     ("nan", ("add", "multiply", "min", "max"), _NANS),
     ("infinity", ("add", "multiply", "min", "max"), _INFINITIES),
     ("opposed-infinities", ("add", "min", "max"), _OPPOSED),
@@ -106,13 +108,17 @@ def _special() -> Iterator[Case]:
                 shape = Shape(kind, (len(rows),))
                 yield case_of(f"all-reduce/all/{kind}/{name}-{what}", ALL, of(ALL, name, shape), columns(rows))
     for kind in HALF_AND_MORE:
-        least, most = _limits(kind)
-        for what, rows in (
-            ("subnormal", ((least, least, least, least), (least, 0, -least, least), (0, 0, 0, -least))),
-            ("overflow", ((most, most, 0, 0), (0, -most, -most, 0), (most, 0, 0, 0))),
-        ):
-            name = f"all-reduce/all/{kind}/add-{what}"
-            yield case_of(name, ALL, of(ALL, "add", Shape(kind, (3,))), columns(rows))
+        shape = Shape(kind, (3,))
+        for what, rows in _at_the_limits(kind):
+            yield case_of(f"all-reduce/all/{kind}/add-{what}", ALL, of(ALL, "add", shape), columns(rows))
+
+
+def _at_the_limits(kind: ElementType) -> tuple[tuple[str, Rows], ...]:
+    least, most = _limits(kind)
+    return (
+        ("subnormal", ((least, least, least, least), (least, 0, -least, least), (0, 0, 0, -least))),
+        ("overflow", ((most, most, 0, 0), (0, -most, -most, 0), (most, 0, 0, 0))),
+    )
 
 
 def _limits(kind: ElementType) -> tuple[float, float]:

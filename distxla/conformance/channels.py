@@ -8,7 +8,7 @@ from distxla.conformance import all_reduce, collective_permute
 from distxla.conformance.case import Case
 from distxla.conformance.groups import ALL, BY_NAME
 from distxla.conformance.program_text import computation, program
-from distxla.conformance.values import Array, Generator, bits, exact_sums, given
+from distxla.conformance.values import bits, exact_sums, given
 from distxla.ir.element_type import F32, PRED, S32, element_type
 from distxla.ir.shape import Shape
 
@@ -147,9 +147,7 @@ def _conditional(name: str, yes: list[str], no: list[str], computations: str, wh
         f"r = {X} conditional(x1, x0, x0), true_computation=yes, false_computation=no",
     ]
 
-    def values(rng: Generator, shape: Shape, devices: int, k: int) -> list[Array]:
-        return given([], which, others=exact_sums)(rng, shape, devices, k)
-
+    values = given([], which, others=exact_sums)
     return Case(name, program(name, 4, 1, entry, computations + branches), 4, 1, (X, Shape(PRED)), values)
 
 

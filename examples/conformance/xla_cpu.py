@@ -17,10 +17,11 @@ os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 os.environ["JAX_ENABLE_X64"] = "1"
 
-import jax
-import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from jaxlib import _hlo, _jax, xla_client
+# JAX reads the environment when it is imported
+import jax  # noqa: E402
+import numpy as np  # noqa: E402
+from jax.sharding import Mesh, NamedSharding, PartitionSpec  # noqa: E402
+from jaxlib import _hlo, _jax, xla_client  # noqa: E402
 
 
 def counts(text):
