@@ -102,7 +102,7 @@ def _chosen(only: tuple[str, ...], skip: tuple[str, ...]) -> list[Case]:
                 error.add_note("hint: `distxla conformance --list` names all cases")
                 raise error
     if not (cases := chosen(only, skip)):
-        raise ArgumentError("--skip leaves no case")
+        raise ArgumentError("no case is left: --skip names all of --only")
     return cases
 
 
@@ -170,7 +170,7 @@ def _print(outcomes: list[Outcome]) -> None:
         terminal.write(f"{outcome.case:{width}}  {outcome.kind}: {outcome.message}", hang=width + 2)
     _print_more(len(failed) - MOST_ROWS)
     counts = _counts(outcomes)
-    words = {"same": "the same", "differs": "differ"}
+    words = {"same": "the same", "differs": "differs" if counts["differs"] == 1 else "differ"}
     parts = [f"{n} {words.get(kind, kind)}" for kind, n in counts.items() if n]
     terminal.write(f"{counted(len(outcomes), 'case')}: {', '.join(parts)}")
 

@@ -95,7 +95,8 @@ def judged(case: Case, files: CaseFiles, expected: list[list[Array]], failure: F
     try:
         found = read_leaves(str(files.out), "out", dict.fromkeys(range(case.devices), shapes))
     except ArgumentError as error:
-        return Outcome(case.name, "no results", error.message.removeprefix(f"{files.out}: "))
+        message = error.message.replace(str(files.out), files.out.name).removeprefix(f"{files.out.name}: ")
+        return Outcome(case.name, "no results", message)
     for leaf, shape in enumerate(shapes):
         for device, row in enumerate(expected):
             if (leaf, device) not in found:
