@@ -26,7 +26,7 @@ COUNTS = ("replicas", "partitions")
 PLACEHOLDER = re.compile(r"\{(\w+)\}")
 MOST_LETTERS = 400  # of a message
 MOST_LOGGED = 1 << 20  # bytes of a case's stderr
-ABOUT_ERRORS = re.compile(rb"error|fatal|check failed", re.IGNORECASE)
+ABOUT_ERRORS = re.compile(rb"error|fatal|check failed|^F\d{4} ", re.IGNORECASE)  # the last: as XLA logs fatal errors
 END_S = 5.0  # for a process whose input has ended
 
 

@@ -193,7 +193,10 @@ def test_scripts_for_completion(
 @pytest.mark.parametrize(
     ("words", "found"),
     [
-        ("distxla ", {f"plain,{name}" for name in ("run", "check", "compile", "partition", "ops", "cache")}),
+        (
+            "distxla ",
+            {f"plain,{name}" for name in ("run", "check", "compile", "partition", "ops", "cache", "conformance")},
+        ),
         ("distxla run --rep", {"plain,--replicas", "plain,--repeat", "plain,--report"}),
         ("distxla run --backend ", {"plain,cpu", "plain,gpu", "plain,interpreted", "plain,reference"}),
         ("distxla run st", {"file,st"}),

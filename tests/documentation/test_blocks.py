@@ -10,7 +10,7 @@ import pytest
 
 import distxla as dx
 from tests.documentation.blocks import PAGES, ROOT, blocks
-from tests.documentation.runner import Runner
+from tests.documentation.runner import PATH, Runner
 
 pytestmark = pytest.mark.cluster
 PAGES_WITH_BLOCKS = [page for page in PAGES if any(block.language not in ("text", "") for block in blocks(page))]
@@ -30,6 +30,7 @@ def test_the_blocks_of(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PATH", PATH)  # a command of distxla's may start others
     before = set(sys.modules)
     runner = Runner(tmp_path, capsys)
     try:
