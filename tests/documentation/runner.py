@@ -85,7 +85,7 @@ class Runner:
             return self._process(["make", "--dry-run", "-C", str(ROOT), *words[1:]], status, place)
         if words[0] != "distxla" or SHELL.search(line):
             return self._process(["bash", "-c", line], status, place)
-        args = [name for word in words[1:] for name in (sorted(glob.glob(word)) if "*" in word else [word])]
+        args = [name for word in words[1:] for name in (sorted(glob.glob(word)) if "*" in word else []) or [word]]
         with pytest.raises(SystemExit) as ended:
             main(args)
         captured = self.capsys.readouterr()
