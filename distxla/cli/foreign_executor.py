@@ -12,6 +12,7 @@ import selectors
 import signal
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -26,6 +27,7 @@ COUNTS = ("replicas", "partitions")
 PLACEHOLDER = re.compile(r"\{(\w+)\}")
 MOST_LETTERS = 400  # of a message
 MOST_LOGGED = 1 << 20  # bytes of a case's stderr
+_killing = threading.Lock()
 ABOUT_ERRORS = re.compile(rb"error|fatal|check failed|^F\d{4} ", re.IGNORECASE)  # the last: as XLA logs fatal errors
 END_S = 5.0  # for a process whose input has ended
 
@@ -111,16 +113,14 @@ class ProcessEach:
     def run(self, files: CaseFiles) -> Failure | None:
         words = [_filled(word, files) for word in self._command]
         with files.log.open("wb") as log:
-            self._process = _started(words, log, stdin=subprocess.DEVNULL, stdout=log)
-        try:
-            if self._stopped:  # meanwhile
-                _kill(self._process)
-            status = self._process.wait(self._limit)
-        except subprocess.TimeoutExpired:
+            process = self._process = _started(words, log, stdin=subprocess.DEVNULL, stdout=log)
+        if self._stopped:  # meanwhile
+            _kill(process)
+        in_time = _ends_within(process, self._limit)
+        status = _kill(process)
+        if not in_time:
             return _expired(self._limit, _last_words(files.log))
-        finally:
-            _kill(self._process)
-        return _ended(status, _last_words(files.log)) if status else None
+        return _ended(status, _last_words(files.log))
 
     def close(self) -> None:
         """There is none between two cases."""
@@ -153,7 +153,7 @@ class ProcessForMany:
             answer = self._answer(process, deadline)
         except BrokenPipeError:
             answer = b""
-        has_ended = answer == b"" and _has_ended(process)
+        has_ended = answer == b"" and _ends_within(process, END_S)
         self._write_log(files.log)
         if answer:
             return None if answer == b"ok" else Failure("refused", _shown(answer.removeprefix(b"error:")))
@@ -189,7 +189,8 @@ class ProcessForMany:
                     line, _, self._buffer = self._buffer.partition(b"\n")
                     if (line := line.strip()) == b"ok" or line.startswith(b"error:"):
                         return line
-                if not ready.select(max(0.0, deadline - time.monotonic())):
+                left = deadline - time.monotonic()
+                if left <= 0 or not ready.select(left):
                     return None
                 found = os.read(process.stdout.fileno(), 1 << 16)
                 if not found:
@@ -209,7 +210,7 @@ class ProcessForMany:
         process = self._process
         if process is not None and process.stdin is not None:
             process.stdin.close()
-            _has_ended(process)
+            _ends_within(process, END_S)
             self._end()
 
     def stop(self) -> None:
@@ -230,21 +231,28 @@ def _started(words: Sequence[str], log: IO[bytes], *, stdin: int, stdout: int | 
         raise ArgumentError(f"cannot start {words[0]}: {error.strerror}") from error
 
 
-def _has_ended(process: subprocess.Popen[bytes]) -> bool:
-    """Whether it has, after a moment."""
+def _ends_within(process: subprocess.Popen[bytes], seconds: float) -> bool:
+    """Whether it ends within that time. It keeps its number until `_kill`."""
     try:
-        process.wait(END_S)
-    except subprocess.TimeoutExpired:
-        return False
-    return True
+        descriptor = os.pidfd_open(process.pid)
+    except ProcessLookupError:  # killed meanwhile, by `stop`
+        return True
+    try:
+        with selectors.DefaultSelector() as ready:
+            ready.register(descriptor, selectors.EVENT_READ)
+            return bool(ready.select(seconds))
+    finally:
+        os.close(descriptor)
 
 
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    """It and all in its session's group, unless it has ended: then the number may be another process's."""
-    if process.poll() is None:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+def _kill(process: subprocess.Popen[bytes]) -> int:
+    """End all in its group, whether or not it has ended itself. Returns its status: once it is asked for the number may
+    be another process's, so nobody else does."""
+    with _killing:
+        if process.returncode is None:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+        return process.wait()
 
 
 def _expired(limit: float, words: str) -> Failure:

@@ -83,6 +83,7 @@ NAME = ONE[1]
         (batch("exit 0"), "crashed: it has closed its stdout without an answer"),
         (batch("echo ok"), "no results: it has written no out.npz"),
         (["--time-limit", "0.3", *batch("sleep 100")], "time limit: it has not ended after 0.3 s"),
+        (["--time-limit", "0.3", *batch("yes")], "time limit: it has not ended after 0.3 s"),
         (["--batch", "--", "true"], "crashed: it has closed its stdout without an answer"),
     ],
     ids=lambda value: shlex.join(value) if isinstance(value, list) else "",
@@ -207,6 +208,18 @@ def test_ctrl_c_ends_the_executor(form: str, tmp_path: Path) -> None:
     while (left := [pid for pid in pids.read_text().split() if is_alive(pid)]) and time.monotonic() < end:
         time.sleep(0.02)
     assert left == []
+
+
+@pytest.mark.parametrize("form", ["each", "batch"])
+def test_what_an_executor_leaves_behind_ends(form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    left = f"sleep 1000 & echo $! >> {tmp_path}/pids"
+    words = shell(f"{left}; {COPIES}") if form == "each" else batch(f"{left}; {COPIES_BATCH}")
+    assert run(capsys, "--only", "ids/replicas", "--only", "call", *words) == (0, "2 cases: 2 the same\n")
+    pids = (tmp_path / "pids").read_text().split()
+    end = time.monotonic() + 20
+    while any(map(is_alive, pids)) and time.monotonic() < end:
+        time.sleep(0.02)
+    assert [pid for pid in pids if is_alive(pid)] == []
 
 
 def is_alive(pid: str) -> bool:

@@ -88,13 +88,8 @@ def test_members_are_given_different_values() -> None:
             assert any(not same_bits(rows[0][0], row[0]).all() for row in rows[1:]), case.name
 
 
-def sampled_cases() -> list[Case]:
-    """One of each kind and group mode, and others."""
-    return [case for place, case in enumerate(all_cases()) if place % 16 == 3]
-
-
-@pytest.mark.sampled(one_in=6)
-@pytest.mark.parametrize("case", sampled_cases(), ids=lambda case: case.name)
+@pytest.mark.sampled(one_in=72)
+@pytest.mark.parametrize("case", all_cases(), ids=lambda case: case.name)
 def test_compiled_programs_say_the_same(case: Case) -> None:
     module = case.module()
     outs = run_devices(compile_module(module, replicas=case.replicas, partitions=case.partitions), case.arguments())
