@@ -215,7 +215,8 @@ KINDS = (
 )
 
 
-@pytest.mark.sampled(one_in=2, first=("ids",))
+@pytest.mark.slow
+@pytest.mark.sampled(one_in=5, first=("ids",))
 @pytest.mark.parametrize("patterns", KINDS, ids=lambda patterns: patterns[0].replace("/", " "))
 def test_the_reference_through_files_is_right(patterns: tuple[str, ...], tmp_path: Path) -> None:
     found = outcomes(ReadsFiles(), tmp_path, *patterns)
