@@ -11,7 +11,7 @@ from distxla.conformance.values import Array, Values
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
 from distxla.lazy_dataclass import dataclass
-from distxla.reference.lockstep import run_reference
+from distxla.oracle.lockstep import run_reference
 from distxla.text.parser import parse_module
 
 

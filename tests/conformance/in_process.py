@@ -17,7 +17,7 @@ from distxla.cli.foreign_executor import CaseFiles, Failure
 from distxla.conformance.suite import chosen
 from distxla.errors import DistxlaError
 from distxla.ir.shape import Shape
-from distxla.reference.lockstep import run_reference
+from distxla.oracle.lockstep import run_reference
 from distxla.text.parser import parse_module
 
 Array = np.ndarray[Any, Any]
