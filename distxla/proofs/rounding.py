@@ -1,0 +1,30 @@
+"""Constants as fractions: 0.33333334 in f32 is one third, so that a third of a sum is the sum of thirds."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+
+def as_fraction(value: Any) -> Fraction:
+    """The fraction of the smallest denominator that rounds to this float; value: finite, not 0, any NumPy float type."""
+    exact = Fraction(float(value))
+    if isinstance(value, np.longdouble):
+        return exact
+    width = abs(exact) * Fraction(float(ml_dtypes.finfo(value.dtype).eps)) / 4
+    return _simplest(abs(exact) - width, abs(exact) + width) * (1 if exact > 0 else -1)
+
+
+def _simplest(low: Fraction, high: Fraction) -> Fraction:
+    """The fraction of the smallest denominator in [low, high], of positive numbers."""
+    whole = -(-low.numerator // low.denominator)
+    if whole <= high:
+        return Fraction(whole)
+    floor = low.numerator // low.denominator
+    return floor + 1 / _simplest(1 / (high - floor), 1 / (low - floor))
+
+
+__all__ = ["as_fraction"]

@@ -1,0 +1,1 @@
+"""Rules by which the relation of an instruction's result follows from those of its operands: one file a subject."""

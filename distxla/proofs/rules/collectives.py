@@ -1,0 +1,297 @@
+"""Collectives: what each device gets of the others."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from distxla.ir.instruction import Instruction
+from distxla.ops.all_gather import AllGather, AllGatherDone, AllGatherStart
+from distxla.ops.all_reduce import AllReduce, AllReduceDone
+from distxla.ops.all_to_all import AllToAll
+from distxla.ops.collective_broadcast import CollectiveBroadcast
+from distxla.ops.collective_permute import CollectivePermute, CollectivePermuteDone, CollectivePermuteStart
+from distxla.ops.reduce_scatter import ReduceScatter
+from distxla.ops.support.executable import CollectiveOp
+from distxla.proofs import indices, views
+from distxla.proofs.combining import IDEMPOTENT
+from distxla.proofs.lines import Array, Lines, is_nowhere
+from distxla.proofs.relation import NoRule, Relation, Value
+from distxla.proofs.rules.contractions import fingerprint, reducer
+from distxla.proofs.rules.registry import Infer, rule
+from distxla.proofs.space import Space
+
+if TYPE_CHECKING:
+    from distxla.proofs.deduction import Deduction
+
+Groups = tuple[tuple[int, ...], ...]
+
+
+def moved(space: Space, relation: Relation, sources: tuple[int, ...]) -> Relation:
+    """Device d has what device sources[d] has in `relation`; zeros where that is -1."""
+    has_zeros = -1 in sources
+    columns = space.columns(relation)
+    if relation.is_zero:
+        return relation
+    if has_zeros and relation.parts is not None and relation.parts.kind != "add":
+        raise NoRule(f"{relation.parts.described()} is replaced by zeros on some devices")
+    if has_zeros and not relation.axes:
+        shifted = frozenset(tuple(c[s] if s >= 0 else 0 for s in sources) for c in columns)
+        return space.with_columns(relation, "add", shifted)
+    axes = tuple(tuple((d, space.pool.moved(lines, sources)) for d, lines in axis) for axis in relation.axes)
+    found = relation.changed(axes=tuple(views.without_zeros(space, axis) for axis in axes))
+    if relation.parts is None:
+        return found
+    shifted = frozenset(tuple(c[s] if s >= 0 else 0 for s in sources) for c in columns)
+    return space.with_columns(found.changed(parts=None), relation.parts.kind, shifted)
+
+
+def _groups(deduction: Deduction, instruction: Instruction) -> Groups:
+    op, space = instruction.op, deduction.space
+    assert isinstance(op, CollectiveOp)
+    if op.silent_devices(space.replicas, space.partitions):
+        raise NoRule("devices that are in no group")
+    return op.device_groups(space.replicas, space.partitions)
+
+
+def _group_of(groups: Groups) -> dict[int, tuple[int, ...]]:
+    return {device: group for group in groups for device in group}
+
+
+def _member_sources(groups: Groups, devices: int) -> list[tuple[int, ...]]:
+    """For each position in a group, the member there, by device."""
+    of = _group_of(groups)
+    sizes = {len(group) for group in groups}
+    if len(sizes) != 1:
+        raise NoRule("groups of different sizes")
+    return [tuple(of[d][k] for d in range(devices)) for k in range(sizes.pop())]
+
+
+def _positions(groups: Groups, devices: int) -> Array:
+    of = _group_of(groups)
+    return np.array([of[d].index(d) for d in range(devices)])
+
+
+def _alone(infer: Infer) -> Infer:
+    """Where each device's program is looked at for itself, a collective is some function of its operands."""
+
+    def inferred(deduction: Deduction, instruction: Instruction, operands: list[Value]) -> Value:
+        if not deduction.space.alone:
+            return infer(deduction, instruction, operands)
+        shapes = [(s.dtype, s.dims) for s in instruction.shape.leaves()]
+        found = deduction.opaque(_key(deduction, instruction), operands, shapes)
+        if isinstance(instruction.op, AllGatherStart | CollectivePermuteStart):
+            return (tuple(operands), found[len(operands) :][0])
+        return found if instruction.shape.is_tuple else found[0]
+
+    return inferred
+
+
+def _key(deduction: Deduction, instruction: Instruction) -> Hashable:
+    op, space = instruction.op, deduction.space
+    assert isinstance(op, CollectiveOp)
+    groups = op.device_groups(space.replicas, space.partitions)
+    pairs = op.device_pairs(space.replicas, space.partitions)
+    to_apply = getattr(op, "to_apply", None)
+    applied = None if to_apply is None else fingerprint(deduction.module, to_apply)
+    return (op.round_opcode, groups, pairs, getattr(op, "dimensions", None), applied)
+
+
+# --- reductions ------------------------------------------------------------------------------------------------------
+
+
+def summed(deduction: Deduction, operand: Relation, kind: str, groups: Groups) -> Relation:
+    """What all members of a group have after they have taken their operands together."""
+    space = deduction.space
+    if kind not in ("add", *IDEMPOTENT):
+        raise NoRule(f"there is no rule for a reduction by {kind}")
+    if operand.is_index and not indices.along(operand):
+        return _of_numbers(space, operand, kind, groups)
+    if operand.parts is not None and operand.parts.kind != kind:
+        operand = deduction.doubted(operand, f"{operand.parts.described()} is reduced by {kind}")
+    if kind != "add" and operand.scale < 0:
+        operand = deduction.arithmetic.unscaled(operand)
+    columns = space.columns(operand)
+    operand = operand.changed(parts=None)
+    if not _is_same_in_groups(operand, groups):
+        if kind == "add" and columns == frozenset([space.ones]):
+            return _placed_together(space, operand, groups)
+        raise NoRule("members of a group have different parts of the array, which the collective takes together")
+    of = _group_of(groups)
+    together = frozenset(tuple(sum(c[g] for g in of[d]) for d in range(space.devices)) for c in columns)
+    return space.with_columns(operand, kind, together)
+
+
+def _of_numbers(space: Space, operand: Relation, kind: str, groups: Groups) -> Relation:
+    numbers, of = indices.scalar(space, operand), _group_of(groups)
+    assert numbers is not None
+    take = {"add": sum, "maximum": max, "or": max, "minimum": min, "and": min}[kind]
+    rows = np.array([[take([int(numbers[g]) for g in of[d]])] for d in range(space.devices)])
+    return space.index(operand.element_type, operand.dims, {-1: space.lines(rows)}).changed(assumed=operand.assumed)
+
+
+def _is_same_in_groups(relation: Relation, groups: Groups) -> bool:
+    lines = {line for axis in relation.axes for _, line in axis if not line.is_uniform}
+    return all(_is_same(line, groups) for line in lines)
+
+
+def _is_same(lines: Lines, groups: Groups) -> bool:
+    return all((lines.rows[list(group)] == lines.rows[group[0]]).all() for group in groups)
+
+
+def _placed_together(space: Space, operand: Relation, groups: Groups) -> Relation:
+    """The sum of arrays that are zero but in places of which no other member has one."""
+    of = _group_of(groups)
+    axes = []
+    for axis in operand.axes:
+        parts = []
+        for d, lines in axis:
+            if _is_same(lines, groups):
+                parts.append((d, lines))
+                continue
+            there = ~is_nowhere(lines.rows)
+            rows = np.empty_like(lines.rows)
+            for device in range(space.devices):
+                members = list(of[device])
+                if (there[members].sum(axis=0) > 1).any() or d < 0:
+                    raise NoRule("members of a group have different parts of the array, which the collective adds")
+                rows[device] = lines.rows[members].max(axis=0)
+            parts.append((d, space.lines(rows)))
+        axes.append(tuple(parts))
+    changed = sum(a != b for axis, new in zip(operand.axes, axes) for a, b in zip(axis, new))
+    if changed != 1:
+        raise NoRule("members of a group have different parts of the array, which the collective adds")
+    return operand.changed(axes=tuple(axes))
+
+
+@rule(AllReduce)
+@_alone
+def all_reduce(deduction: Deduction, instruction: Instruction, operands: list[Value]) -> Value:
+    assert isinstance(instruction.op, AllReduce)
+    groups = _groups(deduction, instruction)
+    kind = reducer(deduction.module, instruction.op.to_apply) or "an unknown computation"
+    found = tuple(summed(deduction, o, kind, groups) for o in operands)
+    return found if instruction.shape.is_tuple else found[0]
+
+
+@rule(ReduceScatter)
+@_alone
+def reduce_scatter(deduction: Deduction, instruction: Instruction, operands: list[Value]) -> Value:
+    assert isinstance(instruction.op, ReduceScatter)
+    groups, dim, space = _groups(deduction, instruction), instruction.op.dimension, deduction.space
+    kind = reducer(deduction.module, instruction.op.to_apply) or "an unknown computation"
+    positions = _positions(groups, space.devices)
+    found = []
+    for operand, shape in zip(operands, instruction.shape.leaves(), strict=True):
+        size = shape.dims[dim]
+        total = summed(deduction, operand, kind, groups)
+        found.append(views.rows_of_devices(space, total, dim, positions * size, size))
+    return tuple(found) if instruction.shape.is_tuple else found[0]
+
+
+# --- movement --------------------------------------------------------------------------------------------------------
+
+
+def _gathered(deduction: Deduction, instruction: Instruction, operands: Sequence[Relation]) -> list[Relation]:
+    assert isinstance(instruction.op, AllGather)
+    space = deduction.space
+    sources = _member_sources(_groups(deduction, instruction), space.devices)
+    dim = instruction.op.dimension
+    return [views.joined(space, [moved(space, o, s) for s in sources], dim) for o in operands]
+
+
+@rule(AllGather)
+@_alone
+def all_gather(deduction: Deduction, instruction: Instruction, operands: list[Value]) -> Value:
+    found = _gathered(deduction, instruction, operands)
+    return tuple(found) if instruction.shape.is_tuple else found[0]
+
+
+@rule(AllGatherStart)
+@_alone
+def all_gather_start(deduction: Deduction, instruction: Instruction, operands: list[Value]) -> Value:
+    found = _gathered(deduction, instruction, operands)
+    return (operands[0], found[0]) if len(operands) == 1 else (tuple(operands), tuple(found))
+
+
+@rule(AllGatherDone, CollectivePermuteDone)
+def second(deduction: Deduction, instruction: Instruction, operands: list[Value]) -> Value:
+    return operands[0][1]
+
+
+@rule(AllReduceDone)
+def done(deduction: Deduction, instruction: Instruction, operands: list[Value]) -> Value:
+    return operands[0]
+
+
+@rule(AllToAll)
+@_alone
+def all_to_all(deduction: Deduction, instruction: Instruction, operands: list[Value]) -> Value:
+    assert isinstance(instruction.op, AllToAll)
+    op, space = instruction.op, deduction.space
+    groups = _groups(deduction, instruction)
+    sources, positions = _member_sources(groups, space.devices), _positions(groups, space.devices)
+    if op.is_tuple_form:
+        return tuple(picked(space, [moved(space, o, s) for o in operands], positions) for s in sources)
+    (operand,) = operands
+    size = operand.dims[op.dimension] // len(sources)
+    pieces = [
+        views.rows_of_devices(space, moved(space, operand, s), op.dimension, positions * size, size) for s in sources
+    ]
+    return views.joined(space, pieces, op.dimension)
+
+
+def picked(space: Space, relations: Sequence[Relation], numbers: Array) -> Relation:
+    """Device d has what it has in relations[numbers[d]]."""
+    first = relations[0]
+    alike = all(
+        r.term is first.term and r.scale == first.scale and r.parts == first.parts and r.dims == first.dims
+        for r in relations
+    )
+    if not alike:
+        raise NoRule("arrays of different values")
+    axes = []
+    for given in zip(*(r.axes for r in relations), strict=True):
+        parts = [dict(axis) for axis in given]
+        found = []
+        for d in sorted({d for axis in parts for d in axis}):
+            count = next(axis[d].count for axis in parts if d in axis)
+            rows = [axis[d].rows if d in axis else np.zeros((space.devices, count), np.int64) for axis in parts]
+            found.append((d, space.lines(np.stack([rows[n][k] for k, n in enumerate(numbers)]))))
+        axes.append(views.without_zeros(space, tuple(found)))
+    return first.changed(axes=tuple(axes))
+
+
+@rule(CollectiveBroadcast)
+@_alone
+def collective_broadcast(deduction: Deduction, instruction: Instruction, operands: list[Value]) -> Value:
+    if len(operands) > 1:
+        raise NoRule("a root that is known only at run time, or several operands")
+    sources = _member_sources(_groups(deduction, instruction), deduction.space.devices)[0]
+    return moved(deduction.space, operands[0], sources)
+
+
+def _permuted(deduction: Deduction, instruction: Instruction, operands: list[Value]) -> list[Relation]:
+    op, space = instruction.op, deduction.space
+    assert isinstance(op, CollectivePermute)
+    if op.is_sliced:
+        raise NoRule("slices that are written into another array")
+    source_of = {target: source for source, target in op.device_pairs(space.replicas, space.partitions)}
+    sources = tuple(source_of.get(d, -1) for d in range(space.devices))
+    return [moved(space, operand, sources) for operand in operands]
+
+
+@rule(CollectivePermute)
+@_alone
+def collective_permute(deduction: Deduction, instruction: Instruction, operands: list[Value]) -> Value:
+    found = _permuted(deduction, instruction, operands)
+    return tuple(found) if instruction.shape.is_tuple else found[0]
+
+
+@rule(CollectivePermuteStart)
+@_alone
+def collective_permute_start(deduction: Deduction, instruction: Instruction, operands: list[Value]) -> Value:
+    found = _permuted(deduction, instruction, operands)
+    return (operands[0], found[0]) if len(operands) == 1 else (tuple(operands), tuple(found))

@@ -1,0 +1,142 @@
+"""Element-wise ops."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from distxla.ir.instruction import Instruction
+from distxla.ops.clamp import Clamp
+from distxla.ops.compare import Compare
+from distxla.ops.convert import Convert, ReducePrecision
+from distxla.ops.elementwise_binary import ElementwiseBinary
+from distxla.ops.elementwise_unary import ElementwiseUnary
+from distxla.ops.map import Map
+from distxla.ops.select import Select
+from distxla.proofs import indices
+from distxla.proofs.lines import NOWHERE
+from distxla.proofs.relation import Relation, Value
+from distxla.proofs.rules.registry import rule
+
+if TYPE_CHECKING:
+    from distxla.proofs.deduction import Deduction
+
+_USED = {"compare": "compared", "exponential": "the operand of exponential"}
+
+
+@rule(ElementwiseUnary, Compare, Clamp, ReducePrecision)
+def function(deduction: Deduction, instruction: Instruction, operands: list[Value]) -> Value:
+    """Any function of whole values."""
+    known = indices.computed(deduction.space, instruction, operands)
+    if known is not None:
+        return known
+    if instruction.opcode == "negate" and instruction.shape.dtype.is_float:
+        return deduction.arithmetic.sum([(-1, operands[0])], instruction.shape.dims)
+    what = _USED.get(instruction.opcode, f"the operand of {instruction.opcode}")
+    key = (instruction.opcode, *instruction.op._values())
+    if instruction.opcode in ("real", "imag") or isinstance(instruction.op, ElementwiseUnary):
+        key = (instruction.opcode,)  # result_accuracy is a wish
+    return deduction.arithmetic.of_wholes(key, instruction.shape.dtype, operands, instruction.shape.dims, what)
+
+
+@rule(ElementwiseBinary)
+def binary(deduction: Deduction, instruction: Instruction, operands: list[Value]) -> Value:
+    known = indices.computed(deduction.space, instruction, operands)
+    if known is not None:
+        return known
+    left, right = operands
+    arithmetic, dims, opcode = deduction.arithmetic, instruction.shape.dims, instruction.opcode
+    element_type = instruction.shape.dtype
+    is_logical = element_type.kind == "pred"
+    if opcode in ("and", "or") or (is_logical and opcode in ("add", "multiply", "maximum", "minimum")):
+        opcode = {"add": "or", "maximum": "or", "multiply": "and", "minimum": "and"}.get(opcode, opcode)
+        return arithmetic.extreme(opcode, left, right, dims)
+    if opcode in ("maximum", "minimum"):
+        return arithmetic.extreme(opcode, left, right, dims)
+    if opcode == "add":
+        return arithmetic.sum([(1, left), (1, right)], dims)
+    if opcode == "subtract":
+        return arithmetic.sum([(1, left), (-1, right)], dims)
+    if opcode == "multiply":
+        return arithmetic.product(left, right, dims)
+    if opcode == "divide":
+        return arithmetic.quotient(left, right, dims)
+    return arithmetic.of_wholes(opcode, element_type, [left, right], dims, f"an operand of {opcode}")
+
+
+@rule(Convert)
+def convert(deduction: Deduction, instruction: Instruction, operands: list[Value]) -> Value:
+    """Linear between types of floats, and from integers to them: rounding aside."""
+    known = indices.computed(deduction.space, instruction, operands)
+    if known is not None:
+        return known
+    (operand,) = operands
+    target = instruction.shape.dtype
+    if operand.element_type is target:
+        return operand
+    arithmetic, dims = deduction.arithmetic, instruction.shape.dims
+    if not target.is_float or not (operand.element_type.is_float or operand.element_type.is_integer):
+        return arithmetic.of_wholes(("convert",), target, [operand], dims, "converted to integers")
+    space = deduction.space
+    if operand.constant is not None:
+        term = space.terms.term(operand.term.key, target, ())
+        return operand.changed(term=term)
+    bare = operand.changed(scale=1, parts=None)
+    made = arithmetic.pointwise(("convert",), target, [bare], dims)
+    return made.changed(scale=operand.scale * made.scale, parts=operand.parts)
+
+
+@rule(Select)
+def select(deduction: Deduction, instruction: Instruction, operands: list[Value]) -> Value:
+    space = deduction.space
+    known = indices.computed(space, instruction, operands)
+    if known is not None:
+        return known
+    by, on_true, on_false = operands
+    if isinstance(by, Relation) and by.is_index and len(indices.along(by)) <= 1:
+        found = _chosen(deduction, by, on_true, on_false)
+        if found is not None:
+            return found
+    return deduction.arithmetic.joint("select", by, (on_true, on_false), instruction.shape.dims)
+
+
+def _chosen(deduction: Deduction, by: Relation, on_true: Relation, on_false: Relation) -> Relation | None:
+    """A choice that is known: where all positions of all devices choose one side, or the other side is zero."""
+    space = deduction.space
+    dim = next(iter(indices.along(by)), None)
+    mask = indices.values(space, by, dim) != 0
+    dims = on_true.dims
+    if mask.all() or not mask.any():
+        return (on_true if mask.all() else on_false).changed(assumed=on_true.assumed | on_false.assumed)
+    if on_true.is_zero and not on_false.is_zero:
+        on_true, on_false, mask = on_false, on_true, ~mask
+    if not on_false.is_zero or on_true.element_type.kind == "pred":
+        return None
+    if dim is None or (mask == mask[:, :1]).all():
+        if on_true.parts is not None and on_true.parts.kind != "add":
+            return None
+        there = mask[:, 0]
+        columns = frozenset(
+            tuple(n if there[d] else 0 for d, n in enumerate(column)) for column in space.columns(on_true)
+        )
+        return space.with_columns(on_true, "add", columns)
+    from distxla.proofs.views import taken
+
+    positions = np.where(mask, np.arange(dims[dim]), NOWHERE)
+    if not on_true.axes:
+        return None
+    return taken(space, on_true, dim, positions, ("mask", positions.tobytes()))
+
+
+@rule(Map)
+def map_(deduction: Deduction, instruction: Instruction, operands: list[Value]) -> Value:
+    """The computation of scalars, applied to arrays, element by element."""
+    body = deduction.module[instruction.op.called_computations[0]]
+    dims = instruction.shape.dims
+    wide = body.__class__(
+        body.name,
+        tuple(i.replace(shape=i.shape.with_dims(dims)) if i.shape.is_array else i for i in body),
+        body.root,
+    )
+    return deduction.run(wide, operands)

@@ -1,0 +1,163 @@
+"""Gather and scatter. Positions that are known are axes of the result; others need the dimension whole."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from distxla.ir.instruction import Instruction
+from distxla.ops.gather import Gather
+from distxla.ops.scatter import Scatter
+from distxla.proofs import indices, views
+from distxla.proofs.combining import Label
+from distxla.proofs.lines import Array
+from distxla.proofs.relation import NoRule, Relation, Value
+from distxla.proofs.rules.contractions import fingerprint, reducer
+from distxla.proofs.rules.registry import rule
+
+if TYPE_CHECKING:
+    from distxla.proofs.deduction import Deduction
+
+
+def component(deduction: Deduction, starts: Relation, vector_dim: int, number: int) -> Relation:
+    """One of the numbers of each vector of starts, an array without the dimension of the vectors."""
+    if vector_dim == len(starts.dims):
+        return starts
+    dims = tuple(n for d, n in enumerate(starts.dims) if d != vector_dim)
+    if starts.pieces is not None and starts.pieces[0] == vector_dim:
+        offset = number
+        for piece in starts.pieces[1]:
+            if offset < piece.dims[vector_dim]:
+                return component(deduction, piece, vector_dim, offset)
+            offset -= piece.dims[vector_dim]
+    one = views.taken(deduction.space, starts, vector_dim, np.array([number]), ("one", number))
+    return views.renamed(one, lambda d: -1 if d == vector_dim else d - (d > vector_dim), dims)
+
+
+def _known_along(deduction: Deduction, relation: Relation, room: int) -> tuple[int | None, Array] | None:
+    """The dimension along which known starts differ, and they themselves, clamped; None where they aren't known."""
+    if not relation.is_index or len(indices.along(relation)) > 1:
+        return None
+    dim = next(iter(indices.along(relation)), None)
+    return dim, np.clip(indices.values(deduction.space, relation, dim), 0, room)
+
+
+@rule(Gather)
+def gather(deduction: Deduction, instruction: Instruction, operands: list[Value]) -> Value:
+    op = instruction.op
+    assert isinstance(op, Gather)
+    array, starts = operands
+    shape, space = instruction.shape, deduction.space
+    if 0 in shape.dims or 0 in op.slice_sizes:
+        raise NoRule("an array without elements")
+    batch = [d for d in range(shape.rank) if d not in op.offset_dims]  # of the result, in order of the starts' dimensions
+    result: list[Label] = list(range(shape.rank))
+    labels: list[Label] = [("array", d) for d in range(len(array.dims))]
+    window = [d for d in range(len(array.dims)) if d not in (*op.collapsed_slice_dims, *op.operand_batching_dims)]
+    made: dict[Label, int] = {}
+    for d, at in zip(window, op.offset_dims, strict=True):
+        if op.slice_sizes[d] == array.dims[d]:
+            labels[d] = at
+        else:
+            result[at] = ("window", d)
+            made[("window", d)] = op.slice_sizes[d]
+    for d, s in zip(op.operand_batching_dims, op.start_indices_batching_dims, strict=True):
+        labels[d] = batch[s - (s > op.index_vector_dim)]
+    given: list[tuple[Relation, tuple[Label, ...]]] = []
+    roles = []
+    for number, d in enumerate(op.start_index_map):
+        if array.dims[d] == op.slice_sizes[d] and isinstance(labels[d], int):
+            continue
+        part = component(deduction, starts, op.index_vector_dim, number)
+        known = _known_along(deduction, part, array.dims[d] - op.slice_sizes[d])
+        if known is not None and d in op.collapsed_slice_dims:
+            along, rows = known
+            key = ("gather", rows.tobytes())
+            array = views.taken(space, array, d, rows, key).changed(assumed=array.assumed | part.assumed)
+            labels[d] = "one" if along is None else batch[along]
+            if along is None:
+                array = views.renamed(array, lambda k, d=d: -1 if k == d else k, array.dims)  # type: ignore[misc]
+            continue
+        given.append((part, tuple(batch)))
+        roles.append((labels[d], op.slice_sizes[d]))
+    whole = frozenset(label for label in labels if not isinstance(label, int))
+    return deduction.structured(
+        ("gather", tuple(roles)),
+        shape.dtype,
+        [(array, tuple(labels)), *given],
+        tuple(result),
+        shape.dims,
+        linear=(0,),
+        whole=whole,
+        made=made,
+    )
+
+
+@rule(Scatter)
+def scatter(deduction: Deduction, instruction: Instruction, operands: list[Value]) -> Value:
+    op = instruction.op
+    assert isinstance(op, Scatter)
+    if len(operands) > 3:
+        raise NoRule("a scatter into several arrays")
+    array, starts, updates = operands
+    kind = reducer(deduction.module, op.to_apply)
+    shape = instruction.shape
+    is_sum = kind == "add"
+    places = [d for d in range(len(updates.dims)) if d not in op.update_window_dims]
+    inner: list[Label] = [("place", d) for d in range(len(updates.dims))]
+    outer: list[Label] = [("array", d) for d in range(shape.rank)]
+    window = op._window_array_dims(shape.rank)
+    for u, d in zip(op.update_window_dims, window, strict=True):
+        if updates.dims[u] == array.dims[d]:
+            inner[u] = outer[d] = d
+        else:
+            inner[u] = ("window", d)
+    for d, s in zip(op.input_batching_dims, op.scatter_indices_batching_dims, strict=True):
+        u = places[s - (s > op.index_vector_dim)]
+        inner[u] = outer[d] = d
+    parts: list[tuple[int, Relation]] = []
+    for number, d in enumerate(op.scatter_dims_to_operand_dims):
+        if isinstance(outer[d], int):
+            continue
+        part = component(deduction, starts, op.index_vector_dim, number)
+        along = _identity(deduction, part, array.dims[d]) if d in op.inserted_window_dims else None
+        if along is not None and not isinstance(inner[places[along]], int):
+            inner[places[along]] = outer[d] = d
+        else:
+            parts.append((d, part))
+    result = tuple(d if isinstance(label, int) else ("result", d) for d, label in enumerate(outer))
+    made = {label: shape.dims[d] for d, label in enumerate(result) if not isinstance(label, int)}
+    whole: set[Label] = {label for label in (*outer, *inner) if isinstance(label, tuple) and label[0] != "place"}
+    if not is_sum:
+        whole |= {label for label in inner if not isinstance(label, int)}
+    at = tuple(inner[u] for u in places)
+    given = [(updates, tuple(inner)), *((part, at) for _, part in parts)]
+    key = ("scatter", kind or fingerprint(deduction.module, op.to_apply), tuple(d for d, _ in parts))
+    if not is_sum:
+        given.append((array, tuple(outer)))
+    found = deduction.structured(
+        (key, tuple(made)),
+        shape.dtype,
+        given,
+        result,
+        shape.dims,
+        linear=(0,) if is_sum else (),
+        kind="add" if is_sum else None,
+        whole=frozenset(whole),
+        made=made,
+    )
+    if is_sum:
+        return deduction.arithmetic.sum([(1, array), (1, found)], shape.dims)
+    return found
+
+
+def _identity(deduction: Deduction, part: Relation, size: int) -> int | None:
+    """The dimension along which starts are 0, 1, .. size - 1 on each device; None where they aren't."""
+    dims = indices.along(part) if part.is_index else set()
+    if len(dims) != 1:
+        return None
+    (along,) = dims
+    rows = indices.values(deduction.space, part, along)
+    is_identity = rows.shape[1] == size and bool((rows == np.arange(size)).all())
+    return along if is_identity else None
