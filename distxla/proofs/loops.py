@@ -18,6 +18,7 @@ from distxla.proofs.space import Space
 if TYPE_CHECKING:
     from distxla.proofs.deduction import Deduction
 
+Reshape = tuple[tuple[int, ...], tuple[int, ...]]  # dimension sizes of operand and result
 MOST_ROUNDS = 12
 MOST_GUESSES = 16
 
@@ -77,9 +78,9 @@ class ReferenceLoops:
 
     def __init__(self) -> None:
         self.loops: list[Loop] = []
-        self.reshapes: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
+        self.reshapes: list[Reshape] = []
 
-    def reshapes_like(self, relation: Relation, dims: tuple[int, ...]) -> list[tuple[int, ...] | None]:
+    def reshapes_like(self, relation: Relation, dims: tuple[int, ...]) -> list[Reshape | None]:
         self.reshapes.append((relation.dims, dims))
         return [None]
 
@@ -129,17 +130,17 @@ class FollowingLoops:
         """That devices have these indices of a dimension of so many: other arrays may be cut like this."""
         self._placements.setdefault((lines.count, whole), {})[lines] = None
 
-    def reshapes_like(self, relation: Relation, dims: tuple[int, ...]) -> list[tuple[int, ...] | None]:
-        """What the result of a reshape may be in the unsharded program, likely ones first."""
+    def reshapes_like(self, relation: Relation, dims: tuple[int, ...]) -> list[Reshape | None]:
+        """What a reshape may be in the unsharded program, likely ones first; None: as on the device."""
         cut = {d for axis in relation.axes for d, lines in axis if d >= 0 and not lines.is_uniform}
-        found: dict[tuple[int, ...], bool] = {}
+        found: dict[Reshape, bool] = {}
         for old, new in self.reference.reshapes:
             if len(old) != len(relation.dims) or len(new) != len(dims):
                 continue
             if all(n % m == 0 for n, m in zip((*old, *new), (*relation.dims, *dims)) if m):
                 fits = {d for d, n in enumerate(old) if n != relation.dims[d]} == cut
-                found[new] = found.get(new, False) or fits
-        return [*sorted(found, key=lambda new: not found[new]), None]
+                found[old, new] = fits
+        return [*sorted(found, key=lambda pair: not found[pair]), None]
 
     def loop(self, deduction: Deduction, instruction: Instruction, operand: Value) -> Value:
         if isinstance(operand, Unknown):

@@ -40,7 +40,6 @@ class Space:
         self.replicas, self.partitions, self.alone = replicas, partitions, alone
         self.devices = 1 if alone else replicas * partitions
         self.doubts: list[Doubt] = []
-        self.reshapes: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
         self.ones = (1,) * self.devices
 
     # --- lines ---------------------------------------------------------------------------------------------------

@@ -152,16 +152,23 @@ def _joined_axis(
 # --- reshape ---------------------------------------------------------------------------------------------------------
 
 
-def reshaped(space: Space, relation: Relation, dims: tuple[int, ...], of_whole: tuple[int, ...] | None = None) -> Relation:
-    """of_whole: the dimension sizes of the result of the unsharded program, where they are known: they tell which of
-    the new dimensions is cut."""
+def reshaped(
+    space: Space,
+    relation: Relation,
+    dims: tuple[int, ...],
+    of_whole: tuple[tuple[int, ...], tuple[int, ...]] | None = None,
+) -> Relation:
+    """of_whole: the dimension sizes of operand and result in the unsharded program, where they are known: they tell
+    which dimensions go together, and which of the new ones is cut."""
     if dims == relation.dims:
         return relation
     if prod(dims) == 0:
         raise NoRule("an array without elements")
-    sizes = of_whole if of_whole is not None and len(of_whole) == len(dims) else dims
+    old_sizes, sizes = of_whole or (relation.dims, dims)
     axes: list[list[tuple[int, Lines]]] = [[part for part in axis if part[0] < 0] for axis in relation.axes]
-    for old, new in _groups(relation.dims, dims):
+    for old, new in _groups(old_sizes, sizes):
+        if prod(relation.dims[d] for d in old) != prod(dims[d] for d in new):
+            raise NoRule("a reshape that splits a dimension across the devices' parts")
         for k, axis in enumerate(relation.axes):
             parts = {d: lines for d, lines in axis if d in old}
             if parts:
@@ -173,12 +180,11 @@ def _groups(old: tuple[int, ...], new: tuple[int, ...]) -> list[tuple[list[int],
     """The smallest runs of dimensions of both that have the same number of elements."""
     groups: list[tuple[list[int], list[int]]] = []
     i = j = 0
-    while i < len(old) or j < len(new):
-        left, right, a, b = [], [], 1, 1
-        while True:
-            if a == b and left and right:
-                break
-            if (a <= b and i < len(old)) or j >= len(new):
+    while i < len(old) and j < len(new):
+        left, right, a, b = [i], [j], old[i], new[j]
+        i, j = i + 1, j + 1
+        while a != b:
+            if a < b:
                 left.append(i)
                 a *= old[i]
                 i += 1
@@ -186,12 +192,12 @@ def _groups(old: tuple[int, ...], new: tuple[int, ...]) -> list[tuple[list[int],
                 right.append(j)
                 b *= new[j]
                 j += 1
-            if i >= len(old) and j >= len(new):
-                break
         groups.append((left, right))
-    if len(groups) > 1 and (not groups[-1][0] or not groups[-1][1]):  # trailing ones
-        left, right = groups.pop()
-        groups[-1] = (groups[-1][0] + left, groups[-1][1] + right)
+    rest = list(range(i, len(old))), list(range(j, len(new)))  # of size 1
+    if groups:
+        groups[-1] = (groups[-1][0] + rest[0], groups[-1][1] + rest[1])
+    elif rest[0] or rest[1]:
+        groups.append(rest)
     return groups
 
 
