@@ -66,6 +66,8 @@ class Comparison:
     def described_parts(self, k: int, own: Relation) -> str:
         assert own.parts is not None
         columns = own.parts.columns
+        if own.parts.is_missing_some and own.parts.kind == "add":
+            return "terms of a sum are on no device that takes part in it"
         uniform = all(len(set(column)) == 1 for column in columns)
         if own.parts.kind == "add" and uniform and not own.parts.is_missing_some:
             times = sorted({column[0] for column in columns})

@@ -97,10 +97,11 @@ def joined(space: Space, pieces: Sequence[Relation], dim: int) -> Relation:
     if not first.axes and any(zeros):
         raise NoRule("zeros beside an array of one number")
     axes = []
+    sizes = [p.dims[dim] for p in pieces]
+    empty = [_zero_devices(space, p) for p in pieces]
     for k in range(len(first.axes)):
         given = [None if is_zero else p.axes[k] for p, is_zero in zip(pieces, zeros, strict=True)]
-        takes_zeros = k == _zero_axis(first, dim)
-        axes.append(_joined_axis(space, given, [p.dims[dim] for p in pieces], dim, takes_zeros=takes_zeros))
+        axes.append(_joined_axis(space, given, sizes, dim, empty, takes_zeros=k == _zero_axis(first, dim)))
     return first.changed(axes=tuple(axes), dims=dims, assumed=united(pieces))
 
 
@@ -109,19 +110,38 @@ def _zero_axis(relation: Relation, dim: int) -> int:
     return next((k for k, axis in enumerate(relation.axes) if any(d == dim for d, _ in axis)), 0)
 
 
+def _zero_devices(space: Space, relation: Relation) -> Array:
+    """On which devices all elements come from nowhere."""
+    found = np.zeros(space.devices, bool)
+    for axis in relation.axes:
+        for _, lines in axis:
+            if lines.has_zeros:
+                found |= is_nowhere(lines.rows).all(axis=1)
+    return found
+
+
 def _joined_axis(
-    space: Space, given: Sequence[Axis | None], sizes: Sequence[int], dim: int, *, takes_zeros: bool
+    space: Space,
+    given: Sequence[Axis | None],
+    sizes: Sequence[int],
+    dim: int,
+    empty: Sequence[Array],
+    *,
+    takes_zeros: bool,
 ) -> Axis:
-    """given: the axis of each piece, None of zeros. Where pieces lie at a distance in another dimension, the distance
-    becomes one along `dim`."""
+    """given: the axis of each piece, None of zeros.  empty: of each piece the devices that have nothing but zeros in it.
+
+    Where pieces lie at a distance in another dimension, the distance becomes one along `dim`.
+    """
     there = [dict(axis) for axis in given if axis is not None]
+    blank = [e for axis, e in zip(given, empty, strict=True) if axis is not None]
     others = sorted({d for axis in there for d in axis if d != dim})
     kept: list[tuple[int, Lines]] = []
     shifts = [np.zeros((space.devices, 1), np.int64) for _ in there]
     for d in others:
         rows = [axis[d].rows if d in axis else None for axis in there]
         count = next(r.shape[1] for r in rows if r is not None)
-        full = [np.zeros((space.devices, count), np.int64) if r is None else r for r in rows]
+        full = _filled([np.zeros((space.devices, count), np.int64) if r is None else r for r in rows], blank)
         if all(np.array_equal(r, full[0]) for r in full[1:]):
             kept.append((d, space.lines(full[0])))
             continue
@@ -134,19 +154,32 @@ def _joined_axis(
                 raise NoRule("arrays that lie in different places")
             shifts[k] = shifts[k] + shift
         kept.append((d, space.lines(full[0] - (full[0][:, :1] - least))))
-    waiting = iter(zip(there, shifts, strict=True))
+    waiting = iter(zip(there, shifts, blank, strict=True))
     pieces = []
     for axis, size in zip(given, sizes, strict=True):
         if axis is None:
             pieces.append(np.full((space.devices, size), NOWHERE if takes_zeros else 0))
             continue
-        own, shift = next(waiting)
+        own, shift, is_blank = next(waiting)
         along = own[dim].rows if dim in own else np.zeros((space.devices, size), np.int64)
-        pieces.append(np.where(is_nowhere(along), NOWHERE, along + shift))
+        along = np.where(is_nowhere(along), NOWHERE, along + shift)
+        pieces.append(np.where(is_blank[:, None], NOWHERE if takes_zeros else 0, along))
     together = np.concatenate(pieces, axis=1)
     if together.any() or not kept:
         kept.append((dim, space.lines(together)))
     return without_zeros(space, _sorted(kept))
+
+
+def _filled(rows: list[Array], empty: Sequence[Array]) -> list[Array]:
+    """The rows of each piece, with those of another piece on devices on which it has nothing but zeros."""
+    found = []
+    for r, is_empty in zip(rows, empty, strict=True):
+        if is_empty.any():
+            r = r.copy()
+            for device in np.flatnonzero(is_empty):
+                r[device] = next((o[device] for o, e in zip(rows, empty, strict=True) if not e[device]), 0)
+        found.append(r)
+    return found
 
 
 # --- reshape ---------------------------------------------------------------------------------------------------------

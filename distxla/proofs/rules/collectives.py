@@ -114,11 +114,13 @@ def summed(deduction: Deduction, operand: Relation, kind: str, groups: Groups) -
     if kind != "add" and operand.scale < 0:
         operand = deduction.arithmetic.unscaled(operand)
     columns = space.columns(operand)
-    operand = operand.changed(parts=None)
     if not _is_same_in_groups(operand, groups):
         if kind == "add" and columns == frozenset([space.ones]):
-            return _placed_together(space, operand, groups)
-        raise NoRule("members of a group have different parts of the array, which the collective takes together")
+            placed = _placed_together(space, operand, groups)
+            if placed is not None:
+                return placed
+        return _of_different(deduction, operand, kind, groups)
+    operand = operand.changed(parts=None)
     of = _group_of(groups)
     together = frozenset(tuple(sum(c[g] for g in of[d]) for d in range(space.devices)) for c in columns)
     return space.with_columns(operand, kind, together)
@@ -141,29 +143,38 @@ def _is_same(lines: Lines, groups: Groups) -> bool:
     return all((lines.rows[list(group)] == lines.rows[group[0]]).all() for group in groups)
 
 
-def _placed_together(space: Space, operand: Relation, groups: Groups) -> Relation:
-    """The sum of arrays that are zero but in places of which no other member has one."""
+def _placed_together(space: Space, operand: Relation, groups: Groups) -> Relation | None:
+    """The sum of arrays that are zero but in places of which no other member has one; None of others."""
     of = _group_of(groups)
     axes = []
+    changed = 0
     for axis in operand.axes:
         parts = []
         for d, lines in axis:
-            if _is_same(lines, groups):
-                parts.append((d, lines))
-                continue
-            there = ~is_nowhere(lines.rows)
-            rows = np.empty_like(lines.rows)
-            for device in range(space.devices):
-                members = list(of[device])
-                if (there[members].sum(axis=0) > 1).any() or d < 0:
-                    raise NoRule("members of a group have different parts of the array, which the collective adds")
-                rows[device] = lines.rows[members].max(axis=0)
-            parts.append((d, space.lines(rows)))
+            if not _is_same(lines, groups):
+                there = ~is_nowhere(lines.rows)
+                if d < 0 or any((there[list(group)].sum(axis=0) > 1).any() for group in groups):
+                    return None
+                changed += 1
+                lines = space.lines(np.stack([lines.rows[list(of[k])].max(axis=0) for k in range(space.devices)]))
+            parts.append((d, lines))
         axes.append(tuple(parts))
-    changed = sum(a != b for axis, new in zip(operand.axes, axes) for a, b in zip(axis, new))
-    if changed != 1:
-        raise NoRule("members of a group have different parts of the array, which the collective adds")
-    return operand.changed(axes=tuple(axes))
+    return operand.changed(axes=tuple(axes)) if changed == 1 else None
+
+
+def _of_different(deduction: Deduction, operand: Relation, kind: str, groups: Groups) -> Relation:
+    """Of members that have different elements of the array: they are placed along a new dimension, which is reduced."""
+    space = deduction.space
+    one = views.renamed(operand, lambda d: d + 1, (1, *operand.dims))
+    pieces = [moved(space, one, sources) for sources in _member_sources(groups, space.devices)]
+    together = views.joined(space, pieces, 0)
+    labels = tuple(range(len(together.dims)))
+    if kind != "add" and together.parts is not None:
+        raise NoRule("members of a group have parts of different elements")
+    linear = (0,) if kind == "add" else ()
+    return deduction.structured(
+        "reduce", operand.element_type, [(together, labels)], labels[1:], operand.dims, linear=linear, kind=kind
+    )
 
 
 @rule(AllReduce)

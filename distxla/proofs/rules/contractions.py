@@ -12,6 +12,8 @@ from distxla.ir.module import Module
 from distxla.ir.shape import Shape
 from distxla.ir.window import Window, WindowDimension
 from distxla.ops.convolution import Convolution
+from distxla.ops.copy import Copy
+from distxla.ops.custom_calls.annotation import ANNOTATIONS
 from distxla.ops.dot import Dot
 from distxla.ops.elementwise_binary import ElementwiseBinary
 from distxla.ops.reduce import Reduce
@@ -26,9 +28,14 @@ if TYPE_CHECKING:
 
 
 def reducer(module: Module, name: str) -> str | None:
-    """The opcode of a computation of two scalars that applies one op to them; of truth values `and` and `or`."""
+    """The opcode of a computation of two scalars that applies one op to them; of truth values `and` and `or`.
+
+    Copies count for nothing.
+    """
     body = module[name]
     root = body.root_instruction
+    while isinstance(root.op, Copy) or root.op.called_target in ANNOTATIONS:
+        root = body[root.operands[0]]
     names = {p.name for p in body.parameters}
     if not isinstance(root.op, ElementwiseBinary) or len(names) != 2 or set(root.operands) != names:
         return None
