@@ -35,7 +35,7 @@ MOST_EDGES = 8
 @click.option(
     "--partitions", type=click.IntRange(1), metavar="N", help="Number of partitions, where no header says it."
 )
-@click.option("--strict", is_flag=True, help="Exit with 3 also where only the run can tell whether devices go on.")
+@click.option("--strict", is_flag=True, help="Exit with 3 also where nothing is decided.")
 @click.option("--json", "as_json", is_flag=True, help="Print the verdict on deadlocks, or the error, as JSON only.")
 @click.option(
     "--report",
@@ -43,12 +43,19 @@ MOST_EDGES = 8
     shell_complete=files,
     help="If devices can't go on: a page of who waits for whom, as far as it is known before a run.",
 )
+@click.option(
+    "--against",
+    metavar="UNSHARDED",
+    shell_complete=files,
+    help="A module for one device: prove that MODULE gives the same for all inputs, or say where it differs.",
+)
 @custom_call_option
 @time_limit_option
 def command(
     modules: tuple[str, ...],
     replicas: int | None,
     partitions: int | None,
+    against: str | None,
     strict: bool,
     as_json: bool,
     report: str | None,
@@ -59,7 +66,8 @@ def command(
 
     Instructions that are correct but that this version has no code for are listed, and the exit status is 2: `distxla
     run` would refuse them. Where devices would wait for each other for ever it is 3; where only the run can tell, a
-    warning names the instruction that decides, and it is 0.
+    warning names the instruction that decides, and it is 0. With --against it is 1 where the results differ; where that
+    isn't decided, a warning names the instruction, and it is 0.
     """
     from distxla.cli.output_files import require_writable
     from distxla.cli.programs import read_world
@@ -72,8 +80,14 @@ def command(
     if found.refusal is not None and not as_json:
         raise found.refusal
     status = found.exit_status(strict=strict)
+    compared = None
+    if against is not None and found.refusal is None:
+        from distxla.cli import against as comparison
+
+        compared = comparison.proved(found.programs, against)
     if as_json:
-        terminal.write_json(found.result(strict=strict).as_json(), indent=2)
+        data = found.result(strict=strict).as_json()
+        terminal.write_json(data if compared is None else {**data, "against": compared.as_json()}, indent=2)
     else:
         _describe(found, is_fine=status == 0)
         if found.verdict is not None:
@@ -83,7 +97,11 @@ def command(
         tell_warnings(found.programs)
         for line in lines(found.table, [program.path for program in found.programs.programs]):
             terminal.write(line)
+        if compared is not None and against is not None:
+            comparison.show(compared, against)
     _write_report(report, found.verdict)
+    if compared is not None:
+        status = status or comparison.status(compared, strict=strict)
     if status:
         raise SystemExit(status)
 

@@ -1,8 +1,8 @@
 """The term that an operation makes of its operands, and how the devices' arrays lie in it.
 
-An operation says by labels which dimensions go together: those of a product [m,k] x [k,n] are ("m", "k"), ("k", "n") and
-("m", "n"). A label of the result and of operands: the operation is the same at every index of it, so that devices may
-have any of them. One of operands alone is reduced: devices that have some of its indices have a part. `whole`: the
+An operation says by labels which dimensions go together: those of a product [m,k] x [k,n] are ("m", "k"), ("k", "n")
+and ("m", "n"). A label of the result and of operands: the operation is the same at every index of it, so that devices
+may have any of them. One of operands alone is reduced: devices that have some of its indices have a part. `whole`: the
 operation depends on the position; every device must have the same ones. `made`: of the result alone.
 
 Labels of `whole` and `made` are a part of the term's key; so they must name the role of the dimension.
@@ -139,7 +139,8 @@ class _Combination:
             for c, parts in enumerate(axes):
                 if parts == axis:
                     self.access[other][c].append((len(self.dims), self.space.pool.range(1, size)))
-        self.result_axes.append(tuple(sorted(((-1 if at is None else position[at], lines) for at, lines in axis), key=_by_dim)))
+        along = [(-1 if at is None else position[at], lines) for at, lines in axis]
+        self.result_axes.append(tuple(sorted(along, key=_by_dim)))
         self.dims.append(size)
 
     def places(self, label: Label | None) -> list[tuple[int, int, Lines]]:
@@ -168,7 +169,7 @@ class _Combination:
         self.dims.append(values[0].count)
 
     def distinct(self, together: tuple[Lines, ...]) -> tuple[list[Lines], Lines]:
-        """The distinct combinations of indices in order, a row for each of the lines; and of each element its number."""
+        """The distinct combinations of indices in order, a row for each of the lines; the number of each element."""
 
         def make() -> tuple[list[Lines], Lines]:
             pool = self.space.pool
@@ -206,7 +207,7 @@ class _Combination:
         self.columns = products(self.columns, columns)
 
     def cells(self, together: tuple[Lines, ...], is_sum: bool) -> tuple[list[Lines], Columns]:
-        """The distinct combinations of indices that are reduced, without zeros of a sum; how often devices have them."""
+        """The distinct combinations of indices that are reduced, and how often devices have them."""
 
         def make() -> tuple[list[Lines], Columns]:
             values, numbers = self.distinct(together)

@@ -9,12 +9,13 @@ import numpy as np
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.shards import Shards
+from distxla.lazy_dataclass import replace
 from distxla.proofs.coordinates import Coordinates, coordinates
 from distxla.proofs.deduction import Deduction
 from distxla.proofs.lines import Array
 from distxla.proofs.loops import leaves
 from distxla.proofs.relation import Relation, Unknown, Value
-from distxla.proofs.terms import Term, reached
+from distxla.proofs.terms import reached
 from distxla.proofs.verdict import Outcome, Verdict
 
 
@@ -32,7 +33,7 @@ class Comparison:
         for outcome in (Outcome.DIFFERS, Outcome.UNDECIDED):
             for verdict in found:
                 if verdict.outcome is outcome:
-                    return verdict.__class__(**{**_fields(verdict), "results": len(pairs)})
+                    return replace(verdict, results=len(pairs))
         return Verdict(Outcome.EQUAL, len(pairs))
 
     def compared(self, k: int, own: Value, whole: Value) -> Verdict:
@@ -44,7 +45,7 @@ class Comparison:
             why = f"of the unsharded program the result is not known: {whole.why} ({whole.instruction.name})"
             return self.at(Outcome.UNDECIDED, k, self.defining(k), why)
         if own.element_type is not whole.element_type or whole.parts is not None or whole.assumed:
-            return self.at(Outcome.UNDECIDED, k, self.defining(k), "there is no rule for the unsharded program's result")
+            return self.at(Outcome.UNDECIDED, k, self.defining(k), "there is no rule for it in the unsharded program")
         placed = coordinates(own, whole, self.sharded.space.devices)
         if placed is None:
             return self.unrelated(k, own)
@@ -55,9 +56,9 @@ class Comparison:
         if own.parts is not None:
             instruction = self.origin(own) or self.defining(k)
             return self.at(Outcome.DIFFERS, k, instruction, self.described_parts(k, own))
-        why = self.misplaced(k, own, whole, placed)
-        if why is not None:
-            return self.at(Outcome.DIFFERS, k, self.defining(k), why)
+        elsewhere = self.misplaced(k, own, whole, placed)
+        if elsewhere is not None:
+            return self.at(Outcome.DIFFERS, k, self.defining(k), elsewhere)
         if own.assumed:
             doubt = self.sharded.space.doubts[min(own.assumed)]
             return self.at(Outcome.DIFFERS, k, doubt.instruction, doubt.why)
@@ -72,6 +73,8 @@ class Comparison:
         if own.parts.kind == "add" and uniform and not own.parts.is_missing_some:
             times = sorted({column[0] for column in columns})
             return f"of the terms of a sum some are added {times[-1]} times, others {times[0]} times"
+        if self.sharded.space.ones in columns:
+            return f"{own.parts.described()} is combined with a value that every device has whole"
         return f"out{k} is {own.parts.described()}: nothing takes the devices' parts together"
 
     # --- where ---------------------------------------------------------------------------------------------------
@@ -169,10 +172,6 @@ def _first_wrong(rows: Array, firsts: Array) -> tuple[int, str] | None:
     return device, ", ".join(map(str, has[:8])) + (", …" if has.size > 8 else "")
 
 
-def _fields(verdict: Verdict) -> dict[str, object]:
-    return {name: getattr(verdict, name) for name in verdict.__dataclass_fields__}
-
-
 def _defining(module: Module, k: int) -> Instruction:
     computation, number = module.entry_computation, k
     instruction = computation.root_instruction
@@ -187,7 +186,8 @@ def _defining(module: Module, k: int) -> Instruction:
                 number -= count
         elif op.is_tuple_element:
             source = computation[instruction.operands[0]]
-            assert source.shape.elements is not None and op.element_index is not None
+            assert source.shape.elements is not None
+            assert op.element_index is not None
             number += sum(len(list(e.leaves())) for e in source.shape.elements[: op.element_index])
             instruction = source
         elif instruction.opcode == "copy":

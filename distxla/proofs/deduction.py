@@ -8,18 +8,14 @@ from distxla.ir.computation import Computation
 from distxla.ir.element_type import ElementType
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
-from distxla.lazy_dataclass import replace
-from distxla.ops.support.executable import executable
 from distxla.proofs.arithmetic import Arithmetic
 from distxla.proofs.combining import Label, Operation, combined, products
 from distxla.proofs.loops import FollowingLoops, ReferenceLoops
-from distxla.proofs.relation import NoRule, Relation, Unknown, Value, united
+from distxla.proofs.relation import NoRule, Relation, Unknown, Value
 from distxla.proofs.rules.registry import rule_of
 from distxla.proofs.space import Doubt, Space
 
 Given = Sequence[tuple[Relation, tuple[Label, ...]]]
-# a term larger than this says nothing that a user could follow, and takes time
-MOST_INSTRUCTIONS = 1 << 20
 
 
 class Deduction:
@@ -31,7 +27,6 @@ class Deduction:
         self.path: tuple[str, ...] = ()
         self.instruction: Instruction | None = None
         self.found: dict[tuple[str, ...], Value] = {}  # of the last run, by path and name of the instruction
-        self.count = 0
 
     def run(self, computation: Computation, arguments: Sequence[Value]) -> Value:
         """The value of the root, from those of the parameters."""
@@ -56,7 +51,6 @@ class Deduction:
 
     def value(self, instruction: Instruction, operands: Sequence[Value]) -> Value:
         """The value of one instruction; Unknown where there is no rule for it, or for what it is made of."""
-        self.count += 1
         rule = rule_of(type(instruction.op))
         if not rule.takes_unknown:
             for operand in operands:
@@ -64,7 +58,7 @@ class Deduction:
                     return operand
         before, self.instruction = self.instruction, instruction
         try:
-            return rule.infer(self, instruction, operands)
+            return rule.infer(self, instruction, list(operands))
         except NoRule as error:
             return Unknown(instruction, str(error))
         finally:
@@ -115,12 +109,15 @@ class Deduction:
         columns = products(self.space.columns(relation), made_of.columns)
         return self.space.with_columns(relation, kind or "add", columns)
 
-    def opaque(self, key: Hashable, operands: Sequence[Relation], shapes: Sequence[tuple[ElementType, tuple[int, ...]]]) -> tuple[Relation, ...]:
-        """Results of an operation of which nothing is known but that it is a function of its operands: all devices
-        must have all of them."""
-        given, labels = [], []
+    def opaque(
+        self, key: Hashable, operands: Sequence[Relation], shapes: Sequence[tuple[ElementType, tuple[int, ...]]]
+    ) -> tuple[Relation, ...]:
+        """Results of an operation of which nothing is known but that it is a function of its operands: all devices must
+        have all of them."""
+        given: list[tuple[Relation, tuple[Label, ...]]] = []
+        labels: list[Label] = []
         for k, operand in enumerate(operands):
-            names = tuple((k, d) for d in range(len(operand.dims)))
+            names: tuple[Label, ...] = tuple((k, d) for d in range(len(operand.dims)))
             labels += names
             given.append((operand, names))
         results = []
@@ -140,9 +137,4 @@ class Deduction:
         return tuple(results)
 
 
-def attributes_of(instruction: Instruction) -> Hashable:
-    """Opcode and attributes of an instruction's op."""
-    return (instruction.opcode, *executable(instruction.op)._values())
-
-
-__all__ = ["Deduction", "attributes_of", "replace", "united"]
+__all__ = ["Deduction"]

@@ -75,7 +75,8 @@ def _of_indices(
     found = _evaluated(instruction, typed, operands)
     if np.abs(found.astype(np.float64)).max(initial=0) > 1 << 53:
         return None
-    made = space.index(result, instruction.shape.dims, {-1 if dim is None else dim: space.lines(found.astype(np.int64))})
+    at = -1 if dim is None else dim
+    made = space.index(result, instruction.shape.dims, {at: space.lines(found.astype(np.int64))})
     return made.changed(assumed=united(operands))
 
 
@@ -88,7 +89,9 @@ def _sum_of_indices(space: Space, instruction: Instruction, operands: Sequence[R
                 return None
             parts[d] = parts[d] + lines.rows if d in parts else lines.rows
     info = np.iinfo(instruction.shape.dtype.dtype)
-    if sum(int(r.max(initial=0)) for r in parts.values()) > info.max or sum(int(r.min(initial=0)) for r in parts.values()) < info.min:
+    largest = sum(int(r.max(initial=0)) for r in parts.values())
+    least = sum(int(r.min(initial=0)) for r in parts.values())
+    if largest > info.max or least < info.min:
         return None
     made = space.index(instruction.shape.dtype, instruction.shape.dims, {d: space.lines(r) for d, r in parts.items()})
     return made.changed(assumed=united(operands))
@@ -116,7 +119,7 @@ def _evaluated(instruction: Instruction, operands: Sequence[Any], relations: Seq
         shape=Shape(instruction.shape.dtype, dims),
         operand_shapes=tuple(Shape(r.element_type, a.shape) for r, a in zip(relations, arrays)),
     )
-    found: Array = np.asarray(executable(instruction.op).evaluate(run, *(np.broadcast_to(a, dims) for a in arrays)))  # type: ignore[arg-type]
+    found: Array = np.asarray(executable(instruction.op).evaluate(run, *(np.broadcast_to(a, dims) for a in arrays)))
     return found
 
 

@@ -305,7 +305,8 @@ class _Induction:
             found = self.placement(value, wanted) if isinstance(wanted, Relation) else None
             if found is None:
                 is_unknown = isinstance(value, Unknown)
-                self.bad[k] = value if is_unknown else self.unknown(k, "its next value is not that of the unsharded loop")
+                why = "its next value is not that of the unsharded loop"
+                self.bad[k] = value if is_unknown else self.unknown(k, why)
                 is_stable = False
                 continue
             for d, lines in enumerate(found):

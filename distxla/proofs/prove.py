@@ -52,8 +52,10 @@ def prove(sharded: Sharded, unsharded: Module, *, is_alone: bool = False) -> Ver
     pool, terms = Pool(), Terms()
     reference = ReferenceLoops()
     counts = (sharded.replicas, sharded.partitions)
-    theirs = Deduction(Space(pool, terms, *(counts if is_alone else (1, 1)), alone=is_alone), executed_form(unsharded), reference)
-    own = Deduction(Space(pool, terms, *counts, alone=is_alone), executed_form(sharded.module), FollowingLoops(reference))
+    of_whole = Space(pool, terms, *(counts if is_alone else (1, 1)), alone=is_alone)
+    theirs = Deduction(of_whole, executed_form(unsharded), reference)
+    space = Space(pool, terms, *counts, alone=is_alone)
+    own = Deduction(space, executed_form(sharded.module), FollowingLoops(reference))
     entry, whole_entry = own.module.entry_computation, theirs.module.entry_computation
     leaves, wholes = _leaves(entry.parameters), _leaves(whole_entry.parameters)
     _require_fit("parameter", [s for _, s in leaves], [s for _, s in wholes])

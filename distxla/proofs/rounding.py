@@ -6,15 +6,16 @@ from fractions import Fraction
 from typing import Any
 
 import ml_dtypes
-import numpy as np
 
 
 def as_fraction(value: Any) -> Fraction:
-    """The fraction of the smallest denominator that rounds to this float; value: finite, not 0, any NumPy float type."""
+    """The fraction of the smallest denominator that rounds to this float.
+
+    value: finite, not 0, of any NumPy type of floats.
+    """
     exact = Fraction(float(value))
-    if isinstance(value, np.longdouble):
-        return exact
-    width = abs(exact) * Fraction(float(ml_dtypes.finfo(value.dtype).eps)) / 4
+    eps: Any = ml_dtypes.finfo(value.dtype).eps  # type: ignore[no-untyped-call]
+    width = abs(exact) * Fraction(float(eps)) / 4
     return _simplest(abs(exact) - width, abs(exact) + width) * (1 if exact > 0 else -1)
 
 

@@ -21,7 +21,7 @@ def renamed(relation: Relation, new: Callable[[int], int], dims: tuple[int, ...]
 
 
 def _sorted(parts: object) -> Axis:
-    return tuple(sorted(parts, key=lambda part: part[0]))  # type: ignore[call-overload,no-any-return]
+    return tuple(sorted(parts, key=lambda part: part[0]))  # type: ignore[call-overload]
 
 
 def transposed(relation: Relation, order: Sequence[int]) -> Relation:
@@ -70,9 +70,7 @@ def sliced(space: Space, relation: Relation, dim: int, start: int, limit: int, s
     return taken(space, relation, dim, np.arange(start, limit, stride), ("slice", start, limit, stride))
 
 
-def rows_of_devices(
-    space: Space, relation: Relation, dim: int, starts: Array, size: int
-) -> Relation:
+def rows_of_devices(space: Space, relation: Relation, dim: int, starts: Array, size: int) -> Relation:
     """size elements along a dimension from starts[d] on, of device d."""
     positions = starts.reshape(-1, 1) + np.arange(size)
     return taken(space, relation, dim, positions, ("from", tuple(starts.tolist()), size))
@@ -129,7 +127,7 @@ def _joined_axis(
     *,
     takes_zeros: bool,
 ) -> Axis:
-    """given: the axis of each piece, None of zeros.  empty: of each piece the devices that have nothing but zeros in it.
+    """given: the axis of each piece, None of zeros.  empty: of each piece the devices that have only zeros in it.
 
     Where pieces lie at a distance in another dimension, the distance becomes one along `dim`.
     """

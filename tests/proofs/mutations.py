@@ -52,7 +52,9 @@ def regrouped(module: Module, computation: Computation, i: Instruction, draw: ra
     ids, size = list(groups.ids), len(groups.groups[0])
     orders = [ids[::-1], ids[1:] + ids[:1], draw.sample(ids, len(ids))]
     for order in orders:
-        yield _with(i, replica_groups=ReplicaGroups(tuple(tuple(order[k : k + size]) for k in range(0, len(order), size))))
+        yield _with(
+            i, replica_groups=ReplicaGroups(tuple(tuple(order[k : k + size]) for k in range(0, len(order), size)))
+        )
     if i.opcode == "all-reduce" and size > 1:
         half = size // 2
         parts = tuple(part for g in groups.groups for part in (g[:half], g[half:]))
@@ -81,7 +83,14 @@ def moved(module: Module, computation: Computation, i: Instruction, draw: random
     if i.opcode == "pad":
         for d, p in enumerate(i.op.padding):
             if p.low or p.high:
-                yield _with(i, padding=(*i.op.padding[:d], PaddingDimension(p.low + 1, p.high - 1, p.interior), *i.op.padding[d + 1 :]))
+                yield _with(
+                    i,
+                    padding=(
+                        *i.op.padding[:d],
+                        PaddingDimension(p.low + 1, p.high - 1, p.interior),
+                        *i.op.padding[d + 1 :],
+                    ),
+                )
     if i.opcode in ("concatenate", "dynamic-slice", "dynamic-update-slice") and len(i.operands) > 2:
         first = 0 if i.opcode == "concatenate" else 1
         operands = i.operands[:first] + i.operands[first:][::-1]
@@ -94,7 +103,9 @@ def recomputed(module: Module, computation: Computation, i: Instruction, draw: r
     if other is not None and i.shape.is_array and i.shape.dtype.kind != "pred":
         yield i.replace(op=op_class(other)())
     if i.opcode == "compare":
-        yield _with(i, direction={"LT": "LE", "LE": "LT", "GT": "GE", "GE": "GT", "EQ": "NE", "NE": "EQ"}[i.op.direction])
+        yield _with(
+            i, direction={"LT": "LE", "LE": "LT", "GT": "GE", "GE": "GT", "EQ": "NE", "NE": "EQ"}[i.op.direction]
+        )
     if i.opcode in ("broadcast", "transpose") and len(i.op.dimensions) > 1:
         yield _with(i, dimensions=i.op.dimensions[::-1])
     if i.opcode in ("all-gather", "all-to-all", "reduce-scatter") and i.shape.is_array and i.shape.rank > 1:

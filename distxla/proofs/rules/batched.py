@@ -38,9 +38,7 @@ def _batched(
         result: tuple[Label, ...] = tuple(d if d in batch else ("result", k, d) for d in range(shape.rank))
         made = {label: shape.dims[d] for d, label in enumerate(result) if not isinstance(label, int)}
         found.append(
-            deduction.structured(
-                (key, k), shape.dtype, given, result, shape.dims, whole=frozenset(whole), made=made
-            )
+            deduction.structured((key, k), shape.dtype, given, result, shape.dims, whole=frozenset(whole), made=made)
         )
     return tuple(found) if instruction.shape.is_tuple else found[0]
 

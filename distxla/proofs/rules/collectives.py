@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -129,7 +129,14 @@ def summed(deduction: Deduction, operand: Relation, kind: str, groups: Groups) -
 def _of_numbers(space: Space, operand: Relation, kind: str, groups: Groups) -> Relation:
     numbers, of = indices.scalar(space, operand), _group_of(groups)
     assert numbers is not None
-    take = {"add": sum, "maximum": max, "or": max, "minimum": min, "and": min}[kind]
+    ways: dict[str, Callable[[list[int]], int]] = {
+        "add": sum,
+        "maximum": max,
+        "or": max,
+        "minimum": min,
+        "and": min,
+    }
+    take = ways[kind]
     rows = np.array([[take([int(numbers[g]) for g in of[d]])] for d in range(space.devices)])
     return space.index(operand.element_type, operand.dims, {-1: space.lines(rows)}).changed(assumed=operand.assumed)
 

@@ -9,7 +9,6 @@ import numpy as np
 
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
-from distxla.ir.shape import Shape
 from distxla.ir.window import Window, WindowDimension
 from distxla.ops.convolution import Convolution
 from distxla.ops.copy import Copy
@@ -48,7 +47,7 @@ def fingerprint(module: Module, name: str) -> Hashable:
     """Equal for computations that do the same in the same way."""
     body = module[name]
     number = {i.name: k for k, i in enumerate(body)}
-    return tuple(
+    lines = [
         (
             i.opcode,
             tuple(v for v in i.op._values() if v not in i.op.called_computations),
@@ -57,7 +56,8 @@ def fingerprint(module: Module, name: str) -> Hashable:
             tuple(number[o] for o in i.operands),
         )
         for i in body
-    ) + (number[body.root],)
+    ]
+    return (*lines, number[body.root])
 
 
 @rule(Dot)
@@ -103,7 +103,12 @@ def reduce(deduction: Deduction, instruction: Instruction, operands: list[Value]
 
 
 def _extreme(
-    deduction: Deduction, instruction: Instruction, operand: Relation, labels: tuple[int, ...], result: tuple[int, ...], kind: str
+    deduction: Deduction,
+    instruction: Instruction,
+    operand: Relation,
+    labels: tuple[int, ...],
+    result: tuple[int, ...],
+    kind: str,
 ) -> Relation:
     parts = operand.parts
     if parts is not None and parts.kind != kind:
@@ -197,13 +202,24 @@ def select_and_scatter(deduction: Deduction, instruction: Instruction, operands:
     array, windows = _window_labels(op.window, operands[0].dims)
     module = deduction.module
     key = ("select-and-scatter", op.window, fingerprint(module, op.select), fingerprint(module, op.scatter))
-    result = tuple(label if isinstance(label, int) else ("result", k) for k, label in enumerate(array))
-    made = {label: n for label, n in zip(result, instruction.shape.dims) if not isinstance(label, int)}
+    result: tuple[Label, ...] = tuple(
+        label if isinstance(label, int) else ("result", k) for k, label in enumerate(array)
+    )
+    made: dict[Label, int] = {
+        label: n for label, n in zip(result, instruction.shape.dims) if not isinstance(label, int)
+    }
     whole = frozenset(label for label in (*array, *windows) if not isinstance(label, int))
     is_sum = reducer(module, op.scatter) == "add" and operands[2].is_zero
     given = [(operands[0], array), (operands[1], windows), (operands[2], ())]
     return deduction.structured(
-        key, instruction.shape.dtype, given, result, instruction.shape.dims, whole=whole, made=made, linear=(1,) if is_sum else ()
+        key,
+        instruction.shape.dtype,
+        given,
+        result,
+        instruction.shape.dims,
+        whole=whole,
+        made=made,
+        linear=(1,) if is_sum else (),
     )
 
 
@@ -214,7 +230,10 @@ def convolution(deduction: Deduction, instruction: Instruction, operands: list[V
     op, labels = instruction.op, instruction.op.dim_labels
     by_feature, by_batch = op.feature_group_count > 1, op.batch_group_count > 1
     lhs: dict[int, Label] = {labels.input_batch: "batch", labels.input_feature: "input feature"}
-    rhs: dict[int, Label] = {labels.kernel_input_feature: "input feature", labels.kernel_output_feature: "output feature"}
+    rhs: dict[int, Label] = {
+        labels.kernel_input_feature: "input feature",
+        labels.kernel_output_feature: "output feature",
+    }
     out: dict[int, Label] = {labels.output_batch: "batch", labels.output_feature: "output feature"}
     whole: set[Label] = set()
     if by_feature:
@@ -241,4 +260,4 @@ def convolution(deduction: Deduction, instruction: Instruction, operands: list[V
     )
 
 
-__all__ = ["Shape", "fingerprint", "reducer"]
+__all__ = ["fingerprint", "reducer"]

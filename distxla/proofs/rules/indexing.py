@@ -51,7 +51,7 @@ def gather(deduction: Deduction, instruction: Instruction, operands: list[Value]
     shape, space = instruction.shape, deduction.space
     if 0 in shape.dims or 0 in op.slice_sizes:
         raise NoRule("an array without elements")
-    batch = [d for d in range(shape.rank) if d not in op.offset_dims]  # of the result, in order of the starts' dimensions
+    batch = [d for d in range(shape.rank) if d not in op.offset_dims]
     result: list[Label] = list(range(shape.rank))
     labels: list[Label] = [("array", d) for d in range(len(array.dims))]
     window = [d for d in range(len(array.dims)) if d not in (*op.collapsed_slice_dims, *op.operand_batching_dims)]
@@ -126,8 +126,8 @@ def scatter(deduction: Deduction, instruction: Instruction, operands: list[Value
             inner[places[along]] = outer[d] = d
         else:
             parts.append((d, part))
-    result = tuple(d if isinstance(label, int) else ("result", d) for d, label in enumerate(outer))
-    made = {label: shape.dims[d] for d, label in enumerate(result) if not isinstance(label, int)}
+    result: tuple[Label, ...] = tuple(d if isinstance(label, int) else ("result", d) for d, label in enumerate(outer))
+    made: dict[Label, int] = {label: shape.dims[d] for d, label in enumerate(result) if not isinstance(label, int)}
     whole: set[Label] = {label for label in (*outer, *inner) if isinstance(label, tuple) and label[0] != "place"}
     if not is_sum:
         whole |= {label for label in inner if not isinstance(label, int)}

@@ -137,9 +137,7 @@ def concatenate(deduction: Deduction, instruction: Instruction, operands: list[V
         whole=whole,
         made={"pieces": shape.dims[dim]},
     )
-    return Relation(
-        found.term, found.axes, found.dims, found.scale, found.parts, found.assumed, (dim, tuple(operands))
-    )
+    return Relation(found.term, found.axes, found.dims, found.scale, found.parts, found.assumed, (dim, tuple(operands)))
 
 
 @rule(Pad)
@@ -154,7 +152,9 @@ def pad(deduction: Deduction, instruction: Instruction, operands: list[Value]) -
         for d in padded:
             p = instruction.op.padding[d]
             positions = _padded(operand.dims[d], shape.dims[d], p.low, p.interior)
-            found = views.taken(deduction.space, found, d, positions, ("pad", operand.dims[d], p.low, p.high, p.interior))
+            found = views.taken(
+                deduction.space, found, d, positions, ("pad", operand.dims[d], p.low, p.high, p.interior)
+            )
         return found
     labels = tuple(("array", d) if d in padded else d for d in range(len(shape.dims)))
     result = tuple(("padded", d) if d in padded else d for d in range(len(shape.dims)))
