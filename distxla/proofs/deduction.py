@@ -11,7 +11,7 @@ from distxla.ir.module import Module
 from distxla.proofs.arithmetic import Arithmetic
 from distxla.proofs.combining import Label, Operation, combined, products
 from distxla.proofs.loops import FollowingLoops, ReferenceLoops
-from distxla.proofs.relation import NoRule, Relation, Unknown, Value
+from distxla.proofs.relation import Guarded, NoRule, Relation, Unknown, Value
 from distxla.proofs.rules.registry import rule_of
 from distxla.proofs.space import Doubt, Space
 
@@ -56,6 +56,10 @@ class Deduction:
             for operand in operands:
                 if isinstance(operand, Unknown):
                     return operand
+                if isinstance(operand, Guarded) and not rule.takes_guarded:
+                    return Unknown(
+                        instruction, "it takes elements of an array by positions outside of the device's part"
+                    )
         before, self.instruction = self.instruction, instruction
         try:
             return rule.infer(self, instruction, list(operands))

@@ -49,7 +49,7 @@ class Relation:
     term: the whole value.  axes: one for each dimension of the term.  dims: of the device's array; dimensions that no
     axis names repeat the value.  parts: None where each device has the whole of its elements.
     assumed: numbers of the doubts (Space.doubts) under which it holds.  pieces: of a concatenation of unlike arrays,
-    its dimension and the arrays.
+    its dimension and the arrays.  shifted: the array from which known integers have been taken, and those, by device.
     """
 
     term: Term
@@ -59,6 +59,7 @@ class Relation:
     parts: Parts | None = None
     assumed: frozenset[int] = frozenset()
     pieces: tuple[int, tuple[Relation, ...]] | None = field(default=None, compare=False)
+    shifted: tuple[Relation, Lines] | None = field(default=None, compare=False)
 
     @property
     def element_type(self) -> ElementType:
@@ -88,7 +89,7 @@ class Relation:
         return None
 
     def changed(self, **changes: Any) -> Relation:
-        return replace(self, **{"pieces": None, **changes})
+        return replace(self, **{"pieces": None, "shifted": None, **changes})
 
     def lines_along(self, dim: int) -> list[Lines]:
         """The lines of all axes along a dimension."""
@@ -103,7 +104,24 @@ class Unknown:
     why: str
 
 
-Value = Any  # Relation | Unknown | tuple of values | None (tokens)
+@dataclass(frozen=True, slots=True)
+class Guarded:
+    """Elements that a device took of its part of an array by positions which may lie outside of it.
+
+    relation: what they are where the positions lie inside, zeros elsewhere.  inside, outside: the conditions that say
+    which of them do, in all the ways in which programs ask for it.
+    """
+
+    relation: Relation
+    inside: tuple[Relation, ...]
+    outside: tuple[Relation, ...]
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        return self.relation.dims
+
+
+Value = Any  # Relation | Unknown | Guarded | tuple of values | None (tokens)
 
 
 def united(relations: Iterable[Relation]) -> frozenset[int]:
@@ -115,4 +133,4 @@ def united(relations: Iterable[Relation]) -> frozenset[int]:
     return found
 
 
-__all__ = ["ENDLESS", "ONE", "Column", "NoRule", "Parts", "Relation", "Unknown", "Value", "united"]
+__all__ = ["ENDLESS", "ONE", "Column", "Guarded", "NoRule", "Parts", "Relation", "Unknown", "Value", "united"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,6 +19,7 @@ from distxla.ops.elementwise_binary import ElementwiseBinary
 from distxla.ops.reduce import Reduce
 from distxla.ops.reduce_window import ReduceWindow
 from distxla.ops.select_and_scatter import SelectAndScatter
+from distxla.proofs import views
 from distxla.proofs.combining import IDEMPOTENT, Label
 from distxla.proofs.relation import NoRule, Relation, Value
 from distxla.proofs.rules.registry import rule
@@ -91,6 +93,8 @@ def reduce(deduction: Deduction, instruction: Instruction, operands: list[Value]
     labels = tuple(range(len(operand.dims)))
     result = tuple(d for d in labels if d not in op.dimensions)
     arithmetic, dims = deduction.arithmetic, instruction.shape.dims
+    if not any(operand.lines_along(d) for d in op.dimensions) and _is_neutral(deduction, instruction, initial, kind):
+        return _repeated(operand, op.dimensions, dims, kind)
     if kind == "add":
         found = deduction.structured(
             "reduce", instruction.shape.dtype, [(operand, labels)], result, dims, linear=(0,), kind=kind
@@ -100,6 +104,15 @@ def reduce(deduction: Deduction, instruction: Instruction, operands: list[Value]
     if _is_neutral(deduction, instruction, initial, kind):
         return found
     return arithmetic.extreme(kind, found, initial.changed(dims=dims), dims)
+
+
+def _repeated(operand: Relation, dimensions: tuple[int, ...], dims: tuple[int, ...], kind: str) -> Relation:
+    """A reduction along dimensions that repeat a value."""
+    kept = [d for d in range(len(operand.dims)) if d not in dimensions]
+    found = views.renamed(operand, kept.index, dims)
+    if kind != "add" or operand.is_zero:
+        return found
+    return found.changed(scale=found.scale * prod(operand.dims[d] for d in dimensions))
 
 
 def _extreme(
@@ -136,6 +149,8 @@ def _is_neutral(deduction: Deduction, instruction: Instruction, initial: Relatio
     element_type = instruction.shape.dtype
     from distxla.ops.registry import op_class
 
+    if kind == "add":
+        return initial.is_zero
     neutral = op_class(kind)().neutral_value(element_type) if kind in ("maximum", "minimum") else kind == "and"
     if neutral is None:
         return False

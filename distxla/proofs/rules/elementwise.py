@@ -16,13 +16,18 @@ from distxla.ops.map import Map
 from distxla.ops.select import Select
 from distxla.proofs import indices
 from distxla.proofs.lines import NOWHERE
-from distxla.proofs.relation import Relation, Value
+from distxla.proofs.relation import Guarded, NoRule, Relation, Value
 from distxla.proofs.rules.registry import rule
 
 if TYPE_CHECKING:
     from distxla.proofs.deduction import Deduction
 
 _USED = {"compare": "compared", "exponential": "the operand of exponential"}
+
+
+def compare_key(direction: str, comparison: str | None = None) -> tuple[object, ...]:
+    """The key of a comparison's term."""
+    return ("compare", direction, comparison if comparison == "TOTALORDER" else None)
 
 
 @rule(ElementwiseUnary, Compare, Clamp, ReducePrecision)
@@ -34,7 +39,9 @@ def function(deduction: Deduction, instruction: Instruction, operands: list[Valu
     if instruction.opcode == "negate" and instruction.shape.dtype.is_float:
         return deduction.arithmetic.sum([(-1, operands[0])], instruction.shape.dims)
     what = _USED.get(instruction.opcode, f"the operand of {instruction.opcode}")
-    key = (instruction.opcode, *instruction.op._values())
+    key: tuple[object, ...] = (instruction.opcode, *instruction.op._values())
+    if isinstance(instruction.op, Compare):
+        key = compare_key(instruction.op.direction, instruction.op.comparison)
     if instruction.opcode in ("real", "imag") or isinstance(instruction.op, ElementwiseUnary):
         key = (instruction.opcode,)  # result_accuracy is a wish
     return deduction.arithmetic.of_wholes(key, instruction.shape.dtype, operands, instruction.shape.dims, what)
@@ -55,14 +62,27 @@ def binary(deduction: Deduction, instruction: Instruction, operands: list[Value]
     if opcode in ("maximum", "minimum"):
         return arithmetic.extreme(opcode, left, right, dims)
     if opcode == "add":
-        return arithmetic.sum([(1, left), (1, right)], dims)
+        return _shifted(deduction, arithmetic.sum([(1, left), (1, right)], dims), right, left, 1)
     if opcode == "subtract":
-        return arithmetic.sum([(1, left), (-1, right)], dims)
+        return _shifted(deduction, arithmetic.sum([(1, left), (-1, right)], dims), right, left, -1)
     if opcode == "multiply":
         return arithmetic.product(left, right, dims)
     if opcode == "divide":
         return arithmetic.quotient(left, right, dims)
     return arithmetic.of_wholes(opcode, element_type, [left, right], dims, f"an operand of {opcode}")
+
+
+def _shifted(deduction: Deduction, found: Relation, by: Relation, base: Relation, sign: int) -> Relation:
+    """A sum of integers, with a note of a known one that each device adds."""
+    if not found.element_type.is_integer or found.is_index:
+        return found
+    known = indices.scalar(deduction.space, by)
+    if known is None and sign > 0:
+        known, base = indices.scalar(deduction.space, base), by
+    if known is None:
+        return found
+    lines = deduction.space.lines((-sign * known).reshape(-1, 1))
+    return found.changed(shifted=(base, lines))
 
 
 @rule(Convert)
@@ -87,13 +107,28 @@ def convert(deduction: Deduction, instruction: Instruction, operands: list[Value
     return made.changed(scale=operand.scale * made.scale, parts=operand.parts)
 
 
-@rule(Select)
+def _unguarded(by: Relation, on_true: Value, on_false: Value) -> Value:
+    """The choice between elements at positions inside of a device's part, and zeros for the others."""
+    for guarded, zeros, conditions in (
+        (on_true, on_false, on_true.inside if isinstance(on_true, Guarded) else ()),
+        (on_false, on_true, on_false.outside if isinstance(on_false, Guarded) else ()),
+    ):
+        if not isinstance(guarded, Guarded) or not isinstance(zeros, Relation) or by.parts is not None:
+            continue
+        if zeros.is_zero and any(by.term is c.term and by.axes == c.axes for c in conditions):
+            return guarded.relation.changed(assumed=guarded.relation.assumed | by.assumed)
+    raise NoRule("it takes elements of an array by positions outside of the device's part")
+
+
+@rule(Select, takes_guarded=True)
 def select(deduction: Deduction, instruction: Instruction, operands: list[Value]) -> Value:
     space = deduction.space
+    by, on_true, on_false = operands
+    if isinstance(on_true, Guarded) or isinstance(on_false, Guarded):
+        return _unguarded(by, on_true, on_false)
     known = indices.computed(space, instruction, operands)
     if known is not None:
         return known
-    by, on_true, on_false = operands
     if isinstance(by, Relation) and by.is_index and len(indices.along(by)) <= 1:
         found = _chosen(deduction, by, on_true, on_false)
         if found is not None:

@@ -6,14 +6,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from distxla.ir.element_type import PRED
 from distxla.ir.instruction import Instruction
 from distxla.ops.gather import Gather
 from distxla.ops.scatter import Scatter
 from distxla.proofs import indices, views
 from distxla.proofs.combining import Label
 from distxla.proofs.lines import Array
-from distxla.proofs.relation import NoRule, Relation, Value
+from distxla.proofs.relation import Guarded, NoRule, Relation, Value
 from distxla.proofs.rules.contractions import fingerprint, reducer
+from distxla.proofs.rules.elementwise import compare_key
 from distxla.proofs.rules.registry import rule
 
 if TYPE_CHECKING:
@@ -32,7 +34,20 @@ def component(deduction: Deduction, starts: Relation, vector_dim: int, number: i
                 return component(deduction, piece, vector_dim, offset)
             offset -= piece.dims[vector_dim]
     one = views.taken(deduction.space, starts, vector_dim, np.array([number]), ("one", number))
-    return views.renamed(one, lambda d: -1 if d == vector_dim else d - (d > vector_dim), dims)
+    found = views.renamed(one, lambda d: -1 if d == vector_dim else d - (d > vector_dim), dims)
+    if starts.shifted is None:
+        return found
+    base, lines = starts.shifted
+    return found.changed(shifted=(component(deduction, base, vector_dim, number), lines))
+
+
+def _positions(deduction: Deduction, part: Relation, size: int, along: int, dims: tuple[int, ...]) -> Relation:
+    """Of each device the positions along dimension `along` of its part of an array, counted as `part` counts them."""
+    space = deduction.space
+    rows = np.broadcast_to(np.arange(size), (space.devices, size))
+    if part.shifted is not None:
+        rows = rows + part.shifted[1].rows
+    return space.index(part.element_type, dims, {along: space.lines(rows)})
 
 
 def _known_along(deduction: Deduction, relation: Relation, room: int) -> tuple[int | None, Array] | None:
@@ -41,6 +56,15 @@ def _known_along(deduction: Deduction, relation: Relation, room: int) -> tuple[i
         return None
     dim = next(iter(indices.along(relation)), None)
     return dim, np.clip(indices.values(deduction.space, relation, dim), 0, room)
+
+
+def _counted_from_zero(deduction: Deduction, part: Relation) -> Relation:
+    """Known starts, the same one for each update of a device, as zeros that are shifted."""
+    known = indices.scalar(deduction.space, part)
+    if known is None:
+        return part
+    zero = deduction.space.splat(part.element_type.dtype.type(0), part.element_type, part.dims)
+    return part.changed(shifted=(zero, deduction.space.lines(-known.reshape(-1, 1))))
 
 
 @rule(Gather)
@@ -65,7 +89,8 @@ def gather(deduction: Deduction, instruction: Instruction, operands: list[Value]
     for d, s in zip(op.operand_batching_dims, op.start_indices_batching_dims, strict=True):
         labels[d] = batch[s - (s > op.index_vector_dim)]
     given: list[tuple[Relation, tuple[Label, ...]]] = []
-    roles = []
+    roles: list[object] = []
+    guard: tuple[Relation, int] | None = None
     for number, d in enumerate(op.start_index_map):
         if array.dims[d] == op.slice_sizes[d] and isinstance(labels[d], int):
             continue
@@ -79,19 +104,61 @@ def gather(deduction: Deduction, instruction: Instruction, operands: list[Value]
             if along is None:
                 array = views.renamed(array, lambda k, d=d: -1 if k == d else k, array.dims)  # type: ignore[misc]
             continue
+        if d in op.collapsed_slice_dims:
+            labels[d] = ("taken", d)
+            if any(not lines.is_uniform for lines in array.lines_along(d)):
+                if part.shifted is None or guard is not None:
+                    raise NoRule("devices have different parts of a dimension in which it looks up positions")
+                guard = (part, array.dims[d])
+                at = part.shifted[0]
+            else:
+                at = _clamped(deduction, part, array.dims[d] - 1)
+            count = array.dims[d]
+            counted = _positions(deduction, part if guard else at, count, 0, (count,))
+            given += [(counted, (labels[d],)), (at, tuple(batch))]
+            roles.append("taken")
+            continue
         given.append((part, tuple(batch)))
         roles.append((labels[d], op.slice_sizes[d]))
-    whole = frozenset(label for label in labels if not isinstance(label, int))
-    return deduction.structured(
+    whole = frozenset(label for label in labels if isinstance(label, tuple) and label[0] == "array")
+    found = deduction.structured(
         ("gather", tuple(roles)),
         shape.dtype,
         [(array, tuple(labels)), *given],
         tuple(result),
         shape.dims,
         linear=(0,),
+        kind="add",
         whole=whole,
         made=made,
     )
+    return found if guard is None else _guarded(deduction, found, *guard, batch)
+
+
+def _clamped(deduction: Deduction, part: Relation, highest: int) -> Relation:
+    """The positions that a gather looks up: starts outside of an array are moved to its edge."""
+    space, element_type = deduction.space, part.element_type
+    least, most = (space.splat(element_type.dtype.type(n), element_type, part.dims) for n in (0, highest))
+    clamp = (deduction.whole(part), least, most)
+    return deduction.arithmetic.pointwise(("clamp",), element_type, [clamp[1], clamp[0], clamp[2]], part.dims)
+
+
+def _guarded(deduction: Deduction, found: Relation, part: Relation, count: int, batch: list[int]) -> Guarded:
+    """With the conditions for positions inside of each device's part of the array."""
+    assert part.shifted is not None
+    space, arithmetic, dims = deduction.space, deduction.arithmetic, found.dims
+    base = views.renamed(deduction.whole(part.shifted[0]), lambda k: batch[k], dims)
+    first = part.shifted[1].rows
+
+    def compared(direction: str, by: int) -> Relation:
+        edge = space.index(base.element_type, dims, {-1: space.lines(first + by)})
+        return arithmetic.pointwise(compare_key(direction), PRED, [base, edge], dims)
+
+    lower, above = (compared("GE", 0), compared("GT", -1)), (compared("LE", count - 1), compared("LT", count))
+    below, beyond = (compared("LT", 0), compared("LE", -1)), (compared("GT", count - 1), compared("GE", count))
+    inside = tuple(arithmetic.extreme("and", a, b, dims) for a in lower for b in above)
+    outside = tuple(arithmetic.extreme("or", a, b, dims) for a in below for b in beyond)
+    return Guarded(found, inside, outside)
 
 
 @rule(Scatter)
@@ -117,6 +184,7 @@ def scatter(deduction: Deduction, instruction: Instruction, operands: list[Value
         u = places[s - (s > op.index_vector_dim)]
         inner[u] = outer[d] = d
     parts: list[tuple[int, Relation]] = []
+    counted: list[tuple[Relation, tuple[Label, ...]]] = []
     for number, d in enumerate(op.scatter_dims_to_operand_dims):
         if isinstance(outer[d], int):
             continue
@@ -124,16 +192,23 @@ def scatter(deduction: Deduction, instruction: Instruction, operands: list[Value
         along = _identity(deduction, part, array.dims[d]) if d in op.inserted_window_dims else None
         if along is not None and not isinstance(inner[places[along]], int):
             inner[places[along]] = outer[d] = d
-        else:
-            parts.append((d, part))
+            continue
+        if d in op.inserted_window_dims:
+            # a place of the array gets the updates whose start is its position; others, outside of it, are dropped
+            outer[d] = d
+            part = _counted_from_zero(deduction, part)
+            counted.append((_positions(deduction, part, array.dims[d], 0, (array.dims[d],)), (d,)))
+            part = part if part.shifted is None else part.shifted[0]
+        parts.append((d, part))
     result: tuple[Label, ...] = tuple(d if isinstance(label, int) else ("result", d) for d, label in enumerate(outer))
     made: dict[Label, int] = {label: shape.dims[d] for d, label in enumerate(result) if not isinstance(label, int)}
     whole: set[Label] = {label for label in (*outer, *inner) if isinstance(label, tuple) and label[0] != "place"}
     if not is_sum:
         whole |= {label for label in inner if not isinstance(label, int)}
     at = tuple(inner[u] for u in places)
-    given = [(updates, tuple(inner)), *((part, at) for _, part in parts)]
-    key = ("scatter", kind or fingerprint(deduction.module, op.to_apply), tuple(d for d, _ in parts))
+    given = [(updates, tuple(inner)), *counted, *((part, at) for _, part in parts)]
+    roles = tuple("position" if isinstance(outer[d], int) else d for d, _ in parts)
+    key = ("scatter", kind or fingerprint(deduction.module, op.to_apply), roles)
     if not is_sum:
         given.append((array, tuple(outer)))
     found = deduction.structured(

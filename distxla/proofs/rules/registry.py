@@ -22,24 +22,25 @@ Infer = Callable[["Deduction", Instruction, list[Value]], Value]
 class Rule:
     """infer: the value of an instruction from its operands' values; NoRule where it can't be inferred.
 
-    takes_unknown: whether operands may be Unknown, as those of a tuple.
+    takes_unknown: whether operands may be Unknown, as those of a tuple.  takes_guarded: whether they may be Guarded.
     """
 
     infer: Infer
     takes_unknown: bool = False
+    takes_guarded: bool = False
 
 
 _RULES: dict[type[Op], Rule] = {}
 _loaded: list[bool] = []
 
 
-def rule(*classes: type[Op], takes_unknown: bool = False) -> Callable[[Infer], Infer]:
+def rule(*classes: type[Op], takes_unknown: bool = False, takes_guarded: bool = False) -> Callable[[Infer], Infer]:
     """Decorator: the function is the rule of these classes of ops."""
 
     def declared(infer: Infer) -> Infer:
         for op_class in classes:
             assert op_class not in _RULES, op_class
-            _RULES[op_class] = Rule(infer, takes_unknown)
+            _RULES[op_class] = Rule(infer, takes_unknown, takes_guarded)
         return infer
 
     return declared
