@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from fractions import Fraction
 
 import numpy as np
 
@@ -48,7 +49,10 @@ class Comparison:
             return self.at(Outcome.UNDECIDED, k, self.defining(k), "there is no rule for it in the unsharded program")
         placed = coordinates(own, whole, self.sharded.space.devices)
         if placed is None:
-            return self.unrelated(k, own)
+            return self.unrelated(k, own, whole)
+        if own.assumed:
+            doubt = self.sharded.space.doubts[min(own.assumed)]
+            return self.at(Outcome.DIFFERS, k, doubt.instruction, doubt.why)
         if own.scale != whole.scale and not own.is_zero:
             times = own.scale / whole.scale
             said = f"{times} times" if times.denominator == 1 else f"{times} of"
@@ -59,10 +63,18 @@ class Comparison:
         elsewhere = self.misplaced(k, own, whole, placed)
         if elsewhere is not None:
             return self.at(Outcome.DIFFERS, k, self.defining(k), elsewhere)
-        if own.assumed:
-            doubt = self.sharded.space.doubts[min(own.assumed)]
-            return self.at(Outcome.DIFFERS, k, doubt.instruction, doubt.why)
         return Verdict(Outcome.EQUAL, 1)
+
+    def disagree(self, k: int, own: Relation) -> bool:
+        """Whether devices whose results are to be the same have different parts."""
+        shards = self.shards[k]
+        if shards is None or own.parts is None or own.assumed:
+            return False
+        having: dict[tuple[int, ...], set[tuple[int, ...]]] = {}
+        columns = sorted(own.parts.columns)
+        for device, place in enumerate(shards.places):
+            having.setdefault(place, set()).add(tuple(column[device] for column in columns))
+        return any(len(found) > 1 for found in having.values())
 
     def described_parts(self, k: int, own: Relation) -> str:
         assert own.parts is not None
@@ -100,8 +112,14 @@ class Comparison:
         used = reached(iter([own.term]))
         return next((i for i, r in self.relations() if r.parts == own.parts and r.term in used), None)
 
-    def unrelated(self, k: int, own: Relation) -> Verdict:
+    def unrelated(self, k: int, own: Relation, whole: Relation) -> Verdict:
         """Where a result becomes something that the unsharded program doesn't compute."""
+        if self.disagree(k, own):
+            instruction = self.origin(own) or self.defining(k)
+            return self.at(Outcome.DIFFERS, k, instruction, self.described_parts(k, own))
+        if (times := _other_factor(own, whole)) is not None:
+            why = f"a term of this sum is {times} times that of the unsharded program"
+            return self.at(Outcome.DIFFERS, k, self.defining(k), why)
         if own.assumed:
             doubt = self.sharded.space.doubts[min(own.assumed)]
             return self.at(Outcome.UNDECIDED, k, doubt.instruction, doubt.why)
@@ -153,6 +171,18 @@ class Comparison:
         if len(blocks) < wanted:
             return f"the devices have {len(blocks)} of {wanted} blocks of the unsharded program's result"
         return None
+
+
+def _other_factor(own: Relation, whole: Relation) -> Fraction | None:
+    """By which factor one term of two sums differs that are otherwise the same; None of other values."""
+    keys = own.term.key, whole.term.key
+    if own.parts is not None or own.assumed or own.term.operands != whole.term.operands:
+        return None
+    if any(not isinstance(k, tuple) or not isinstance(k[0], tuple) or k[0][0] != "add" for k in keys):
+        return None
+    mine, theirs = ([f * r.scale for f in r.term.key[0][1]] for r in (own, whole))  # type: ignore[index]
+    ratios = {a / b for a, b in zip(mine, theirs, strict=True)} - {Fraction(1)}
+    return ratios.pop() if len(ratios) == 1 else None
 
 
 def leaves_of(deduction: Deduction) -> Iterator[Value]:

@@ -110,12 +110,12 @@ def gather(deduction: Deduction, instruction: Instruction, operands: list[Value]
                 if part.shifted is None or guard is not None:
                     raise NoRule("devices have different parts of a dimension in which it looks up positions")
                 guard = (part, array.dims[d])
-                at = part.shifted[0]
+                starts_at = part.shifted[0]
             else:
-                at = _clamped(deduction, part, array.dims[d] - 1)
+                starts_at = _clamped(deduction, part, array.dims[d] - 1)
             count = array.dims[d]
-            counted = _positions(deduction, part if guard else at, count, 0, (count,))
-            given += [(counted, (labels[d],)), (at, tuple(batch))]
+            counted = _positions(deduction, starts_at if guard is None else part, count, 0, (count,))
+            given += [(counted, (labels[d],)), (starts_at, tuple(batch))]
             roles.append("taken")
             continue
         given.append((part, tuple(batch)))
