@@ -8,14 +8,14 @@ from distxla.ir.computation import Computation
 from distxla.ir.element_type import ElementType
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
+from distxla.lazy_dataclass import replace
 from distxla.proofs.arithmetic import Arithmetic
 from distxla.proofs.combining import Label, Operation, combined, products
+from distxla.proofs.inference import Given
 from distxla.proofs.loops import FollowingLoops, ReferenceLoops
 from distxla.proofs.relation import Guarded, NoRule, Relation, Unknown, Value
 from distxla.proofs.rules.registry import rule_of
 from distxla.proofs.space import Doubt, Space
-
-Given = Sequence[tuple[Relation, tuple[Label, ...]]]
 
 
 class Deduction:
@@ -67,6 +67,12 @@ class Deduction:
             return Unknown(instruction, str(error))
         finally:
             self.instruction = before
+
+    def run_elements(self, name: str, arguments: Sequence[Value], dims: tuple[int, ...]) -> Value:
+        """The value of a computation of scalars, applied to arrays element by element."""
+        body = self.module[name]
+        wide = [i.replace(shape=i.shape.with_dims(dims)) if i.shape.is_array else i for i in body]
+        return self.run(replace(body, instructions=tuple(wide)), arguments)
 
     # --- for rules -----------------------------------------------------------------------------------------------
 

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import product
-from typing import TYPE_CHECKING
 
 from distxla.ir.instruction import Instruction
 from distxla.ir.shape import Shape
 from distxla.lazy_dataclass import dataclass
 from distxla.ops.control_flow import While
 from distxla.proofs.coordinates import coordinates
+from distxla.proofs.inference import Inference, Reshape
 from distxla.proofs.lines import Lines
 from distxla.proofs.relation import Relation, Unknown, Value, united
 from distxla.proofs.space import Space
 
-if TYPE_CHECKING:
-    from distxla.proofs.deduction import Deduction
-
-Reshape = tuple[tuple[int, ...], tuple[int, ...]]  # dimension sizes of operand and result
 MOST_ROUNDS = 12
 MOST_GUESSES = 16
 
@@ -57,10 +53,10 @@ def built(shape: Shape, found: Iterator[Value]) -> Value:
     return next(found)
 
 
-def _invariant(deduction: Deduction, instruction: Instruction, count: int) -> tuple[bool, ...]:
+def _invariant(inference: Inference, instruction: Instruction, count: int) -> tuple[bool, ...]:
     """Which elements of a flat tuple the body passes on unchanged."""
     assert isinstance(instruction.op, While)
-    body = deduction.module[instruction.op.body]
+    body = inference.module[instruction.op.body]
     root = body.root_instruction
     if not root.op.is_tuple or len(root.operands) != count:
         return (False,) * count
@@ -74,8 +70,6 @@ def _invariant(deduction: Deduction, instruction: Instruction, count: int) -> tu
 class ReferenceLoops:
     """Of the unsharded program: names what its loops carry, and notes what the sharded one is compared with."""
 
-    is_reference = True
-
     def __init__(self) -> None:
         self.loops: list[Loop] = []
         self.reshapes: list[Reshape] = []
@@ -84,7 +78,7 @@ class ReferenceLoops:
         self.reshapes.append((relation.dims, dims))
         return [None]
 
-    def loop(self, deduction: Deduction, instruction: Instruction, operand: Value) -> Value:
+    def loop(self, inference: Inference, instruction: Instruction, operand: Value) -> Value:
         assert isinstance(instruction.op, While)
         shape, op = instruction.shape, instruction.op
         shapes = tuple(shape.leaves())
@@ -93,19 +87,19 @@ class ReferenceLoops:
         begin = tuple(leaves(operand))
         number = len(self.loops)
         self.loops.append(Loop(number, shapes, (), (), (), (), None, ()))  # inner loops get the next numbers
-        invariant = _invariant(deduction, instruction, len(begin))
+        invariant = _invariant(inference, instruction, len(begin))
         carried = tuple(
-            value if is_invariant or value is None else deduction.space.symbol(("carried", number, k), shapes[k])
+            value if is_invariant or value is None else inference.space.symbol(("carried", number, k), shapes[k])
             for k, (value, is_invariant) in enumerate(zip(begin, invariant, strict=True))
         )
         argument = built(shape, iter(carried))
-        after = tuple(leaves(deduction.called(instruction, op.body, [argument])))
-        condition = deduction.called(instruction, op.condition, [argument])
+        after = tuple(leaves(inference.called(instruction, op.body, [argument])))
+        condition = inference.called(instruction, op.condition, [argument])
         doubts = united(v for v in (*begin, *after, condition) if isinstance(v, Relation))
         results = tuple(
             value
             if is_invariant or value is None
-            else deduction.space.symbol(("after loop", number, k), shapes[k]).changed(assumed=doubts)
+            else inference.space.symbol(("after loop", number, k), shapes[k]).changed(assumed=doubts)
             for k, (value, is_invariant) in enumerate(zip(begin, invariant, strict=True))
         )
         self.loops[number] = Loop(number, shapes, carried, begin, after, invariant, condition, results)
@@ -117,8 +111,6 @@ Placement = list[Lines | None]  # of an array of the loop, by dimension; None: n
 
 class FollowingLoops:
     """Of the sharded program: each loop is one of the unsharded program whose values it has in parts, or unknown."""
-
-    is_reference = False
 
     def __init__(self, reference: ReferenceLoops) -> None:
         self.reference = reference
@@ -142,16 +134,16 @@ class FollowingLoops:
                 found[old, new] = fits
         return [*sorted(found, key=lambda pair: not found[pair]), None]
 
-    def loop(self, deduction: Deduction, instruction: Instruction, operand: Value) -> Value:
+    def loop(self, inference: Inference, instruction: Instruction, operand: Value) -> Value:
         if isinstance(operand, Unknown):
             return operand
         begin = tuple(leaves(operand))
         shapes = tuple(instruction.shape.leaves())
-        key = (*deduction.path, instruction.name)
+        key = (*inference.path, instruction.name)
         known = self._chosen.get(key)
         why = Unknown(instruction, "the unsharded program has no loop that carries the same")
-        for loop in [known] if known is not None else self._candidates(deduction.space, shapes, begin):
-            results = _Induction(self, deduction, instruction, loop, begin).run()
+        for loop in [known] if known is not None else self._candidates(inference.space, shapes, begin):
+            results = _Induction(self, inference, instruction, loop, begin).run()
             if any(isinstance(r, Relation) for r in results):
                 self._chosen[key] = loop
                 self._taken.add(loop.number)
@@ -180,14 +172,14 @@ class _Induction:
     def __init__(
         self,
         loops: FollowingLoops,
-        deduction: Deduction,
+        inference: Inference,
         instruction: Instruction,
         loop: Loop,
         begin: tuple[Value, ...],
     ) -> None:
-        self.loops, self.deduction, self.space = loops, deduction, deduction.space
+        self.loops, self.inference, self.space = loops, inference, inference.space
         self.instruction, self.loop, self.begin = instruction, loop, begin
-        own = _invariant(deduction, instruction, len(begin))
+        own = _invariant(inference, instruction, len(begin))
         self.invariant = tuple(a and b for a, b in zip(own, loop.invariant))
         self.bad: dict[int, Unknown] = {}
         self.fixed: list[Placement] = [[] for _ in begin]  # as the first value has it
@@ -269,9 +261,9 @@ class _Induction:
         for _ in range(MOST_ROUNDS):
             arguments = [self.carried(k) for k in range(len(self.begin))]
             argument = built(self.instruction.shape, iter(arguments))
-            after = tuple(leaves(self.deduction.called(self.instruction, op.body, [argument])))
+            after = tuple(leaves(self.inference.called(self.instruction, op.body, [argument])))
             if self.is_stable(after):
-                condition = self.deduction.called(self.instruction, op.condition, [argument])
+                condition = self.inference.called(self.instruction, op.condition, [argument])
                 return self.results(arguments, after, condition)
         return [self.unknown(k, "its relation changes from iteration to iteration") for k in range(len(self.begin))]
 

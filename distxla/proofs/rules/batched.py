@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from distxla.ir.instruction import Instruction
 from distxla.ops.batch_norm import BatchNormGrad, BatchNormInference, BatchNormTraining
 from distxla.ops.bitcast import Bitcast
@@ -15,16 +13,14 @@ from distxla.ops.sort import Sort, TopK
 from distxla.ops.triangular_solve import TriangularSolve
 from distxla.proofs import views
 from distxla.proofs.combining import Label
+from distxla.proofs.inference import Inference
 from distxla.proofs.relation import NoRule, Relation, Value
 from distxla.proofs.rules.contractions import fingerprint
 from distxla.proofs.rules.registry import rule
 
-if TYPE_CHECKING:
-    from distxla.proofs.deduction import Deduction
-
 
 def _batched(
-    deduction: Deduction, instruction: Instruction, operands: list[Relation], batch: set[int], key: object
+    inference: Inference, instruction: Instruction, operands: list[Relation], batch: set[int], key: object
 ) -> Value:
     """Dimensions `batch` of all operands and results go together; the others are whole."""
     given: list[tuple[Relation, tuple[Label, ...]]] = []
@@ -38,59 +34,59 @@ def _batched(
         result: tuple[Label, ...] = tuple(d if d in batch else ("result", k, d) for d in range(shape.rank))
         made = {label: shape.dims[d] for d, label in enumerate(result) if not isinstance(label, int)}
         found.append(
-            deduction.structured((key, k), shape.dtype, given, result, shape.dims, whole=frozenset(whole), made=made)
+            inference.structured((key, k), shape.dtype, given, result, shape.dims, whole=frozenset(whole), made=made)
         )
     return tuple(found) if instruction.shape.is_tuple else found[0]
 
 
 @rule(Sort)
-def sort(deduction: Deduction, instruction: Instruction, operands: list[Value]) -> Value:
+def sort(inference: Inference, instruction: Instruction, operands: list[Value]) -> Value:
     assert isinstance(instruction.op, Sort)
     op = instruction.op
     batch = set(range(len(operands[0].dims))) - {d % len(operands[0].dims) for d in op.dimensions}
-    key = ("sort", op.is_stable, fingerprint(deduction.module, op.to_apply))
-    return _batched(deduction, instruction, operands, batch, key)
+    key = ("sort", op.is_stable, fingerprint(inference.module, op.to_apply))
+    return _batched(inference, instruction, operands, batch, key)
 
 
 @rule(TopK)
-def top_k(deduction: Deduction, instruction: Instruction, operands: list[Value]) -> Value:
+def top_k(inference: Inference, instruction: Instruction, operands: list[Value]) -> Value:
     batch = set(range(len(operands[0].dims) - 1))
-    return _batched(deduction, instruction, operands, batch, ("topk", *instruction.op._values()))
+    return _batched(inference, instruction, operands, batch, ("topk", *instruction.op._values()))
 
 
 @rule(Cholesky, TriangularSolve)
-def matrices(deduction: Deduction, instruction: Instruction, operands: list[Value]) -> Value:
+def matrices(inference: Inference, instruction: Instruction, operands: list[Value]) -> Value:
     batch = set(range(len(operands[0].dims) - 2))
-    return _batched(deduction, instruction, operands, batch, (instruction.opcode, *instruction.op._values()))
+    return _batched(inference, instruction, operands, batch, (instruction.opcode, *instruction.op._values()))
 
 
 @rule(Fft)
-def fft(deduction: Deduction, instruction: Instruction, operands: list[Value]) -> Value:
+def fft(inference: Inference, instruction: Instruction, operands: list[Value]) -> Value:
     assert isinstance(instruction.op, Fft)
     batch = set(range(len(operands[0].dims) - len(instruction.op.fft_length)))
-    return _batched(deduction, instruction, operands, batch, ("fft", *instruction.op._values()))
+    return _batched(inference, instruction, operands, batch, ("fft", *instruction.op._values()))
 
 
 @rule(RngBitGenerator, BatchNormGrad, BatchNormInference, BatchNormTraining)
-def whole(deduction: Deduction, instruction: Instruction, operands: list[Value]) -> Value:
+def whole(inference: Inference, instruction: Instruction, operands: list[Value]) -> Value:
     """A function of operands that every device must have whole."""
-    return _batched(deduction, instruction, operands, set(), (instruction.opcode, *instruction.op._values()))
+    return _batched(inference, instruction, operands, set(), (instruction.opcode, *instruction.op._values()))
 
 
 @rule(BitcastConvert)
-def bitcast_convert(deduction: Deduction, instruction: Instruction, operands: list[Value]) -> Value:
+def bitcast_convert(inference: Inference, instruction: Instruction, operands: list[Value]) -> Value:
     (operand,) = operands
     if operand.dims != instruction.shape.dims:
         raise NoRule("bits of elements of different widths")
-    return deduction.arithmetic.of_wholes(
+    return inference.arithmetic.of_wholes(
         "bitcast-convert", instruction.shape.dtype, operands, operand.dims, "taken as bits"
     )
 
 
 @rule(Bitcast)
-def bitcast(deduction: Deduction, instruction: Instruction, operands: list[Value]) -> Value:
+def bitcast(inference: Inference, instruction: Instruction, operands: list[Value]) -> Value:
     """As XLA's layout assignment leaves it, where nothing moves in memory: a reshape or a transpose."""
     (operand,) = operands
     if operand.element_type is not instruction.shape.dtype or instruction.shape.layout is not None:
         raise NoRule("there is no rule for bitcasts of layouts")
-    return views.reshaped(deduction.space, operand, instruction.shape.dims)
+    return views.reshaped(inference.space, operand, instruction.shape.dims)

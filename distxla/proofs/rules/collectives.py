@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,14 +16,12 @@ from distxla.ops.reduce_scatter import ReduceScatter
 from distxla.ops.support.executable import CollectiveOp
 from distxla.proofs import indices, views
 from distxla.proofs.combining import IDEMPOTENT
+from distxla.proofs.inference import Inference
 from distxla.proofs.lines import Array, Lines, is_nowhere
 from distxla.proofs.relation import NoRule, Relation, Value
 from distxla.proofs.rules.contractions import fingerprint, reducer
 from distxla.proofs.rules.registry import Infer, rule
 from distxla.proofs.space import Space
-
-if TYPE_CHECKING:
-    from distxla.proofs.deduction import Deduction
 
 Groups = tuple[tuple[int, ...], ...]
 
@@ -48,8 +45,8 @@ def moved(space: Space, relation: Relation, sources: tuple[int, ...]) -> Relatio
     return space.with_columns(found.changed(parts=None), relation.parts.kind, shifted)
 
 
-def _groups(deduction: Deduction, instruction: Instruction) -> Groups:
-    op, space = instruction.op, deduction.space
+def _groups(inference: Inference, instruction: Instruction) -> Groups:
+    op, space = instruction.op, inference.space
     assert isinstance(op, CollectiveOp)
     if op.silent_devices(space.replicas, space.partitions):
         raise NoRule("devices that are in no group")
@@ -77,11 +74,11 @@ def _positions(groups: Groups, devices: int) -> Array:
 def _alone(infer: Infer) -> Infer:
     """Where each device's program is looked at for itself, a collective is some function of its operands."""
 
-    def inferred(deduction: Deduction, instruction: Instruction, operands: list[Value]) -> Value:
-        if not deduction.space.alone:
-            return infer(deduction, instruction, operands)
+    def inferred(inference: Inference, instruction: Instruction, operands: list[Value]) -> Value:
+        if not inference.space.alone:
+            return infer(inference, instruction, operands)
         shapes = [(s.dtype, s.dims) for s in instruction.shape.leaves()]
-        found = deduction.opaque(_key(deduction, instruction), operands, shapes)
+        found = inference.opaque(_key(inference, instruction), operands, shapes)
         if isinstance(instruction.op, AllGatherStart | CollectivePermuteStart):
             return (tuple(operands), found[len(operands) :][0])
         return found if instruction.shape.is_tuple else found[0]
@@ -89,37 +86,37 @@ def _alone(infer: Infer) -> Infer:
     return inferred
 
 
-def _key(deduction: Deduction, instruction: Instruction) -> Hashable:
-    op, space = instruction.op, deduction.space
+def _key(inference: Inference, instruction: Instruction) -> Hashable:
+    op, space = instruction.op, inference.space
     assert isinstance(op, CollectiveOp)
     groups = op.device_groups(space.replicas, space.partitions)
     pairs = op.device_pairs(space.replicas, space.partitions)
     to_apply = getattr(op, "to_apply", None)
-    applied = None if to_apply is None else fingerprint(deduction.module, to_apply)
+    applied = None if to_apply is None else fingerprint(inference.module, to_apply)
     return (op.round_opcode, groups, pairs, getattr(op, "dimensions", None), applied)
 
 
 # --- reductions ------------------------------------------------------------------------------------------------------
 
 
-def summed(deduction: Deduction, operand: Relation, kind: str, groups: Groups) -> Relation:
+def summed(inference: Inference, operand: Relation, kind: str, groups: Groups) -> Relation:
     """What all members of a group have after they have taken their operands together."""
-    space = deduction.space
+    space = inference.space
     if kind not in ("add", *IDEMPOTENT):
         raise NoRule(f"there is no rule for a reduction by {kind}")
     if operand.is_index and not indices.along(operand):
         return _of_numbers(space, operand, kind, groups)
     if operand.parts is not None and operand.parts.kind != kind:
-        operand = deduction.doubted(operand, f"{operand.parts.described()} is reduced by {kind}")
+        operand = inference.doubted(operand, f"{operand.parts.described()} is reduced by {kind}")
     if kind != "add" and operand.scale < 0:
-        operand = deduction.arithmetic.unscaled(operand)
+        operand = inference.arithmetic.unscaled(operand)
     columns = space.columns(operand)
     if not _is_same_in_groups(operand, groups):
         if kind == "add" and columns == frozenset([space.ones]):
             placed = _placed_together(space, operand, groups)
             if placed is not None:
                 return placed
-        return _of_different(deduction, operand, kind, groups)
+        return _of_different(inference, operand, kind, groups)
     operand = operand.changed(parts=None)
     of = _group_of(groups)
     together = frozenset(tuple(sum(c[g] for g in of[d]) for d in range(space.devices)) for c in columns)
@@ -169,9 +166,9 @@ def _placed_together(space: Space, operand: Relation, groups: Groups) -> Relatio
     return operand.changed(axes=tuple(axes)) if changed == 1 else None
 
 
-def _of_different(deduction: Deduction, operand: Relation, kind: str, groups: Groups) -> Relation:
+def _of_different(inference: Inference, operand: Relation, kind: str, groups: Groups) -> Relation:
     """Of members that have different elements of the array: they are placed along a new dimension, which is reduced."""
-    space = deduction.space
+    space = inference.space
     one = views.renamed(operand, lambda d: d + 1, (1, *operand.dims))
     pieces = [moved(space, one, sources) for sources in _member_sources(groups, space.devices)]
     together = views.joined(space, pieces, 0)
@@ -179,32 +176,32 @@ def _of_different(deduction: Deduction, operand: Relation, kind: str, groups: Gr
     if kind != "add" and together.parts is not None:
         raise NoRule("members of a group have parts of different elements")
     linear = (0,) if kind == "add" else ()
-    return deduction.structured(
+    return inference.structured(
         "reduce", operand.element_type, [(together, labels)], labels[1:], operand.dims, linear=linear, kind=kind
     )
 
 
 @rule(AllReduce)
 @_alone
-def all_reduce(deduction: Deduction, instruction: Instruction, operands: list[Value]) -> Value:
+def all_reduce(inference: Inference, instruction: Instruction, operands: list[Value]) -> Value:
     assert isinstance(instruction.op, AllReduce)
-    groups = _groups(deduction, instruction)
-    kind = reducer(deduction.module, instruction.op.to_apply) or "an unknown computation"
-    found = tuple(summed(deduction, o, kind, groups) for o in operands)
+    groups = _groups(inference, instruction)
+    kind = reducer(inference.module, instruction.op.to_apply) or "an unknown computation"
+    found = tuple(summed(inference, o, kind, groups) for o in operands)
     return found if instruction.shape.is_tuple else found[0]
 
 
 @rule(ReduceScatter)
 @_alone
-def reduce_scatter(deduction: Deduction, instruction: Instruction, operands: list[Value]) -> Value:
+def reduce_scatter(inference: Inference, instruction: Instruction, operands: list[Value]) -> Value:
     assert isinstance(instruction.op, ReduceScatter)
-    groups, dim, space = _groups(deduction, instruction), instruction.op.dimension, deduction.space
-    kind = reducer(deduction.module, instruction.op.to_apply) or "an unknown computation"
+    groups, dim, space = _groups(inference, instruction), instruction.op.dimension, inference.space
+    kind = reducer(inference.module, instruction.op.to_apply) or "an unknown computation"
     positions = _positions(groups, space.devices)
     found = []
     for operand, shape in zip(operands, instruction.shape.leaves(), strict=True):
         size = shape.dims[dim]
-        total = summed(deduction, operand, kind, groups)
+        total = summed(inference, operand, kind, groups)
         found.append(views.rows_of_devices(space, total, dim, positions * size, size))
     return tuple(found) if instruction.shape.is_tuple else found[0]
 
@@ -212,44 +209,44 @@ def reduce_scatter(deduction: Deduction, instruction: Instruction, operands: lis
 # --- movement --------------------------------------------------------------------------------------------------------
 
 
-def _gathered(deduction: Deduction, instruction: Instruction, operands: Sequence[Relation]) -> list[Relation]:
+def _gathered(inference: Inference, instruction: Instruction, operands: Sequence[Relation]) -> list[Relation]:
     assert isinstance(instruction.op, AllGather)
-    space = deduction.space
-    sources = _member_sources(_groups(deduction, instruction), space.devices)
+    space = inference.space
+    sources = _member_sources(_groups(inference, instruction), space.devices)
     dim = instruction.op.dimension
     return [views.joined(space, [moved(space, o, s) for s in sources], dim) for o in operands]
 
 
 @rule(AllGather)
 @_alone
-def all_gather(deduction: Deduction, instruction: Instruction, operands: list[Value]) -> Value:
-    found = _gathered(deduction, instruction, operands)
+def all_gather(inference: Inference, instruction: Instruction, operands: list[Value]) -> Value:
+    found = _gathered(inference, instruction, operands)
     return tuple(found) if instruction.shape.is_tuple else found[0]
 
 
 @rule(AllGatherStart)
 @_alone
-def all_gather_start(deduction: Deduction, instruction: Instruction, operands: list[Value]) -> Value:
-    found = _gathered(deduction, instruction, operands)
+def all_gather_start(inference: Inference, instruction: Instruction, operands: list[Value]) -> Value:
+    found = _gathered(inference, instruction, operands)
     return (operands[0], found[0]) if len(operands) == 1 else (tuple(operands), tuple(found))
 
 
 @rule(AllGatherDone, CollectivePermuteDone)
-def second(deduction: Deduction, instruction: Instruction, operands: list[Value]) -> Value:
+def second(inference: Inference, instruction: Instruction, operands: list[Value]) -> Value:
     return operands[0][1]
 
 
 @rule(AllReduceDone)
-def done(deduction: Deduction, instruction: Instruction, operands: list[Value]) -> Value:
+def done(inference: Inference, instruction: Instruction, operands: list[Value]) -> Value:
     return operands[0]
 
 
 @rule(AllToAll)
 @_alone
-def all_to_all(deduction: Deduction, instruction: Instruction, operands: list[Value]) -> Value:
+def all_to_all(inference: Inference, instruction: Instruction, operands: list[Value]) -> Value:
     assert isinstance(instruction.op, AllToAll)
-    op, space = instruction.op, deduction.space
-    groups = _groups(deduction, instruction)
+    op, space = instruction.op, inference.space
+    groups = _groups(inference, instruction)
     sources, positions = _member_sources(groups, space.devices), _positions(groups, space.devices)
     if op.is_tuple_form:
         return tuple(picked(space, [moved(space, o, s) for o in operands], positions) for s in sources)
@@ -284,15 +281,15 @@ def picked(space: Space, relations: Sequence[Relation], numbers: Array) -> Relat
 
 @rule(CollectiveBroadcast)
 @_alone
-def collective_broadcast(deduction: Deduction, instruction: Instruction, operands: list[Value]) -> Value:
+def collective_broadcast(inference: Inference, instruction: Instruction, operands: list[Value]) -> Value:
     if len(operands) > 1:
         raise NoRule("a root that is known only at run time, or several operands")
-    sources = _member_sources(_groups(deduction, instruction), deduction.space.devices)[0]
-    return moved(deduction.space, operands[0], sources)
+    sources = _member_sources(_groups(inference, instruction), inference.space.devices)[0]
+    return moved(inference.space, operands[0], sources)
 
 
-def _permuted(deduction: Deduction, instruction: Instruction, operands: list[Value]) -> list[Relation]:
-    op, space = instruction.op, deduction.space
+def _permuted(inference: Inference, instruction: Instruction, operands: list[Value]) -> list[Relation]:
+    op, space = instruction.op, inference.space
     assert isinstance(op, CollectivePermute)
     if op.is_sliced:
         raise NoRule("slices that are written into another array")
@@ -303,13 +300,13 @@ def _permuted(deduction: Deduction, instruction: Instruction, operands: list[Val
 
 @rule(CollectivePermute)
 @_alone
-def collective_permute(deduction: Deduction, instruction: Instruction, operands: list[Value]) -> Value:
-    found = _permuted(deduction, instruction, operands)
+def collective_permute(inference: Inference, instruction: Instruction, operands: list[Value]) -> Value:
+    found = _permuted(inference, instruction, operands)
     return tuple(found) if instruction.shape.is_tuple else found[0]
 
 
 @rule(CollectivePermuteStart)
 @_alone
-def collective_permute_start(deduction: Deduction, instruction: Instruction, operands: list[Value]) -> Value:
-    found = _permuted(deduction, instruction, operands)
+def collective_permute_start(inference: Inference, instruction: Instruction, operands: list[Value]) -> Value:
+    found = _permuted(inference, instruction, operands)
     return (operands[0], found[0]) if len(operands) == 1 else (tuple(operands), tuple(found))

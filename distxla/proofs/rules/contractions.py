@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from math import prod
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,14 +17,13 @@ from distxla.ops.dot import Dot
 from distxla.ops.elementwise_binary import ElementwiseBinary
 from distxla.ops.reduce import Reduce
 from distxla.ops.reduce_window import ReduceWindow
+from distxla.ops.registry import op_class
 from distxla.ops.select_and_scatter import SelectAndScatter
 from distxla.proofs import views
 from distxla.proofs.combining import IDEMPOTENT, Label
+from distxla.proofs.inference import Inference
 from distxla.proofs.relation import NoRule, Relation, Value
 from distxla.proofs.rules.registry import rule
-
-if TYPE_CHECKING:
-    from distxla.proofs.deduction import Deduction
 
 
 def reducer(module: Module, name: str) -> str | None:
@@ -63,7 +61,7 @@ def fingerprint(module: Module, name: str) -> Hashable:
 
 
 @rule(Dot)
-def dot(deduction: Deduction, instruction: Instruction, operands: list[Value]) -> Value:
+def dot(inference: Inference, instruction: Instruction, operands: list[Value]) -> Value:
     assert isinstance(instruction.op, Dot)
     left, right = operands
     dims = instruction.op.dimensions
@@ -77,31 +75,31 @@ def dot(deduction: Deduction, instruction: Instruction, operands: list[Value]) -
         *(rhs[d] for d in dims.rhs_free(len(rhs))),
     )
     given = sorted(((left, tuple(lhs)), (right, tuple(rhs))), key=lambda item: item[0].term.number)
-    return deduction.structured(
+    return inference.structured(
         "dot", instruction.shape.dtype, given, result, instruction.shape.dims, linear=(0, 1), kind="add"
     )
 
 
 @rule(Reduce)
-def reduce(deduction: Deduction, instruction: Instruction, operands: list[Value]) -> Value:
+def reduce(inference: Inference, instruction: Instruction, operands: list[Value]) -> Value:
     assert isinstance(instruction.op, Reduce)
     op, half = instruction.op, len(operands) // 2
-    kind = reducer(deduction.module, op.to_apply)
+    kind = reducer(inference.module, op.to_apply)
     if half > 1 or kind not in ("add", *IDEMPOTENT):
-        return _reduced_whole(deduction, instruction, operands, ("reduce", fingerprint(deduction.module, op.to_apply)))
+        return _reduced_whole(inference, instruction, operands, ("reduce", fingerprint(inference.module, op.to_apply)))
     operand, initial = operands
     labels = tuple(range(len(operand.dims)))
     result = tuple(d for d in labels if d not in op.dimensions)
-    arithmetic, dims = deduction.arithmetic, instruction.shape.dims
-    if not any(operand.lines_along(d) for d in op.dimensions) and _is_neutral(deduction, instruction, initial, kind):
+    arithmetic, dims = inference.arithmetic, instruction.shape.dims
+    if not any(operand.lines_along(d) for d in op.dimensions) and _is_neutral(inference, instruction, initial, kind):
         return _repeated(operand, op.dimensions, dims, kind)
     if kind == "add":
-        found = deduction.structured(
+        found = inference.structured(
             "reduce", instruction.shape.dtype, [(operand, labels)], result, dims, linear=(0,), kind=kind
         )
         return arithmetic.sum([(1, found), (1, initial.changed(dims=dims))], dims) if not initial.is_zero else found
-    found = _extreme(deduction, instruction, operand, labels, result, kind)
-    if _is_neutral(deduction, instruction, initial, kind):
+    found = _extreme(inference, instruction, operand, labels, result, kind)
+    if _is_neutral(inference, instruction, initial, kind):
         return found
     return arithmetic.extreme(kind, found, initial.changed(dims=dims), dims)
 
@@ -116,7 +114,7 @@ def _repeated(operand: Relation, dimensions: tuple[int, ...], dims: tuple[int, .
 
 
 def _extreme(
-    deduction: Deduction,
+    inference: Inference,
     instruction: Instruction,
     operand: Relation,
     labels: tuple[int, ...],
@@ -125,12 +123,12 @@ def _extreme(
 ) -> Relation:
     parts = operand.parts
     if parts is not None and parts.kind != kind:
-        operand, parts = deduction.doubted(operand, f"{parts.described()} is reduced by {kind}"), None
+        operand, parts = inference.doubted(operand, f"{parts.described()} is reduced by {kind}"), None
     bare = operand.changed(parts=None)
     scale = bare.scale
     if scale > 0:
         bare = bare.changed(scale=1)
-    found = deduction.structured(
+    found = inference.structured(
         "reduce", instruction.shape.dtype, [(bare, labels)], result, instruction.shape.dims, kind=kind
     )
     if scale > 0:
@@ -140,25 +138,23 @@ def _extreme(
     columns = frozenset(
         tuple(a * b for a, b in zip(one, other, strict=True))
         for one in parts.columns
-        for other in deduction.space.columns(found)
+        for other in inference.space.columns(found)
     )
-    return deduction.space.with_columns(found, kind, columns)
+    return inference.space.with_columns(found, kind, columns)
 
 
-def _is_neutral(deduction: Deduction, instruction: Instruction, initial: Relation, kind: str) -> bool:
+def _is_neutral(inference: Inference, instruction: Instruction, initial: Relation, kind: str) -> bool:
     element_type = instruction.shape.dtype
-    from distxla.ops.registry import op_class
-
     if kind == "add":
         return initial.is_zero
     neutral = op_class(kind)().neutral_value(element_type) if kind in ("maximum", "minimum") else kind == "and"
     if neutral is None:
         return False
-    wanted = deduction.space.splat(np.array(neutral).astype(element_type.dtype), element_type, initial.dims)
+    wanted = inference.space.splat(np.array(neutral).astype(element_type.dtype), element_type, initial.dims)
     return wanted.term is initial.term and wanted.axes == initial.axes and wanted.scale == initial.scale
 
 
-def _reduced_whole(deduction: Deduction, instruction: Instruction, operands: list[Value], key: Hashable) -> Value:
+def _reduced_whole(inference: Inference, instruction: Instruction, operands: list[Value], key: Hashable) -> Value:
     """A reduction of which only the dimensions that stay may be cut."""
     assert isinstance(instruction.op, Reduce)
     half = len(operands) // 2
@@ -168,7 +164,7 @@ def _reduced_whole(deduction: Deduction, instruction: Instruction, operands: lis
     whole = frozenset(label for label in labels if not isinstance(label, int))
     shapes = list(instruction.shape.leaves())
     found = tuple(
-        deduction.structured((key, k), shape.dtype, given, result, shape.dims, whole=whole)
+        inference.structured((key, k), shape.dtype, given, result, shape.dims, whole=whole)
         for k, shape in enumerate(shapes)
     )
     return found if instruction.shape.is_tuple else found[0]
@@ -190,19 +186,19 @@ def _window_labels(window: Window, dims: tuple[int, ...]) -> tuple[tuple[Label, 
 
 
 @rule(ReduceWindow)
-def reduce_window(deduction: Deduction, instruction: Instruction, operands: list[Value]) -> Value:
+def reduce_window(inference: Inference, instruction: Instruction, operands: list[Value]) -> Value:
     assert isinstance(instruction.op, ReduceWindow)
     op, half = instruction.op, len(operands) // 2
-    kind = reducer(deduction.module, op.to_apply)
+    kind = reducer(inference.module, op.to_apply)
     array, windows = _window_labels(op.window, operands[0].dims)
-    key = ("reduce-window", op.window, kind or fingerprint(deduction.module, op.to_apply))
+    key = ("reduce-window", op.window, kind or fingerprint(inference.module, op.to_apply))
     shapes = list(instruction.shape.leaves())
     made = {label: n for label, n in zip(windows, shapes[0].dims) if not isinstance(label, int)}
     whole = frozenset(label for label in array if not isinstance(label, int))
     is_sum = half == 1 and kind == "add" and operands[1].is_zero
     given = [(o, array) for o in operands[:half]] + [(o, ()) for o in operands[half:]]
     found = tuple(
-        deduction.structured(
+        inference.structured(
             (key, k), shape.dtype, given, windows, shape.dims, whole=whole, made=made, linear=(0,) if is_sum else ()
         )
         for k, shape in enumerate(shapes)
@@ -211,11 +207,11 @@ def reduce_window(deduction: Deduction, instruction: Instruction, operands: list
 
 
 @rule(SelectAndScatter)
-def select_and_scatter(deduction: Deduction, instruction: Instruction, operands: list[Value]) -> Value:
+def select_and_scatter(inference: Inference, instruction: Instruction, operands: list[Value]) -> Value:
     assert isinstance(instruction.op, SelectAndScatter)
     op = instruction.op
     array, windows = _window_labels(op.window, operands[0].dims)
-    module = deduction.module
+    module = inference.module
     key = ("select-and-scatter", op.window, fingerprint(module, op.select), fingerprint(module, op.scatter))
     result: tuple[Label, ...] = tuple(
         label if isinstance(label, int) else ("result", k) for k, label in enumerate(array)
@@ -226,7 +222,7 @@ def select_and_scatter(deduction: Deduction, instruction: Instruction, operands:
     whole = frozenset(label for label in (*array, *windows) if not isinstance(label, int))
     is_sum = reducer(module, op.scatter) == "add" and operands[2].is_zero
     given = [(operands[0], array), (operands[1], windows), (operands[2], ())]
-    return deduction.structured(
+    return inference.structured(
         key,
         instruction.shape.dtype,
         given,
@@ -239,7 +235,7 @@ def select_and_scatter(deduction: Deduction, instruction: Instruction, operands:
 
 
 @rule(Convolution)
-def convolution(deduction: Deduction, instruction: Instruction, operands: list[Value]) -> Value:
+def convolution(inference: Inference, instruction: Instruction, operands: list[Value]) -> Value:
     """Batch and features as in a product, unless they are grouped; dimensions under the window must be whole."""
     assert isinstance(instruction.op, Convolution)
     op, labels = instruction.op, instruction.op.dim_labels
@@ -270,7 +266,7 @@ def convolution(deduction: Deduction, instruction: Instruction, operands: list[V
     given = [(operand, tuple(names[d] for d in range(len(names)))) for operand, names in zip(operands, (lhs, rhs))]
     if any(len(names) != len(o.dims) for o, names in given):
         raise NoRule("dimensions without a label")
-    return deduction.structured(
+    return inference.structured(
         key, shape.dtype, given, result, shape.dims, linear=(0, 1), kind="add", whole=frozenset(whole), made=made
     )
 

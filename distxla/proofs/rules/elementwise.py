@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from distxla.ir.instruction import Instruction
@@ -14,13 +12,11 @@ from distxla.ops.elementwise_binary import ElementwiseBinary
 from distxla.ops.elementwise_unary import ElementwiseUnary
 from distxla.ops.map import Map
 from distxla.ops.select import Select
-from distxla.proofs import indices
+from distxla.proofs import indices, views
+from distxla.proofs.inference import Inference
 from distxla.proofs.lines import NOWHERE
 from distxla.proofs.relation import Guarded, NoRule, Relation, Value
 from distxla.proofs.rules.registry import rule
-
-if TYPE_CHECKING:
-    from distxla.proofs.deduction import Deduction
 
 _USED = {"compare": "compared", "exponential": "the operand of exponential"}
 
@@ -31,29 +27,29 @@ def compare_key(direction: str, comparison: str | None = None) -> tuple[object, 
 
 
 @rule(ElementwiseUnary, Compare, Clamp, ReducePrecision)
-def function(deduction: Deduction, instruction: Instruction, operands: list[Value]) -> Value:
+def function(inference: Inference, instruction: Instruction, operands: list[Value]) -> Value:
     """Any function of whole values."""
-    known = indices.computed(deduction.space, instruction, operands)
+    known = indices.computed(inference.space, instruction, operands)
     if known is not None:
         return known
     if instruction.opcode == "negate" and instruction.shape.dtype.is_float:
-        return deduction.arithmetic.sum([(-1, operands[0])], instruction.shape.dims)
+        return inference.arithmetic.sum([(-1, operands[0])], instruction.shape.dims)
     what = _USED.get(instruction.opcode, f"the operand of {instruction.opcode}")
     key: tuple[object, ...] = (instruction.opcode, *instruction.op._values())
     if isinstance(instruction.op, Compare):
         key = compare_key(instruction.op.direction, instruction.op.comparison)
     if instruction.opcode in ("real", "imag") or isinstance(instruction.op, ElementwiseUnary):
         key = (instruction.opcode,)  # result_accuracy is a wish
-    return deduction.arithmetic.of_wholes(key, instruction.shape.dtype, operands, instruction.shape.dims, what)
+    return inference.arithmetic.of_wholes(key, instruction.shape.dtype, operands, instruction.shape.dims, what)
 
 
 @rule(ElementwiseBinary)
-def binary(deduction: Deduction, instruction: Instruction, operands: list[Value]) -> Value:
-    known = indices.computed(deduction.space, instruction, operands)
+def binary(inference: Inference, instruction: Instruction, operands: list[Value]) -> Value:
+    known = indices.computed(inference.space, instruction, operands)
     if known is not None:
         return known
     left, right = operands
-    arithmetic, dims, opcode = deduction.arithmetic, instruction.shape.dims, instruction.opcode
+    arithmetic, dims, opcode = inference.arithmetic, instruction.shape.dims, instruction.opcode
     element_type = instruction.shape.dtype
     is_logical = element_type.kind == "pred"
     if opcode in ("and", "or") or (is_logical and opcode in ("add", "multiply", "maximum", "minimum")):
@@ -62,9 +58,9 @@ def binary(deduction: Deduction, instruction: Instruction, operands: list[Value]
     if opcode in ("maximum", "minimum"):
         return arithmetic.extreme(opcode, left, right, dims)
     if opcode == "add":
-        return _shifted(deduction, arithmetic.sum([(1, left), (1, right)], dims), right, left, 1)
+        return _shifted(inference, arithmetic.sum([(1, left), (1, right)], dims), right, left, 1)
     if opcode == "subtract":
-        return _shifted(deduction, arithmetic.sum([(1, left), (-1, right)], dims), right, left, -1)
+        return _shifted(inference, arithmetic.sum([(1, left), (-1, right)], dims), right, left, -1)
     if opcode == "multiply":
         return arithmetic.product(left, right, dims)
     if opcode == "divide":
@@ -72,33 +68,33 @@ def binary(deduction: Deduction, instruction: Instruction, operands: list[Value]
     return arithmetic.of_wholes(opcode, element_type, [left, right], dims, f"an operand of {opcode}")
 
 
-def _shifted(deduction: Deduction, found: Relation, by: Relation, base: Relation, sign: int) -> Relation:
+def _shifted(inference: Inference, found: Relation, by: Relation, base: Relation, sign: int) -> Relation:
     """A sum of integers, with a note of a known one that each device adds."""
     if not found.element_type.is_integer or found.is_index:
         return found
-    known = indices.scalar(deduction.space, by)
+    known = indices.scalar(inference.space, by)
     if known is None and sign > 0:
-        known, base = indices.scalar(deduction.space, base), by
+        known, base = indices.scalar(inference.space, base), by
     if known is None:
         return found
-    lines = deduction.space.lines((-sign * known).reshape(-1, 1))
+    lines = inference.space.lines((-sign * known).reshape(-1, 1))
     return found.changed(shifted=(base, lines))
 
 
 @rule(Convert)
-def convert(deduction: Deduction, instruction: Instruction, operands: list[Value]) -> Value:
+def convert(inference: Inference, instruction: Instruction, operands: list[Value]) -> Value:
     """Linear between types of floats, and from integers to them: rounding aside."""
-    known = indices.computed(deduction.space, instruction, operands)
+    known = indices.computed(inference.space, instruction, operands)
     if known is not None:
         return known
     (operand,) = operands
     target = instruction.shape.dtype
     if operand.element_type is target:
         return operand
-    arithmetic, dims = deduction.arithmetic, instruction.shape.dims
+    arithmetic, dims = inference.arithmetic, instruction.shape.dims
     if not target.is_float or not (operand.element_type.is_float or operand.element_type.is_integer):
         return arithmetic.of_wholes(("convert",), target, [operand], dims, "converted to integers")
-    space = deduction.space
+    space = inference.space
     if operand.constant is not None:
         term = space.terms.term(operand.term.key, target, ())
         return operand.changed(term=term)
@@ -121,8 +117,8 @@ def _unguarded(by: Relation, on_true: Value, on_false: Value) -> Value:
 
 
 @rule(Select, takes_guarded=True)
-def select(deduction: Deduction, instruction: Instruction, operands: list[Value]) -> Value:
-    space = deduction.space
+def select(inference: Inference, instruction: Instruction, operands: list[Value]) -> Value:
+    space = inference.space
     by, on_true, on_false = operands
     if isinstance(on_true, Guarded) or isinstance(on_false, Guarded):
         return _unguarded(by, on_true, on_false)
@@ -130,15 +126,15 @@ def select(deduction: Deduction, instruction: Instruction, operands: list[Value]
     if known is not None:
         return known
     if isinstance(by, Relation) and by.is_index and len(indices.along(by)) <= 1:
-        found = _chosen(deduction, by, on_true, on_false)
+        found = _chosen(inference, by, on_true, on_false)
         if found is not None:
             return found
-    return deduction.arithmetic.joint("select", by, (on_true, on_false), instruction.shape.dims)
+    return inference.arithmetic.joint("select", by, (on_true, on_false), instruction.shape.dims)
 
 
-def _chosen(deduction: Deduction, by: Relation, on_true: Relation, on_false: Relation) -> Relation | None:
+def _chosen(inference: Inference, by: Relation, on_true: Relation, on_false: Relation) -> Relation | None:
     """A choice that is known: where all positions of all devices choose one side, or the other side is zero."""
-    space = deduction.space
+    space = inference.space
     dim = next(iter(indices.along(by)), None)
     mask = indices.values(space, by, dim) != 0
     dims = on_true.dims
@@ -156,22 +152,13 @@ def _chosen(deduction: Deduction, by: Relation, on_true: Relation, on_false: Rel
             tuple(n if there[d] else 0 for d, n in enumerate(column)) for column in space.columns(on_true)
         )
         return space.with_columns(on_true, "add", columns)
-    from distxla.proofs.views import taken
-
     positions = np.where(mask, np.arange(dims[dim]), NOWHERE)
     if not on_true.axes:
         return None
-    return taken(space, on_true, dim, positions, ("mask", positions.tobytes()))
+    return views.taken(space, on_true, dim, positions, ("mask", positions.tobytes()))
 
 
 @rule(Map)
-def map_(deduction: Deduction, instruction: Instruction, operands: list[Value]) -> Value:
+def map_(inference: Inference, instruction: Instruction, operands: list[Value]) -> Value:
     """The computation of scalars, applied to arrays, element by element."""
-    body = deduction.module[instruction.op.called_computations[0]]
-    dims = instruction.shape.dims
-    wide = body.__class__(
-        body.name,
-        tuple(i.replace(shape=i.shape.with_dims(dims)) if i.shape.is_array else i for i in body),
-        body.root,
-    )
-    return deduction.run(wide, operands)
+    return inference.run_elements(instruction.op.called_computations[0], operands, instruction.shape.dims)

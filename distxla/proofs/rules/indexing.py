@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from distxla.ir.element_type import PRED
@@ -12,17 +10,15 @@ from distxla.ops.gather import Gather
 from distxla.ops.scatter import Scatter
 from distxla.proofs import indices, views
 from distxla.proofs.combining import Label
+from distxla.proofs.inference import Inference
 from distxla.proofs.lines import Array
 from distxla.proofs.relation import Guarded, NoRule, Relation, Value
 from distxla.proofs.rules.contractions import fingerprint, reducer
 from distxla.proofs.rules.elementwise import compare_key
 from distxla.proofs.rules.registry import rule
 
-if TYPE_CHECKING:
-    from distxla.proofs.deduction import Deduction
 
-
-def component(deduction: Deduction, starts: Relation, vector_dim: int, number: int) -> Relation:
+def component(inference: Inference, starts: Relation, vector_dim: int, number: int) -> Relation:
     """One of the numbers of each vector of starts, an array without the dimension of the vectors."""
     if vector_dim == len(starts.dims):
         return starts
@@ -31,48 +27,48 @@ def component(deduction: Deduction, starts: Relation, vector_dim: int, number: i
         offset = number
         for piece in starts.pieces[1]:
             if offset < piece.dims[vector_dim]:
-                return component(deduction, piece, vector_dim, offset)
+                return component(inference, piece, vector_dim, offset)
             offset -= piece.dims[vector_dim]
-    one = views.taken(deduction.space, starts, vector_dim, np.array([number]), ("one", number))
+    one = views.taken(inference.space, starts, vector_dim, np.array([number]), ("one", number))
     found = views.renamed(one, lambda d: -1 if d == vector_dim else d - (d > vector_dim), dims)
     if starts.shifted is None:
         return found
     base, lines = starts.shifted
-    return found.changed(shifted=(component(deduction, base, vector_dim, number), lines))
+    return found.changed(shifted=(component(inference, base, vector_dim, number), lines))
 
 
-def _positions(deduction: Deduction, part: Relation, size: int, along: int, dims: tuple[int, ...]) -> Relation:
+def _positions(inference: Inference, part: Relation, size: int, along: int, dims: tuple[int, ...]) -> Relation:
     """Of each device the positions along dimension `along` of its part of an array, counted as `part` counts them."""
-    space = deduction.space
+    space = inference.space
     rows = np.broadcast_to(np.arange(size), (space.devices, size))
     if part.shifted is not None:
         rows = rows + part.shifted[1].rows
     return space.index(part.element_type, dims, {along: space.lines(rows)})
 
 
-def _known_along(deduction: Deduction, relation: Relation, room: int) -> tuple[int | None, Array] | None:
+def _known_along(inference: Inference, relation: Relation, room: int) -> tuple[int | None, Array] | None:
     """The dimension along which known starts differ, and they themselves, clamped; None where they aren't known."""
     if not relation.is_index or len(indices.along(relation)) > 1:
         return None
     dim = next(iter(indices.along(relation)), None)
-    return dim, np.clip(indices.values(deduction.space, relation, dim), 0, room)
+    return dim, np.clip(indices.values(inference.space, relation, dim), 0, room)
 
 
-def _counted_from_zero(deduction: Deduction, part: Relation) -> Relation:
+def _counted_from_zero(inference: Inference, part: Relation) -> Relation:
     """Known starts, the same one for each update of a device, as zeros that are shifted."""
-    known = indices.scalar(deduction.space, part)
+    known = indices.scalar(inference.space, part)
     if known is None:
         return part
-    zero = deduction.space.splat(part.element_type.dtype.type(0), part.element_type, part.dims)
-    return part.changed(shifted=(zero, deduction.space.lines(-known.reshape(-1, 1))))
+    zero = inference.space.splat(part.element_type.dtype.type(0), part.element_type, part.dims)
+    return part.changed(shifted=(zero, inference.space.lines(-known.reshape(-1, 1))))
 
 
 @rule(Gather)
-def gather(deduction: Deduction, instruction: Instruction, operands: list[Value]) -> Value:
+def gather(inference: Inference, instruction: Instruction, operands: list[Value]) -> Value:
     op = instruction.op
     assert isinstance(op, Gather)
     array, starts = operands
-    shape, space = instruction.shape, deduction.space
+    shape, space = instruction.shape, inference.space
     if 0 in shape.dims or 0 in op.slice_sizes:
         raise NoRule("an array without elements")
     batch = [d for d in range(shape.rank) if d not in op.offset_dims]
@@ -94,8 +90,8 @@ def gather(deduction: Deduction, instruction: Instruction, operands: list[Value]
     for number, d in enumerate(op.start_index_map):
         if array.dims[d] == op.slice_sizes[d] and isinstance(labels[d], int):
             continue
-        part = component(deduction, starts, op.index_vector_dim, number)
-        known = _known_along(deduction, part, array.dims[d] - op.slice_sizes[d])
+        part = component(inference, starts, op.index_vector_dim, number)
+        known = _known_along(inference, part, array.dims[d] - op.slice_sizes[d])
         if known is not None and d in op.collapsed_slice_dims:
             along, rows = known
             key = ("gather", rows.tobytes())
@@ -112,16 +108,16 @@ def gather(deduction: Deduction, instruction: Instruction, operands: list[Value]
                 guard = (part, array.dims[d])
                 starts_at = part.shifted[0]
             else:
-                starts_at = _clamped(deduction, part, array.dims[d] - 1)
+                starts_at = _clamped(inference, part, array.dims[d] - 1)
             count = array.dims[d]
-            counted = _positions(deduction, starts_at if guard is None else part, count, 0, (count,))
+            counted = _positions(inference, starts_at if guard is None else part, count, 0, (count,))
             given += [(counted, (labels[d],)), (starts_at, tuple(batch))]
             roles.append("taken")
             continue
         given.append((part, tuple(batch)))
         roles.append((labels[d], op.slice_sizes[d]))
     whole = frozenset(label for label in labels if isinstance(label, tuple) and label[0] == "array")
-    found = deduction.structured(
+    found = inference.structured(
         ("gather", tuple(roles)),
         shape.dtype,
         [(array, tuple(labels)), *given],
@@ -132,22 +128,22 @@ def gather(deduction: Deduction, instruction: Instruction, operands: list[Value]
         whole=whole,
         made=made,
     )
-    return found if guard is None else _guarded(deduction, found, *guard, batch)
+    return found if guard is None else _guarded(inference, found, *guard, batch)
 
 
-def _clamped(deduction: Deduction, part: Relation, highest: int) -> Relation:
+def _clamped(inference: Inference, part: Relation, highest: int) -> Relation:
     """The positions that a gather looks up: starts outside of an array are moved to its edge."""
-    space, element_type = deduction.space, part.element_type
+    space, element_type = inference.space, part.element_type
     least, most = (space.splat(element_type.dtype.type(n), element_type, part.dims) for n in (0, highest))
-    clamp = (deduction.whole(part), least, most)
-    return deduction.arithmetic.pointwise(("clamp",), element_type, [clamp[1], clamp[0], clamp[2]], part.dims)
+    clamp = (inference.whole(part), least, most)
+    return inference.arithmetic.pointwise(("clamp",), element_type, [clamp[1], clamp[0], clamp[2]], part.dims)
 
 
-def _guarded(deduction: Deduction, found: Relation, part: Relation, count: int, batch: list[int]) -> Guarded:
+def _guarded(inference: Inference, found: Relation, part: Relation, count: int, batch: list[int]) -> Guarded:
     """With the conditions for positions inside of each device's part of the array."""
     assert part.shifted is not None
-    space, arithmetic, dims = deduction.space, deduction.arithmetic, found.dims
-    base = views.renamed(deduction.whole(part.shifted[0]), lambda k: batch[k], dims)
+    space, arithmetic, dims = inference.space, inference.arithmetic, found.dims
+    base = views.renamed(inference.whole(part.shifted[0]), lambda k: batch[k], dims)
     first = part.shifted[1].rows
 
     def compared(direction: str, by: int) -> Relation:
@@ -162,13 +158,13 @@ def _guarded(deduction: Deduction, found: Relation, part: Relation, count: int, 
 
 
 @rule(Scatter)
-def scatter(deduction: Deduction, instruction: Instruction, operands: list[Value]) -> Value:
+def scatter(inference: Inference, instruction: Instruction, operands: list[Value]) -> Value:
     op = instruction.op
     assert isinstance(op, Scatter)
     if len(operands) > 3:
         raise NoRule("a scatter into several arrays")
     array, starts, updates = operands
-    kind = reducer(deduction.module, op.to_apply)
+    kind = reducer(inference.module, op.to_apply)
     shape = instruction.shape
     is_sum = kind == "add"
     places = [d for d in range(len(updates.dims)) if d not in op.update_window_dims]
@@ -188,16 +184,16 @@ def scatter(deduction: Deduction, instruction: Instruction, operands: list[Value
     for number, d in enumerate(op.scatter_dims_to_operand_dims):
         if isinstance(outer[d], int):
             continue
-        part = component(deduction, starts, op.index_vector_dim, number)
-        along = _identity(deduction, part, array.dims[d]) if d in op.inserted_window_dims else None
+        part = component(inference, starts, op.index_vector_dim, number)
+        along = _identity(inference, part, array.dims[d]) if d in op.inserted_window_dims else None
         if along is not None and not isinstance(inner[places[along]], int):
             inner[places[along]] = outer[d] = d
             continue
         if d in op.inserted_window_dims:
             # a place of the array gets the updates whose start is its position; others, outside of it, are dropped
             outer[d] = d
-            part = _counted_from_zero(deduction, part)
-            counted.append((_positions(deduction, part, array.dims[d], 0, (array.dims[d],)), (d,)))
+            part = _counted_from_zero(inference, part)
+            counted.append((_positions(inference, part, array.dims[d], 0, (array.dims[d],)), (d,)))
             part = part if part.shifted is None else part.shifted[0]
         parts.append((d, part))
     result: tuple[Label, ...] = tuple(d if isinstance(label, int) else ("result", d) for d, label in enumerate(outer))
@@ -208,10 +204,10 @@ def scatter(deduction: Deduction, instruction: Instruction, operands: list[Value
     at = tuple(inner[u] for u in places)
     given = [(updates, tuple(inner)), *counted, *((part, at) for _, part in parts)]
     roles = tuple("position" if isinstance(outer[d], int) else d for d, _ in parts)
-    key = ("scatter", kind or fingerprint(deduction.module, op.to_apply), roles)
+    key = ("scatter", kind or fingerprint(inference.module, op.to_apply), roles)
     if not is_sum:
         given.append((array, tuple(outer)))
-    found = deduction.structured(
+    found = inference.structured(
         (key, tuple(made)),
         shape.dtype,
         given,
@@ -223,16 +219,16 @@ def scatter(deduction: Deduction, instruction: Instruction, operands: list[Value
         made=made,
     )
     if is_sum:
-        return deduction.arithmetic.sum([(1, array), (1, found)], shape.dims)
+        return inference.arithmetic.sum([(1, array), (1, found)], shape.dims)
     return found
 
 
-def _identity(deduction: Deduction, part: Relation, size: int) -> int | None:
+def _identity(inference: Inference, part: Relation, size: int) -> int | None:
     """The dimension along which starts are 0, 1, .. size - 1 on each device; None where they aren't."""
     dims = indices.along(part) if part.is_index else set()
     if len(dims) != 1:
         return None
     (along,) = dims
-    rows = indices.values(deduction.space, part, along)
+    rows = indices.values(inference.space, part, along)
     is_identity = rows.shape[1] == size and bool((rows == np.arange(size)).all())
     return along if is_identity else None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from distxla.ir.instruction import Instruction
@@ -24,33 +22,31 @@ from distxla.ops.slice import Slice
 from distxla.ops.transpose import Transpose
 from distxla.proofs import indices, views
 from distxla.proofs.combining import Label
+from distxla.proofs.inference import Inference
 from distxla.proofs.lines import NOWHERE, Array
 from distxla.proofs.relation import NoRule, Relation, Value, united
 from distxla.proofs.rules.registry import rule
 
-if TYPE_CHECKING:
-    from distxla.proofs.deduction import Deduction
-
 
 @rule(Copy, OptimizationBarrier, Domain, takes_unknown=True)
-def same(deduction: Deduction, instruction: Instruction, operands: list[Value]) -> Value:
+def same(inference: Inference, instruction: Instruction, operands: list[Value]) -> Value:
     return operands[0] if len(operands) == 1 else tuple(operands)
 
 
 @rule(Constant)
-def constant(deduction: Deduction, instruction: Instruction, operands: list[Value]) -> Value:
+def constant(inference: Inference, instruction: Instruction, operands: list[Value]) -> Value:
     assert isinstance(instruction.op, Constant)
     literal = instruction.op.literal
     if literal.array is None:
         raise NoRule("a constant whose value the text leaves out, or a tuple")
-    return deduction.space.constant(literal.array, instruction.shape)
+    return inference.space.constant(literal.array, instruction.shape)
 
 
 @rule(Iota)
-def iota(deduction: Deduction, instruction: Instruction, operands: list[Value]) -> Value:
+def iota(inference: Inference, instruction: Instruction, operands: list[Value]) -> Value:
     assert isinstance(instruction.op, Iota)
     shape, dim = instruction.shape, instruction.op.iota_dimension
-    space = deduction.space
+    space = inference.space
     if shape.dtype.is_integer:
         return space.index(shape.dtype, shape.dims, {dim: space.range(shape.dims[dim])})
     term = space.terms.term("index", shape.dtype, (-1,))
@@ -58,8 +54,8 @@ def iota(deduction: Deduction, instruction: Instruction, operands: list[Value]) 
 
 
 @rule(PartitionId, ReplicaId)
-def device_id(deduction: Deduction, instruction: Instruction, operands: list[Value]) -> Value:
-    space = deduction.space
+def device_id(inference: Inference, instruction: Instruction, operands: list[Value]) -> Value:
+    space = inference.space
     if space.alone:
         return space.symbol(instruction.opcode, instruction.shape)
     devices = range(space.devices)
@@ -69,24 +65,24 @@ def device_id(deduction: Deduction, instruction: Instruction, operands: list[Val
 
 
 @rule(Broadcast)
-def broadcast(deduction: Deduction, instruction: Instruction, operands: list[Value]) -> Value:
+def broadcast(inference: Inference, instruction: Instruction, operands: list[Value]) -> Value:
     assert isinstance(instruction.op, Broadcast)
     return views.broadcast(operands[0], instruction.op.dimensions, instruction.shape.dims)
 
 
 @rule(Transpose)
-def transpose(deduction: Deduction, instruction: Instruction, operands: list[Value]) -> Value:
+def transpose(inference: Inference, instruction: Instruction, operands: list[Value]) -> Value:
     assert isinstance(instruction.op, Transpose)
     return views.transposed(operands[0], instruction.op.dimensions)
 
 
 @rule(Reshape)
-def reshape(deduction: Deduction, instruction: Instruction, operands: list[Value]) -> Value:
+def reshape(inference: Inference, instruction: Instruction, operands: list[Value]) -> Value:
     (operand,) = operands
     dims = instruction.shape.dims
-    space = deduction.space
+    space = inference.space
     error: NoRule | None = None
-    for whole in deduction.loops.reshapes_like(operand, dims):
+    for whole in inference.loops.reshapes_like(operand, dims):
         try:
             return views.reshaped(space, operand, dims, whole)
         except NoRule as found:
@@ -96,30 +92,30 @@ def reshape(deduction: Deduction, instruction: Instruction, operands: list[Value
 
 
 @rule(Reverse)
-def reverse(deduction: Deduction, instruction: Instruction, operands: list[Value]) -> Value:
+def reverse(inference: Inference, instruction: Instruction, operands: list[Value]) -> Value:
     assert isinstance(instruction.op, Reverse)
     (found,) = operands
     for d in instruction.op.dimensions:
         count = found.dims[d]
-        found = views.taken(deduction.space, found, d, np.arange(count)[::-1], ("reverse", count))
+        found = views.taken(inference.space, found, d, np.arange(count)[::-1], ("reverse", count))
     return found
 
 
 @rule(Slice)
-def slice_(deduction: Deduction, instruction: Instruction, operands: list[Value]) -> Value:
+def slice_(inference: Inference, instruction: Instruction, operands: list[Value]) -> Value:
     assert isinstance(instruction.op, Slice)
     (found,) = operands
     for d, part in enumerate(instruction.op.slice):
-        found = views.sliced(deduction.space, found, d, part.start, part.limit, part.stride)
+        found = views.sliced(inference.space, found, d, part.start, part.limit, part.stride)
     return found
 
 
 @rule(Concatenate)
-def concatenate(deduction: Deduction, instruction: Instruction, operands: list[Value]) -> Value:
+def concatenate(inference: Inference, instruction: Instruction, operands: list[Value]) -> Value:
     assert isinstance(instruction.op, Concatenate)
     dim, shape = instruction.op.dimension, instruction.shape
     try:
-        return views.joined(deduction.space, operands, dim)
+        return views.joined(inference.space, operands, dim)
     except NoRule:
         pass
     labels: list[tuple[Label, ...]] = []
@@ -128,7 +124,7 @@ def concatenate(deduction: Deduction, instruction: Instruction, operands: list[V
         labels.append(tuple(("piece", k) if d == dim else d for d in range(rank)))
     whole = frozenset(labels[k][dim] for k in range(len(operands)))
     result = tuple("pieces" if d == dim else d for d in range(rank))
-    found = deduction.structured(
+    found = inference.structured(
         ("concatenate", tuple(o.dims[dim] for o in operands)),
         shape.dtype,
         list(zip(operands, labels, strict=True)),
@@ -141,7 +137,7 @@ def concatenate(deduction: Deduction, instruction: Instruction, operands: list[V
 
 
 @rule(Pad)
-def pad(deduction: Deduction, instruction: Instruction, operands: list[Value]) -> Value:
+def pad(inference: Inference, instruction: Instruction, operands: list[Value]) -> Value:
     assert isinstance(instruction.op, Pad)
     operand, filling = operands
     shape = instruction.shape
@@ -153,12 +149,12 @@ def pad(deduction: Deduction, instruction: Instruction, operands: list[Value]) -
             p = instruction.op.padding[d]
             positions = _padded(operand.dims[d], shape.dims[d], p.low, p.interior)
             found = views.taken(
-                deduction.space, found, d, positions, ("pad", operand.dims[d], p.low, p.high, p.interior)
+                inference.space, found, d, positions, ("pad", operand.dims[d], p.low, p.high, p.interior)
             )
         return found
     labels = tuple(("array", d) if d in padded else d for d in range(len(shape.dims)))
     result = tuple(("padded", d) if d in padded else d for d in range(len(shape.dims)))
-    return deduction.structured(
+    return inference.structured(
         ("pad", tuple((d, instruction.op.padding[d]) for d in padded)),
         shape.dtype,
         [(operand, labels), (filling, ())],
@@ -177,10 +173,10 @@ def _padded(size: int, result: int, low: int, interior: int) -> Array:
 
 
 @rule(DynamicSlice)
-def dynamic_slice(deduction: Deduction, instruction: Instruction, operands: list[Value]) -> Value:
+def dynamic_slice(inference: Inference, instruction: Instruction, operands: list[Value]) -> Value:
     """Starts that are known for each device cut the array; others need the dimension whole."""
     array, *starts = operands
-    space, shape = deduction.space, instruction.shape
+    space, shape = inference.space, instruction.shape
     open_: list[int] = []
     for d, start in enumerate(starts):
         room = array.dims[d] - shape.dims[d]
@@ -197,7 +193,7 @@ def dynamic_slice(deduction: Deduction, instruction: Instruction, operands: list
     labels = tuple(("array", d) if d in open_ else d for d in range(shape.rank))
     result = tuple(("taken", d) if d in open_ else d for d in range(shape.rank))
     given = [(array, labels), *((starts[d], ()) for d in open_)]
-    return deduction.structured(
+    return inference.structured(
         "dynamic-slice",
         shape.dtype,
         given,
@@ -210,9 +206,9 @@ def dynamic_slice(deduction: Deduction, instruction: Instruction, operands: list
 
 
 @rule(DynamicUpdateSlice)
-def dynamic_update_slice(deduction: Deduction, instruction: Instruction, operands: list[Value]) -> Value:
+def dynamic_update_slice(inference: Inference, instruction: Instruction, operands: list[Value]) -> Value:
     array, update, *starts = operands
-    space, shape = deduction.space, instruction.shape
+    space, shape = inference.space, instruction.shape
     room = [n - m for n, m in zip(array.dims, update.dims, strict=True)]
     if not any(room):
         return update
@@ -229,7 +225,7 @@ def dynamic_update_slice(deduction: Deduction, instruction: Instruction, operand
     inner = tuple(("update", d) if n else d for d, n in enumerate(room))
     result = tuple(("updated", d) if n else d for d, n in enumerate(room))
     given = [(array, labels), (update, inner), *((starts[d], ()) for d, n in enumerate(room) if n)]
-    return deduction.structured(
+    return inference.structured(
         "dynamic-update-slice",
         shape.dtype,
         given,

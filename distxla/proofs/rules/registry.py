@@ -5,17 +5,14 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from distxla.ir.instruction import Instruction
 from distxla.ir.op import Op
 from distxla.lazy_dataclass import dataclass
+from distxla.proofs.inference import Inference
 from distxla.proofs.relation import NoRule, Value
 
-if TYPE_CHECKING:
-    from distxla.proofs.deduction import Deduction
-
-Infer = Callable[["Deduction", Instruction, list[Value]], Value]
+Infer = Callable[[Inference, Instruction, list[Value]], Value]
 
 
 @dataclass(frozen=True)
@@ -60,7 +57,7 @@ def rule_of(op_class: type[Op]) -> Rule:
     return _NONE
 
 
-def _none(deduction: Deduction, instruction: Instruction, operands: list[Value]) -> Value:
+def _none(inference: Inference, instruction: Instruction, operands: list[Value]) -> Value:
     raise NoRule(f"there is no rule for {instruction.opcode}")
 
 

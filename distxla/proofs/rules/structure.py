@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from distxla.ir.instruction import Instruction
 from distxla.ops.asynchronous import AsyncDone, AsyncStart, AsyncUpdate
 from distxla.ops.call import Call, Fusion
@@ -14,80 +12,78 @@ from distxla.ops.custom_calls.annotation import ANNOTATIONS
 from distxla.ops.token import AddDependency, AfterAll
 from distxla.ops.tuple import GetTupleElement, Tuple
 from distxla.proofs import indices
+from distxla.proofs.inference import Inference
 from distxla.proofs.relation import NoRule, Relation, Unknown, Value
 from distxla.proofs.rules.registry import rule
 
-if TYPE_CHECKING:
-    from distxla.proofs.deduction import Deduction
-
 
 @rule(Tuple, takes_unknown=True)
-def tuple_(deduction: Deduction, instruction: Instruction, operands: list[Value]) -> Value:
+def tuple_(inference: Inference, instruction: Instruction, operands: list[Value]) -> Value:
     return tuple(operands)
 
 
 @rule(GetTupleElement)
-def get_tuple_element(deduction: Deduction, instruction: Instruction, operands: list[Value]) -> Value:
+def get_tuple_element(inference: Inference, instruction: Instruction, operands: list[Value]) -> Value:
     assert isinstance(instruction.op, GetTupleElement)
     return operands[0][instruction.op.index]
 
 
 @rule(AfterAll, takes_unknown=True)
-def after_all(deduction: Deduction, instruction: Instruction, operands: list[Value]) -> Value:
+def after_all(inference: Inference, instruction: Instruction, operands: list[Value]) -> Value:
     return None
 
 
 @rule(AddDependency, CopyStart, CopyDone, takes_unknown=True)
-def first(deduction: Deduction, instruction: Instruction, operands: list[Value]) -> Value:
+def first(inference: Inference, instruction: Instruction, operands: list[Value]) -> Value:
     return operands[0]
 
 
 @rule(Call, Fusion, AsyncStart, takes_unknown=True)
-def call(deduction: Deduction, instruction: Instruction, operands: list[Value]) -> Value:
-    return deduction.called(instruction, instruction.op.called_computations[0], operands)
+def call(inference: Inference, instruction: Instruction, operands: list[Value]) -> Value:
+    return inference.called(instruction, instruction.op.called_computations[0], operands)
 
 
 @rule(AsyncUpdate, AsyncDone, takes_unknown=True)
-def begun(deduction: Deduction, instruction: Instruction, operands: list[Value]) -> Value:
+def begun(inference: Inference, instruction: Instruction, operands: list[Value]) -> Value:
     return operands[0]
 
 
 @rule(While, takes_unknown=True)
-def while_(deduction: Deduction, instruction: Instruction, operands: list[Value]) -> Value:
-    return deduction.loops.loop(deduction, instruction, operands[0])
+def while_(inference: Inference, instruction: Instruction, operands: list[Value]) -> Value:
+    return inference.loops.loop(inference, instruction, operands[0])
 
 
 @rule(Conditional, takes_unknown=True)
-def conditional(deduction: Deduction, instruction: Instruction, operands: list[Value]) -> Value:
+def conditional(inference: Inference, instruction: Instruction, operands: list[Value]) -> Value:
     """Leaf by leaf the choice between the values of all branches."""
     op = instruction.op
     assert isinstance(op, Conditional)
     selector, arguments = operands[0], operands[1:]
     if isinstance(selector, Unknown):
         return selector
-    known = indices.scalar(deduction.space, selector)
+    known = indices.scalar(inference.space, selector)
     if known is not None and (known == known[0]).all():
         number = op.branch_of(bool(known[0]) if selector.element_type.kind == "pred" else int(known[0]))
-        return deduction.called(instruction, op.branches[number], [arguments[number]])
+        return inference.called(instruction, op.branches[number], [arguments[number]])
     values = [
-        deduction.called(instruction, name, [argument]) for name, argument in zip(op.branches, arguments, strict=True)
+        inference.called(instruction, name, [argument]) for name, argument in zip(op.branches, arguments, strict=True)
     ]
-    return _chosen(deduction, selector, values)
+    return _chosen(inference, selector, values)
 
 
-def _chosen(deduction: Deduction, selector: Relation, values: list[Value]) -> Value:
+def _chosen(inference: Inference, selector: Relation, values: list[Value]) -> Value:
     if isinstance(values[0], tuple):
-        return tuple(_chosen(deduction, selector, list(leaf)) for leaf in zip(*values, strict=True))
+        return tuple(_chosen(inference, selector, list(leaf)) for leaf in zip(*values, strict=True))
     unknown = next((v for v in values if isinstance(v, Unknown)), None)
     if unknown is not None or values[0] is None:
         return unknown
     if all(v == values[0] for v in values):
         return values[0]
-    return deduction.arithmetic.joint("conditional", selector, values, values[0].dims)
+    return inference.arithmetic.joint("conditional", selector, values, values[0].dims)
 
 
 @rule(CustomCall)
-def custom_call(deduction: Deduction, instruction: Instruction, operands: list[Value]) -> Value:
+def custom_call(inference: Inference, instruction: Instruction, operands: list[Value]) -> Value:
     """A function of its operands, which every device must have whole."""
     op = instruction.op
     assert isinstance(op, CustomCall)
@@ -99,5 +95,5 @@ def custom_call(deduction: Deduction, instruction: Instruction, operands: list[V
         raise NoRule("a custom-call of tuples or tokens")
     shapes = [(s.dtype, s.dims) for s in instruction.shape.leaves()]
     key = ("custom-call", op.custom_call_target, instruction.backend_config, op.literal)
-    found = deduction.opaque(key, operands, shapes)
+    found = inference.opaque(key, operands, shapes)
     return found if instruction.shape.is_tuple else found[0]
