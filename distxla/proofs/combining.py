@@ -35,6 +35,7 @@ class Operation:
     """key: names it with all attributes that matter beside the labels.  kind: how reduced labels are taken together.
 
     operands: relations with a label for each dimension.  result: labels.  dims: dimension sizes of the device's result.
+    linear: numbers of operands whose zeros make the result zero.
     """
 
     key: Hashable
@@ -43,6 +44,7 @@ class Operation:
     result: tuple[Label, ...]
     dims: tuple[int, ...]
     kind: str | None = None
+    linear: frozenset[int] = frozenset()
     whole: frozenset[Label] = frozenset()
     made: Mapping[Label, int] = field(default_factory=dict)
 
@@ -201,13 +203,17 @@ class _Combination:
         if kind is None:
             raise NoRule("a dimension is reduced in no known way")
         places = self.places(label)
-        values, columns = self.cells(tuple(lines for _, _, lines in places), kind == "add")
+        zeroing = tuple(kind == "add" and k in self.operation.linear for k, _, _ in places)
+        values, columns = self.cells(tuple(lines for _, _, lines in places), zeroing)
         for (k, b, _), row in zip(places, values, strict=True):
             self.access[k][b].append((number, row))
         self.columns = products(self.columns, columns)
 
-    def cells(self, together: tuple[Lines, ...], is_sum: bool) -> tuple[list[Lines], Columns]:
-        """The distinct combinations of indices that are reduced, and how often devices have them."""
+    def cells(self, together: tuple[Lines, ...], zeroing: tuple[bool, ...]) -> tuple[list[Lines], Columns]:
+        """The distinct combinations of indices that are reduced, and how often devices have them.
+
+        zeroing: of which lines a zero adds nothing to a sum.
+        """
 
         def make() -> tuple[list[Lines], Columns]:
             values, numbers = self.distinct(together)
@@ -215,13 +221,13 @@ class _Combination:
             times = np.zeros((count, devices), np.int64)
             np.add.at(times, (numbers.rows.reshape(-1), np.repeat(np.arange(devices), numbers.count)), 1)
             rows = np.stack([v.rows[0] for v in values])
-            if is_sum:
-                inside = ~is_nowhere(rows).any(axis=0)
+            if any(zeroing):
+                inside = ~is_nowhere(rows[np.array(zeroing)]).any(axis=0)
                 rows, times = rows[:, inside], times[inside]
             columns = frozenset(map(tuple, np.unique(times, axis=0).tolist()))
             return [self.space.pool.lines(row[None]) for row in rows], columns
 
-        return self.space.pool.once((together, "cells", is_sum), make)  # type: ignore[no-any-return]
+        return self.space.pool.once((together, "cells", zeroing), make)  # type: ignore[no-any-return]
 
     def repeat(self, inner: Sequence[tuple[Label, str]]) -> None:
         """Labels along which every operand repeats its value."""

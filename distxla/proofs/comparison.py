@@ -11,7 +11,7 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.shards import Shards
 from distxla.lazy_dataclass import replace
-from distxla.proofs.coordinates import Coordinates, coordinates
+from distxla.proofs.coordinates import Coordinates, coordinates, lies_at
 from distxla.proofs.deduction import Deduction
 from distxla.proofs.lines import Array
 from distxla.proofs.loops import leaves
@@ -143,21 +143,24 @@ class Comparison:
             size, n = whole.dims[dim], own.dims[dim]
             if shards is not None and shards.tiles[dim] * n != size:
                 return f"dimension {dim} has {n} of {size} elements, {shards.tiles[dim]} shards are stated"
-            if rows is None:
-                continue
-            if shards is not None:
-                firsts = np.array([place[dim] * n for place in shards.places])
-            elif n == 0 or size % n:
+            if shards is None and rows is not None and (n == 0 or size % n):
                 return f"dimension {dim} of {size} elements is in parts of {n}"
-            else:
-                firsts = rows[:, 0] // n * n
-            wrong = _first_wrong(rows, firsts)
-            if wrong is not None:
-                device, has = wrong
-                return (
-                    f"along dimension {dim} device {device} has elements {has} of the unsharded program's result, "
-                    f"its shard is {firsts[device]} to {firsts[device] + n - 1}"
-                )
+        if shards is not None:
+            firsts = np.array(shards.places).reshape(len(shards.places), -1) * np.array(own.dims, np.int64)
+        else:
+            blocks = [np.zeros(self.sharded.space.devices, np.int64) if r is None else r[:, 0] for r in placed]
+            firsts = np.array([b // max(n, 1) * n for b, n in zip(blocks, own.dims, strict=True)]).T
+        if not lies_at(own, whole, firsts):
+            for dim, rows in enumerate(placed):
+                wrong = None if rows is None else _first_wrong(rows, firsts[:, dim])
+                if wrong is not None:
+                    device, has = wrong
+                    first = firsts[device, dim]
+                    return (
+                        f"along dimension {dim} device {device} has elements {has} of the unsharded program's result, "
+                        f"its shard is {first} to {first + own.dims[dim] - 1}"
+                    )
+            return "devices have other elements of the unsharded program's result than their shards"
         return None if shards is not None else self.incomplete(own, whole, placed)
 
     def incomplete(self, own: Relation, whole: Relation, placed: Coordinates) -> str | None:

@@ -113,4 +113,39 @@ def _several(own: Relation, whole: Relation, k: int, along: list[int], devices: 
     return not rest.any()
 
 
-__all__ = ["Coordinates", "coordinates"]
+def lies_at(own: Relation, whole: Relation, firsts: Array) -> bool:
+    """Whether device d has the block of the whole array that begins at firsts[d], one index for each dimension."""
+    devices = firsts.shape[0]
+    for mine, theirs in zip(own.axes, whole.axes, strict=True):
+        due: dict[int, Array] = {}
+        for d, lines in theirs:
+            if d < 0:
+                due[d] = np.broadcast_to(lines.rows, (devices, 1))
+            else:
+                positions = firsts[:, d : d + 1] + np.arange(own.dims[d])
+                due[d] = lines.rows[0][np.minimum(positions, lines.count - 1)]
+        if not _adds_up_alike({d: lines.rows for d, lines in mine}, due, devices):
+            return False
+    return True
+
+
+def _adds_up_alike(mine: dict[int, Array], due: dict[int, Array], devices: int) -> bool:
+    """Whether the sums of two sets of rows along dimensions are the same at each place."""
+    if mine.keys() == due.keys() and all(_is_equal(mine[d], due[d]) for d in mine):
+        return True
+    if any(is_nowhere(rows).any() for rows in (*mine.values(), *due.values())):
+        return False
+    none = np.zeros((devices, 1), np.int64)
+    for d in mine.keys() | due.keys():
+        one, other = mine.get(d, none), due.get(d, none)
+        if not _is_equal(one - one[:, :1], other - other[:, :1]):
+            return False
+    first, second = (sum((r[:, :1] for r in rows.values()), none) for rows in (mine, due))
+    return _is_equal(first, second)
+
+
+def _is_equal(one: Array, other: Array) -> bool:
+    return bool((one == other).all())
+
+
+__all__ = ["Coordinates", "coordinates", "lies_at"]

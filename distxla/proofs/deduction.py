@@ -110,7 +110,9 @@ class Deduction:
             (factors[linear.index(k)].changed(pieces=None) if k in linear else self.whole(relation), labels)
             for k, (relation, labels) in enumerate(given)
         ]
-        operation = Operation(key, element_type, tuple(operands), result, dims, kind, whole, made or {})
+        operation = Operation(
+            key, element_type, tuple(operands), result, dims, kind, frozenset(linear), whole, made or {}
+        )
         made_of = combined(self.space, operation)
         relation = arithmetic.multiplied(made_of.relation, factors, "multiplied by another one")
         relation = relation.changed(scale=relation.scale * made_of.times)

@@ -83,7 +83,7 @@ def _shifted(inference: Inference, found: Relation, by: Relation, base: Relation
 
 @rule(Convert)
 def convert(inference: Inference, instruction: Instruction, operands: list[Value]) -> Value:
-    """Linear between types of floats, and from integers to them: rounding aside."""
+    """Linear between types of floats: rounding aside."""
     known = indices.computed(inference.space, instruction, operands)
     if known is not None:
         return known
@@ -92,8 +92,8 @@ def convert(inference: Inference, instruction: Instruction, operands: list[Value
     if operand.element_type is target:
         return operand
     arithmetic, dims = inference.arithmetic, instruction.shape.dims
-    if not target.is_float or not (operand.element_type.is_float or operand.element_type.is_integer):
-        return arithmetic.of_wholes(("convert",), target, [operand], dims, "converted to integers")
+    if not target.is_float or not operand.element_type.is_float:  # integers wrap
+        return arithmetic.of_wholes(("convert",), target, [operand], dims, "converted")
     space = inference.space
     if operand.constant is not None:
         term = space.terms.term(operand.term.key, target, ())

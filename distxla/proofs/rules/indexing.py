@@ -182,9 +182,10 @@ def scatter(inference: Inference, instruction: Instruction, operands: list[Value
     parts: list[tuple[int, Relation]] = []
     counted: list[tuple[Relation, tuple[Label, ...]]] = []
     for number, d in enumerate(op.scatter_dims_to_operand_dims):
-        if isinstance(outer[d], int):
-            continue
         part = component(inference, starts, op.index_vector_dim, number)
+        if isinstance(outer[d], int):
+            parts.append((-1, part))  # an update is dropped unless it starts at 0
+            continue
         along = _identity(inference, part, array.dims[d]) if d in op.inserted_window_dims else None
         if along is not None and not isinstance(inner[places[along]], int):
             inner[places[along]] = outer[d] = d
@@ -203,7 +204,7 @@ def scatter(inference: Inference, instruction: Instruction, operands: list[Value
         whole |= {label for label in inner if not isinstance(label, int)}
     at = tuple(inner[u] for u in places)
     given = [(updates, tuple(inner)), *counted, *((part, at) for _, part in parts)]
-    roles = tuple("position" if isinstance(outer[d], int) else d for d, _ in parts)
+    roles = tuple("start" if d < 0 else "position" if isinstance(outer[d], int) else d for d, _ in parts)
     key = ("scatter", kind or fingerprint(inference.module, op.to_apply), roles)
     if not is_sum:
         given.append((array, tuple(outer)))

@@ -94,6 +94,6 @@ def custom_call(inference: Inference, instruction: Instruction, operands: list[V
     if any(not isinstance(o, Relation) for o in operands):
         raise NoRule("a custom-call of tuples or tokens")
     shapes = [(s.dtype, s.dims) for s in instruction.shape.leaves()]
-    key = ("custom-call", op.custom_call_target, instruction.backend_config, op.literal)
+    key = ("custom-call", *op._values(), instruction.backend_config)
     found = inference.opaque(key, operands, shapes)
     return found if instruction.shape.is_tuple else found[0]
