@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 from typing import Any
 
@@ -15,7 +16,8 @@ def as_fraction(value: Any) -> Fraction:
     """
     exact = Fraction(float(value))
     eps: Any = ml_dtypes.finfo(value.dtype).eps  # type: ignore[no-untyped-call]
-    width = abs(exact) * Fraction(float(eps)) / 4
+    unit = Fraction(float(eps)) * Fraction(2) ** (math.frexp(float(value))[1] - 1)  # in the last place
+    width = unit * Fraction(499, 1000)  # so that no two floats have a fraction in common
     return _simplest(abs(exact) - width, abs(exact) + width) * (1 if exact > 0 else -1)
 
 
