@@ -16,9 +16,10 @@ def as_fraction(value: Any) -> Fraction:
     """
     exact = Fraction(float(value))
     eps: Any = ml_dtypes.finfo(value.dtype).eps  # type: ignore[no-untyped-call]
-    unit = Fraction(float(eps)) * Fraction(2) ** (math.frexp(float(value))[1] - 1)  # in the last place
-    width = unit * Fraction(499, 1000)  # so that no two floats have a fraction in common
-    return _simplest(abs(exact) - width, abs(exact) + width) * (1 if exact > 0 else -1)
+    mantissa, exponent = math.frexp(abs(float(value)))
+    half = Fraction(float(eps)) * Fraction(2) ** (exponent - 1) * Fraction(499, 1000)  # no two floats share a fraction
+    low = abs(exact) - (half / 2 if mantissa == 0.5 else half)  # below a power of two floats are twice as dense
+    return _simplest(low, abs(exact) + half) * (1 if exact > 0 else -1)
 
 
 def _simplest(low: Fraction, high: Fraction) -> Fraction:
