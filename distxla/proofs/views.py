@@ -316,7 +316,10 @@ def _shares(
         return digits
     if cut:
         return [(cut[0], origin)]
-    return [(next((k for k, along in enumerate(found) if along.any()), 0), origin)]
+    moving = next((k for k, along in enumerate(found) if along.any()), None)
+    if moving is None:  # an index of the device: it goes with a dimension of one element, if there is any
+        moving = max((k for k, n in enumerate(new_sizes) if n == 1), default=0)
+    return [(moving, origin)]
 
 
 __all__ = [

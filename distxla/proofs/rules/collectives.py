@@ -32,17 +32,13 @@ def moved(space: Space, relation: Relation, sources: tuple[int, ...]) -> Relatio
     columns = space.columns(relation)
     if relation.is_zero:
         return relation
-    if has_zeros and relation.parts is not None and relation.parts.kind != "add":
-        raise NoRule(f"{relation.parts.described()} is replaced by zeros on some devices")
+    if relation.parts is not None and sources != tuple(range(space.devices)):
+        raise NoRule(f"{relation.parts.described()} goes to other devices")  # then columns don't tell which part it is
     if has_zeros and not relation.axes:
         shifted = frozenset(tuple(c[s] if s >= 0 else 0 for s in sources) for c in columns)
         return space.with_columns(relation, "add", shifted)
     axes = tuple(tuple((d, space.pool.moved(lines, sources)) for d, lines in axis) for axis in relation.axes)
-    found = relation.changed(axes=tuple(views.without_zeros(space, axis) for axis in axes))
-    if relation.parts is None:
-        return found
-    shifted = frozenset(tuple(c[s] if s >= 0 else 0 for s in sources) for c in columns)
-    return space.with_columns(found.changed(parts=None), relation.parts.kind, shifted)
+    return relation.changed(axes=tuple(views.without_zeros(space, axis) for axis in axes))
 
 
 def _groups(inference: Inference, instruction: Instruction) -> Groups:
