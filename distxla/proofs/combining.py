@@ -26,6 +26,15 @@ from distxla.proofs.space import Space
 from distxla.proofs.terms import Axis
 
 Label = Hashable
+
+
+@dataclass(frozen=True)
+class _Hidden:
+    """The label of indices that differ from device to device along no dimension of its array."""
+
+    lines: Lines
+
+
 Columns = frozenset[tuple[int, ...]]
 IDEMPOTENT = ("maximum", "minimum", "and", "or")
 
@@ -67,12 +76,14 @@ def combined(space: Space, operation: Operation) -> Combined:
 class _Combination:
     def __init__(self, space: Space, operation: Operation) -> None:
         self.space, self.operation = space, operation
-        # (operand, axis): its parts, by label; None: of a hidden dimension
+        # (operand, axis): its parts, by label; None: an index that is the same on all devices
+        self.kept = [label for label in operation.result if label not in operation.made]
+        self.position: dict[Label, int] = {label: k for k, label in enumerate(operation.result)}
+        self.hidden = {lines for r, _ in operation.operands for axis in r.axes for d, lines in axis if d < 0}
         self.axes: list[list[list[tuple[Label | None, Lines]]]] = [
-            [[(None if d < 0 else labels[d], lines) for d, lines in axis] for axis in relation.axes]
+            [[(self.label(d, lines, labels), lines) for d, lines in axis] for axis in relation.axes]
             for relation, labels in operation.operands
         ]
-        self.kept = [label for label in operation.result if label not in operation.made]
         self.dims: list[int] = []  # of the term
         self.result_axes: list[Axis] = []
         self.access: list[list[list[tuple[int, Lines]]]] = [[[] for _ in axes] for axes in self.axes]
@@ -81,8 +92,7 @@ class _Combination:
         self.extra: list[Hashable] = []  # sizes of the dimensions that the term's key must tell
 
     def run(self) -> Combined:
-        operation = self.operation
-        position = {label: k for k, label in enumerate(operation.result)}
+        operation, position = self.operation, self.position
         done: set[Label | None] = set()
         inner: list[tuple[Label, str]] = []
         for k, axes in enumerate(self.axes):
@@ -90,7 +100,7 @@ class _Combination:
                 for label, _ in axis:
                     if label in done:
                         continue
-                    if label is not None and label not in position:
+                    if label is not None and label not in position and not isinstance(label, _Hidden):
                         if all(label != other for other, _ in inner):
                             inner.append((label, "whole" if label in operation.whole else "reduced"))
                         continue
@@ -110,6 +120,18 @@ class _Combination:
         self.repeat(inner)
         return self.finish()
 
+    def label(self, dim: int, lines: Lines, labels: Sequence[Label]) -> Label | None:
+        """Of a part of an axis. Where one operand has a dimension of one element and another one has the same index
+        without a dimension, both have the label of the index."""
+        if lines.is_uniform:
+            return None if dim < 0 else labels[dim]
+        if dim < 0:
+            return _Hidden(lines)
+        if lines.count == 1 and lines in self.hidden and labels[dim] in self.kept:
+            self.position.setdefault(_Hidden(lines), self.position[labels[dim]])
+            return _Hidden(lines)
+        return labels[dim]
+
     # --- dimensions of the term ----------------------------------------------------------------------------------
 
     def alike(self, k: int, b: int) -> set[Label | None] | None:
@@ -120,9 +142,7 @@ class _Combination:
         labels = {label for label, _ in axis}
         if size == ENDLESS or any(lines.has_zeros for _, lines in axis):
             return None
-        if None in labels and all(lines.is_uniform for label, lines in axis if label is None):
-            return None
-        if any(label is not None and label not in self.kept for label in labels):
+        if None in labels or any(label not in self.kept and not isinstance(label, _Hidden) for label in labels):
             return None
         for other, axes in enumerate(self.axes):
             touching = [c for c, parts in enumerate(axes) if any(label in labels for label, _ in parts)]
@@ -141,7 +161,7 @@ class _Combination:
             for c, parts in enumerate(axes):
                 if parts == axis:
                     self.access[other][c].append((len(self.dims), self.space.pool.range(1, size)))
-        along = [(-1 if at is None else position[at], lines) for at, lines in axis]
+        along = [(position.get(at, -1), lines) for at, lines in axis]
         self.result_axes.append(tuple(sorted(along, key=_by_dim)))
         self.dims.append(size)
 
@@ -157,7 +177,7 @@ class _Combination:
 
     def keep(self, label: Label | None, position: Mapping[Label, int]) -> None:
         places = self.places(label)
-        if label is None and all(lines.is_uniform for _, _, lines in places):
+        if label is None:
             for k, b, lines in places:
                 self.access[k][b].append((-1, self.space.pool.lines(lines.rows[:1])))
             return
@@ -167,7 +187,7 @@ class _Combination:
             self.access[k][b].append((-1 if is_one else len(self.dims), row))
         if is_one:
             return
-        self.result_axes.append(((-1 if label is None else position[label], numbers),))
+        self.result_axes.append(((position.get(label, -1), numbers),))
         self.dims.append(values[0].count)
 
     def distinct(self, together: tuple[Lines, ...]) -> tuple[list[Lines], Lines]:

@@ -19,12 +19,13 @@ class Lines:
     Rows must not be written to. NOWHERE stands for a zero that is no element of the array.
     """
 
-    __slots__ = ("has_zeros", "is_uniform", "rows")
+    __slots__ = ("has_zeros", "is_constant", "is_uniform", "rows")
 
     def __init__(self, rows: Array) -> None:
         self.rows = rows
         self.has_zeros = bool(rows.size and rows.min() < _LEAST)
         self.is_uniform = bool((rows == rows[:1]).all())  # the same on every device
+        self.is_constant = bool((rows == rows[:, :1]).all())  # one index on each device
 
     @property
     def count(self) -> int:

@@ -59,9 +59,18 @@ def _resized(relation: Relation, dim: int, size: int) -> Relation:
 
 
 def without_zeros(space: Space, axis: Axis) -> Axis:
-    """Without parts that add nothing; index 0 where none is left."""
-    kept = tuple(part for part in axis if part[1].rows.any() or part[1].count == 0)
-    return kept or ((-1, space.range(1)),)
+    """Without parts that add nothing, and with those that add the same along a dimension as ones of the whole device;
+    index 0 where none is left. A dimension of one element keeps its index: it may be a part of a longer one."""
+    kept = []
+    fixed = np.zeros((space.devices, 1), np.int64)
+    for d, lines in axis:
+        if d < 0 or (lines.is_constant and lines.count > 1 and not lines.has_zeros):
+            fixed = np.where(is_nowhere(lines.rows[:, :1]) | is_nowhere(fixed), NOWHERE, fixed + lines.rows[:, :1])
+        elif lines.rows.any() or lines.count == 0:
+            kept.append((d, lines))
+    if fixed.any() or not kept:
+        kept.insert(0, (-1, space.lines(fixed)))
+    return tuple(kept)
 
 
 def sliced(space: Space, relation: Relation, dim: int, start: int, limit: int, stride: int = 1) -> Relation:

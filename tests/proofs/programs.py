@@ -169,8 +169,25 @@ def branches(x: Any, p: Any) -> Any:
     return jax.lax.cond(p, lambda x: psum(x.sum(0), "x") / 16, lambda x: pmax(x.max(0), "x"), x)
 
 
-def total_of_parts(x: Any) -> Any:
-    return psum(x, "x")
+def experts(x: Any, gate: Any, w: Any) -> Any:
+    chosen = jax.nn.one_hot(jnp.argmax(x @ gate, -1), 4)
+    sent = all_to_all(jnp.einsum("te,td->etd", chosen, x), "x", 0, 1, tiled=True)
+    done = jnp.tanh(jnp.einsum("etd,edf->etf", sent, w))
+    return all_to_all(done, "x", 1, 0, tiled=True).sum(0)
+
+
+def heads_for_rows(q: Any, k: Any, v: Any) -> Any:
+    """Attention with the sequence cut outside and heads cut inside."""
+    q, k, v = (all_to_all(a, "x", 2, 1, tiled=True) for a in (q, k, v))
+    scores = jax.nn.softmax(jnp.einsum("bqhd,bkhd->bhqk", q, k), -1)
+    return all_to_all(jnp.einsum("bhqk,bkhd->bqhd", scores, v), "x", 1, 2, tiled=True)
+
+
+def cut_optimiser(w: Any, m: Any, x: Any) -> Any:
+    gradient = jax.grad(lambda w: jnp.mean(jnp.tanh(x @ w) ** 2))(w)
+    m = 0.9 * m + psum_scatter(gradient, "x", scatter_dimension=0, tiled=True) / axis_size("x")
+    own = jax.lax.dynamic_slice_in_dim(w, axis_index("x") * m.shape[0], m.shape[0])
+    return all_gather(own - 0.1 * m, "x", tiled=True), m
 
 
 def pooled(x: Any, k: Any) -> Any:
@@ -234,6 +251,21 @@ PROGRAMS: Final = {
         P("x"),
     ),
     "branches": Program(branches, (4,), (numbers(16, 4), np.bool_(True)), (P("x"), P()), P()),
+    "experts": Program(experts, (4,), (numbers(16, 8), numbers(8, 4), numbers(4, 8, 8)), (P("x"), P(), P("x")), P("x")),
+    "attention with heads for rows": Program(
+        heads_for_rows,
+        (4,),
+        tuple(numbers(2, 16, 4, 4) * k for k in (1, 2, 3)),
+        (P(None, "x"),) * 3,
+        P(None, "x"),
+    ),
+    "cut optimiser": Program(
+        cut_optimiser,
+        (4,),
+        (numbers(16, 8), numbers(16, 8) * 2, numbers(32, 16)),
+        (P(), P("x"), P("x")),
+        (P(), P("x")),
+    ),
     "gradient of a convolution": Program(
         convolution_gradient, (4,), (numbers(8, 6, 6, 2), numbers(3, 3, 2, 4)), (P("x"), P()), P()
     ),
