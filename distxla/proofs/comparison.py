@@ -47,7 +47,11 @@ class Comparison:
             return self.at(Outcome.UNDECIDED, k, self.defining(k), why)
         if own.element_type is not whole.element_type or whole.parts is not None or whole.assumed:
             return self.at(Outcome.UNDECIDED, k, self.defining(k), "there is no rule for it in the unsharded program")
+        if 0 in whole.dims:
+            return Verdict(Outcome.EQUAL, 1)
         placed = coordinates(own, whole, self.sharded.space.devices)
+        if placed is None and self.is_at_shards(k, own, whole):
+            placed = [None] * len(own.dims)
         if placed is None:
             return self.unrelated(k, own, whole)
         if own.assumed:
@@ -64,6 +68,14 @@ class Comparison:
         if elsewhere is not None:
             return self.at(Outcome.DIFFERS, k, self.defining(k), elsewhere)
         return Verdict(Outcome.EQUAL, 1)
+
+    def is_at_shards(self, k: int, own: Relation, whole: Relation) -> bool:
+        """Whether devices have the elements of the whole result that are stated, whatever the indices of its term."""
+        shards = self.shards[k]
+        if shards is None or own.term is not whole.term or shards.shard_dims(whole.dims) != own.dims:
+            return False
+        firsts = np.array(shards.places).reshape(len(shards.places), -1) * np.array(own.dims, np.int64)
+        return lies_at(own, whole, firsts)
 
     def disagree(self, k: int, own: Relation) -> bool:
         """Whether devices whose results are to be the same have different parts."""

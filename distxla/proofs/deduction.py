@@ -60,6 +60,8 @@ class Deduction:
                     return Unknown(
                         instruction, "it takes elements of an array by positions outside of the device's part"
                     )
+        if any(leaf.dynamic and any(leaf.dynamic) for leaf in instruction.shape.leaves() if leaf.is_array):
+            return Unknown(instruction, "dimension sizes that are known at run time only")
         before, self.instruction = self.instruction, instruction
         try:
             return rule.infer(self, instruction, list(operands))

@@ -73,6 +73,8 @@ def _alone(infer: Infer) -> Infer:
     def inferred(inference: Inference, instruction: Instruction, operands: list[Value]) -> Value:
         if not inference.space.alone:
             return infer(inference, instruction, operands)
+        if any(not isinstance(operand, Relation) for operand in operands):
+            raise NoRule("slices that are written into another array")
         shapes = [(s.dtype, s.dims) for s in instruction.shape.leaves()]
         found = inference.opaque(_key(inference, instruction), operands, shapes)
         if isinstance(instruction.op, AllGatherStart | CollectivePermuteStart):

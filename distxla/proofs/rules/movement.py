@@ -88,7 +88,9 @@ def reshape(inference: Inference, instruction: Instruction, operands: list[Value
         except NoRule as found:
             error = found
     assert error is not None
-    raise error
+    if any(not lines.is_uniform for axis in operand.axes for _, lines in axis):
+        raise error
+    return inference.opaque("reshape", operands, [(operand.element_type, dims)])[0]
 
 
 @rule(Reverse)
