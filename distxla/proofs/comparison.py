@@ -56,7 +56,7 @@ class Comparison:
             return self.unrelated(k, own, whole)
         if own.assumed:
             doubt = self.sharded.space.doubts[min(own.assumed)]
-            return self.at(Outcome.DIFFERS, k, doubt.instruction, doubt.why)
+            return replace(self.at(Outcome.DIFFERS, k, doubt.instruction, doubt.why), is_assumed=True)
         if own.scale != whole.scale and not own.is_zero:
             times = own.scale / whole.scale
             said = f"{times} times" if times.denominator == 1 else f"{times} of"

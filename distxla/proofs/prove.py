@@ -14,15 +14,16 @@ from distxla.ir.module import Module
 from distxla.ir.shape import Shape
 from distxla.ir.sharding import Placement
 from distxla.ir.shards import GlobalArray, Shards
-from distxla.lazy_dataclass import dataclass
+from distxla.lazy_dataclass import dataclass, replace
 from distxla.proofs.comparison import Comparison
+from distxla.proofs.counterexample import is_different
 from distxla.proofs.deduction import Deduction
 from distxla.proofs.lines import Pool
 from distxla.proofs.loops import FollowingLoops, ReferenceLoops, built
 from distxla.proofs.relation import Relation, Value
 from distxla.proofs.space import Space
 from distxla.proofs.terms import Terms
-from distxla.proofs.verdict import Verdict
+from distxla.proofs.verdict import Outcome, Verdict
 from distxla.text.sdy import UnreadableSharding
 
 
@@ -42,7 +43,8 @@ class Sharded:
 
 
 def prove(sharded: Sharded, unsharded: Module, *, is_alone: bool = False) -> Verdict:
-    """Infers what each value of the sharded program is of the unsharded one; blocks, runs nothing.
+    """Infers what each value of the sharded program is of the unsharded one; blocks. Runs both in the reference where a
+    difference needs an example (counterexample.py), for some seconds at most.
 
     unsharded: the module of one device, which computes with whole arrays; is_alone: of as many devices as the sharded
     one instead: then both are compared as the program of any one device, whose collectives do the same. Both are
@@ -74,7 +76,14 @@ def prove(sharded: Sharded, unsharded: Module, *, is_alone: bool = False) -> Ver
         else sharded.results[k].shards
         for k, s in enumerate(results)
     ]
-    return Comparison(own, theirs, shards).run(found, expected)
+    verdict = Comparison(own, theirs, shards).run(found, expected)
+    if not verdict.is_assumed or verdict.result is None:
+        return verdict
+    cuts = [at for at in places if at is not None]
+    k = verdict.result
+    if is_different(sharded.module, counts, unsharded, [s for _, s in wholes], cuts, k, shards[k]):
+        return verdict
+    return replace(verdict, outcome=Outcome.UNDECIDED)
 
 
 def _leaves(parameters: Sequence[Instruction]) -> list[tuple[Instruction, Shape]]:

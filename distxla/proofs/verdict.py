@@ -20,7 +20,8 @@ class Outcome(Enum):
 class Verdict:
     """outcome: of all results.  instruction: where the programs differ, or up to where nothing was decided; None for
     EQUAL.  location: in the sharded module's text; `frame` is the line of the user's program.  why: in words.
-    result: number of the result leaf that it is about.  results: how many there are.
+    result: number of the result leaf that it is about.  results: how many there are.  is_assumed: of DIFFERS, that the
+    results would be equal if a part that is taken for the whole were the whole.
     """
 
     outcome: Outcome
@@ -30,6 +31,7 @@ class Verdict:
     frame: str | None = None
     why: str = ""
     result: int | None = None
+    is_assumed: bool = False
 
     @property
     def text(self) -> str:

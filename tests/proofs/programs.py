@@ -10,7 +10,7 @@ from typing import Any, Final
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.lax import all_gather, all_to_all, axis_index, axis_size, pmax, pmean, ppermute, psum, psum_scatter
+from jax.lax import all_gather, all_to_all, axis_index, axis_size, pmax, pmean, pmin, ppermute, psum, psum_scatter
 from jax.sharding import NamedSharding, PartitionSpec
 
 from distxla.ir.module import Module
@@ -345,6 +345,16 @@ def entropy_with_wrong_offset(h: Any, w: Any, y: Any) -> Any:
     return jnp.mean(jnp.log(total) + largest - target)
 
 
+def entropy_less_another_number(h: Any, w: Any, y: Any) -> Any:
+    """Right for real numbers: what is subtracted cancels out."""
+    scores = h @ w
+    largest = pmin(scores.max(-1), "x")
+    total = psum(jnp.exp(scores - largest[:, None]).sum(-1), "x")
+    ids = axis_index("x") * scores.shape[1] + jnp.arange(scores.shape[1])
+    target = psum(jnp.sum(jnp.where(ids[None] == y[:, None], scores, 0), -1), "x")
+    return jnp.mean(jnp.log(total) + largest - target)
+
+
 def stencil_the_wrong_way(u: Any) -> Any:
     wide = jnp.concatenate([ppermute(u[-1:], "x", ring(-1)), u, ppermute(u[:1], "x", ring(1))])
     return 0.25 * wide[:-2] + 0.5 * wide[1:-1] + 0.25 * wide[2:]
@@ -381,6 +391,11 @@ FAULTS: Final = {
         Program(entropy_with_local_maximum, *VOCABULARY),
         Program(entropy, *VOCABULARY),
         True,
+    ),
+    "a number that cancels out": (
+        Program(entropy_less_another_number, *VOCABULARY),
+        Program(entropy, *VOCABULARY),
+        False,
     ),
     "a wrong offset": (Program(entropy_with_wrong_offset, *VOCABULARY), Program(entropy, *VOCABULARY), False),
     "halos of the wrong neighbours": (Program(stencil_the_wrong_way, *CUT_ROWS), Program(stencil, *CUT_ROWS), False),
