@@ -9,9 +9,9 @@ from distxla.errors import ArgumentError, DeadlockError
 from distxla.time_limit import phase
 
 if TYPE_CHECKING:
-    from distxla.without_cluster.programs import RunPrograms
     from distxla.ir.module import Module
     from distxla.proofs.verdict import Verdict
+    from distxla.without_cluster.programs import RunPrograms
 
 DIFFERS = 1  # exit status, as of results that differ from expected ones
 

@@ -17,7 +17,7 @@ from distxla.ir.element_type import ElementType
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
 from distxla.ir.shards import Shards
-from distxla.reference.lockstep import run_reference
+from distxla.oracle.lockstep import run_reference
 
 MOST_ELEMENTS = 1 << 20  # of all arguments
 SECONDS = 10.0

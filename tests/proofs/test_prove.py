@@ -17,9 +17,9 @@ from distxla.errors import DistxlaError
 from distxla.ir.module import Module
 from distxla.jax.loading import read_module
 from distxla.lazy_dataclass import replace
+from distxla.oracle.lockstep import run_reference
 from distxla.proofs.prove import Sharded, prove
 from distxla.proofs.verdict import Outcome, Verdict
-from distxla.reference.lockstep import run_reference
 from tests.jax import sharded_programs
 from tests.jax.programs import stablehlo
 from tests.proofs.mutations import changes
