@@ -94,11 +94,11 @@ def command(
             _print_order(found.programs)
             _print(found.verdict)
             _print_hope(found.programs, found.verdict)
+        if compared is not None and against is not None:
+            comparison.show(compared, against)
         tell_warnings(found.programs)
         for line in lines(found.table, [program.path for program in found.programs.programs]):
             terminal.write(line)
-        if compared is not None and against is not None:
-            comparison.show(compared, against)
     _write_report(report, found.verdict)
     if compared is not None:
         status = status or comparison.status(compared, strict=strict)

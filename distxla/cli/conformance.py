@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import click
 
 from distxla.cli import terminal
-from distxla.cli.terminal import counted
 from distxla.cli.time_limits import LimitedCommand
 from distxla.cli.usage import files as complete_files
+from distxla.diagnosis.sentences import counted
 from distxla.errors import ArgumentError, UsageError
 
 if TYPE_CHECKING:
