@@ -191,6 +191,36 @@ class ExecutionError(DistxlaError):
     code = "execution"
 
 
+class NonFiniteError(DistxlaError):
+    """A result has NaN, or Inf that the program made; raised after the call, where it is checked (docs/guide/nan.md).
+
+    kind: "NaN" or "Inf".  instruction: that made the first from operands without any; the argument, as `arg0`, or the
+    constant, where that has it.  device: on which.  source: the user's own line, as `model.py:36:28 in loss`, where the
+    metadata names it.  iterations: (name of the loop, iteration from 1) around it, outermost first.
+    """
+
+    code = "non-finite"
+    kind: str = ""
+    instruction: str = ""
+    device: int = 0
+    source: str | None = None
+    iterations: tuple[tuple[str, int], ...] = ()
+
+
+class ReplicationError(DistxlaError):
+    """An array that is declared the same on several devices differs; raised after the call, where it is checked.
+
+    array: `out0`, `arg0`.  devices: that should have the same; differing: those that have another than the first.
+    index: of the first element that differs.
+    """
+
+    code = "replication"
+    array: str = ""
+    devices: tuple[int, ...] = ()
+    differing: tuple[int, ...] = ()
+    index: tuple[int, ...] = ()
+
+
 class InternalError(DistxlaError):
     """A bug in distxla."""
 

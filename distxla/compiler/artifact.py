@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from distxla.collectives.channel_end import End
 from distxla.collectives.protocols.channel import DIRECTORY_KEY
 from distxla.collectives.protocols.work_table import RoundWork
+from distxla.compiler.watch_report import WatchReport
 from distxla.ir.element_type import ElementType
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
@@ -230,6 +231,7 @@ class CompiledProgram:
     exchange arrays through the hosts' memory, whatever memory the kernels have.
     assignment: of a program that is bound to devices of a larger run, those by its own flattened ids; else both are the
     same.
+    watch: where it notes where NaN and Inf come from; None unless it was compiled for that.
     timings: seconds by stage, for reports.  steps: the meanings of the numbers in a device's record, for reports.
     """
 
@@ -261,6 +263,7 @@ class CompiledProgram:
     in_place: InPlace = ()
     copied: tuple[int, ...] = ()
     through_host: bool = False
+    watch: WatchReport | None = field(default=None, repr=False)
 
     def logical(self, device: int) -> int:
         """The program's flattened id of a device of the run that it runs on."""

@@ -56,11 +56,12 @@ def compile_cached(
     target: str | None = None,
     in_place: InPlace = (),
     through_host: bool = False,
+    watched: bool = False,
 ) -> tuple[CompiledProgram, bool]:
     """The module's program, and whether it came from the cache. Blocks; raises the errors of CompileServer.compile.
 
     points: instructions at which faults can be injected.  target: by name, by default this processor's.  in_place,
-    through_host: as in CompiledProgram.
+    through_host: as in CompiledProgram.  watched: it notes where NaN and Inf come from.
     """
     programs = programs or ProgramCache()
     options: dict[str, Any] = {
@@ -69,6 +70,7 @@ def compile_cached(
         "target": target,
         "in_place": in_place,
         "through_host": through_host,
+        "watched": watched,
     }
     key = program_key(module, replicas, partitions, **options)
     found = programs.get(key, module)

@@ -43,12 +43,13 @@ def program_key(
     target: str | None = None,
     in_place: InPlace = (),
     through_host: bool = False,
+    watched: bool = False,
 ) -> str:
     """The hash of everything that the compiled program depends on. target: by name, by default this processor's."""
     registered = "".join(f"\n{kind} {name!r}" for name, kind in declarations(user_targets(module)))
     kind = " traced" * traced + " filled" * is_filled() + f" points {sorted(points)}" * bool(points)
     kind += f" in place {in_place}" * bool(in_place)
-    kind += " through the host" * through_host
+    kind += " through the host" * through_host + " watched" * watched
     found = native_target() if target is None else target_named(target)
     kind += f" for {found.name} {found.variant}"
     return text_key(_described(module), f"{replicas} x {partitions}{registered}{kind}")

@@ -21,13 +21,14 @@ from distxla.compiler.lower.grid.program import GridProgram, emit_grid_program
 from distxla.compiler.pipeline import Pipeline
 from distxla.compiler.plan.buffers import Communicate, Kernel, Plan
 from distxla.compiler.plan.transfers import place_transfers
+from distxla.compiler.plan.watch_plan import WatchPlan
 from distxla.compiler.plan_memory import PlanMemory
 from distxla.compiler.step import Compilation, Step
-from distxla.errors import ArgumentError, CompileError, DistxlaError, InternalError
+from distxla.errors import ArgumentError, CompileError, DistxlaError, InternalError, UnsupportedOpError
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.op import Lowering
-from distxla.lazy_dataclass import dataclass, field
+from distxla.lazy_dataclass import dataclass, field, replace
 from distxla.ops.support.collective_start_done import of_whole
 from distxla.targets.code import CodeTarget
 from distxla.targets.common_functions import separated
@@ -73,6 +74,7 @@ def compile_module(
     target: str | None = None,
     in_place: InPlace = (),
     through_host: bool = False,
+    watched: bool = False,
     files: CacheFolder | None = None,
 ) -> CompiledProgram:
     """Compile a verified module for replicas x partitions devices; one program for all of them.
@@ -81,7 +83,8 @@ def compile_module(
     process (see server.py).  traced: its steps record when they ran.  points: instructions at which faults
     can be injected (compiler/lower/injection.py).  target: by name, by default the processor's.  in_place: (result
     leaf, parameter leaf) that may have the same memory in a call.  through_host: collectives exchange arrays through
-    the hosts' memory, whatever memory the kernels have.  files: where code is kept that is the same in many programs
+    the hosts' memory, whatever memory the kernels have.  watched: its steps note where NaN and Inf come from
+    (compiler/watch_report.py); in_place must be empty.  files: where code is kept that is the same in many programs
     (common_objects.py); None: in this process only.  Raises UnsupportedOpError for instructions that this version
     cannot execute, CompileError for failures of the compiler.
     """
@@ -90,7 +93,10 @@ def compile_module(
     compilation = planned(Pipeline(progress=progress), module, replicas, partitions, clock, in_place)
     code = code_target(target)
     grid = grid_program(compilation, code, progress, through_host=through_host)
-    entry = lower(module, compilation, code, progress, traced=traced, points=points, grid=grid)
+    watch = _watch_plan(compilation, grid, in_place) if watched else None
+    if watch is not None:
+        compilation = replace(compilation, plan=watch.reserved)
+    entry = lower(module, compilation, code, progress, traced=traced, points=points, grid=grid, watch=watch)
     clock.lap("emit")
     code.describe(entry.llvm_module)
     parts = separated(entry.llvm_module)
@@ -139,10 +145,21 @@ def compile_module(
         kernels=entry.kernels,
         launched=entry.launched,
         launching=entry.launching,
-        module=compilation.module if code.imports_kernels else None,
+        module=compilation.module if code.imports_kernels or watched else None,
         device_code=device_code,
         through_host=through_host,
+        watch=None if watch is None else replace(watch.report, origins=_places(module, compilation.module)),
     )
+
+
+def _watch_plan(compilation: Compilation, grid: GridProgram | None, in_place: InPlace) -> WatchPlan:
+    if grid is not None:
+        raise UnsupportedOpError(
+            "--check nan needs kernels of this processor: those of a GPU don't note what they make"
+        )
+    if in_place:
+        raise InternalError("a watched program can't overwrite its parameters")
+    return WatchPlan(compilation.module, plan_of(compilation))
 
 
 def compile_alone(
@@ -198,9 +215,10 @@ def lower(
     traced: bool = False,
     points: tuple[str, ...] = (),
     grid: GridProgram | None = None,
+    watch: WatchPlan | None = None,
 ) -> Entry:
     """LLVM IR of the planned program. module: as it was written, which the program's tables name.  grid: the kernels
-    that run on a grid."""
+    that run on a grid.  watch: as for `emit_entry`."""
     return emit_entry(
         compilation.module,
         plan_of(compilation) if grid is None else with_transfers(compilation, grid),
@@ -213,6 +231,7 @@ def lower(
         points=points,
         text=module,
         grid=grid,
+        watch=watch,
     )
 
 
@@ -267,13 +286,21 @@ def require_counts(replicas: int, partitions: int) -> None:
 
 def _origins(module: Module, steps: tuple[tuple[Instruction, str], ...]) -> tuple[StepOrigin, ...]:
     """The origin of each step in the module's text; by name in a module without text."""
+    place = _place_in(module)
+    return tuple(StepOrigin(i.name, i.opcode, *(place(i) or ("", "")), kind) for i, kind in steps)
+
+
+def _places(module: Module, compiled: Module) -> dict[tuple[str, str], tuple[str, str]]:
+    """Where the instructions of the compiled module come from in the module's text, by computation and name."""
+    place = _place_in(module)
+    return {(c.name, i.name): found for c in compiled.reached() for i in c if (found := place(i)) is not None}
+
+
+def _place_in(module: Module) -> Callable[[Instruction], tuple[str, str] | None]:
+    """Gives an instruction's place in the module's text."""
     places = {i.span: (c.name, i.name) for c in module.computations for i in c if i.span is not None}
     names = {i.name: (c.name, i.name) for c in module.computations for i in c}
-    found = []
-    for i, kind in steps:
-        place = places.get(i.span) if i.span is not None else names.get(i.name)
-        found.append(StepOrigin(i.name, i.opcode, *(place or ("", "")), kind))
-    return tuple(found)
+    return lambda i: places.get(i.span) if i.span is not None else names.get(i.name)
 
 
 @contextmanager

@@ -25,7 +25,8 @@ def warm_up() -> None:
 def answer(kind: str, arguments: list[Any], progress: Progress) -> Any:
     """The result of a request; raises the compiler's errors."""
     if kind == "compile":
-        module, replicas, partitions, names, target, traced, points, in_place, through_host, folder = arguments
+        module, replicas, partitions, names, target, traced, points, in_place, through_host, *rest = arguments
+        watched, folder = rest
         with declared(names):
             return compile_module(
                 module,
@@ -37,6 +38,7 @@ def answer(kind: str, arguments: list[Any], progress: Progress) -> Any:
                 target=target,
                 in_place=in_place,
                 through_host=through_host,
+                watched=watched,
                 files=CacheFolder(*folder),
             )
     if kind == "emit":

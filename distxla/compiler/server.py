@@ -84,6 +84,7 @@ class CompileServer:
         target: str | None = None,
         in_place: InPlace = (),
         through_host: bool = False,
+        watched: bool = False,
     ) -> CompiledProgram:
         """`compile_module` in the child; blocks until it is done.
 
@@ -92,7 +93,7 @@ class CompileServer:
         and where no process can be started.
         """
         names = _registered(module)
-        options = target, traced, points, in_place, through_host, (cache_folder(), cache_limit())
+        options = target, traced, points, in_place, through_host, watched, (cache_folder(), cache_limit())
         module = module.replace(stablehlo=None)
         program: CompiledProgram = self._call("compile", module, replicas, partitions, names, *options)
         return program

@@ -52,6 +52,11 @@ class ElementType:
         return self.kind == "complex"
 
     @property
+    def has_nan(self) -> bool:
+        """Whether a value of the type may be NaN, or have a part that is."""
+        return self.is_complex or (self.is_float and self.bits > 4)
+
+    @property
     def is_data(self) -> bool:
         """False for token and opaque, which have no bytes."""
         return self.kind not in ("token", "opaque")

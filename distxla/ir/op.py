@@ -145,6 +145,8 @@ class Op:
     owns_computations: ClassVar[bool] = False
     # KERNEL: the operand whose memory the result may take over if it has no later reader
     in_place_operand: ClassVar[int | None] = None
+    # of which it then writes a part only, so that its time doesn't depend on the size of the result
+    writes_only_a_part: ClassVar[bool] = False
     # ELEMENT: result element i is made of the operands' elements i and of nothing else
     is_elementwise: ClassVar[bool] = False
     # ELEMENT: one element costs far more than a load (transcendental functions); fusion never computes it twice

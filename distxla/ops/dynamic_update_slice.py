@@ -31,6 +31,7 @@ class DynamicUpdateSlice(ExecutableOp):
     lowering: ClassVar[Lowering] = Lowering.KERNEL
     min_operands: ClassVar[int] = 2
     in_place_operand: ClassVar[int | None] = 0
+    writes_only_a_part: ClassVar[bool] = True
 
     def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
         operand, update, *starts = operands

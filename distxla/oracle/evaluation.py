@@ -28,6 +28,7 @@ from distxla.ops.support.executable import CollectiveOp, executable
 from distxla.ops.support.run_time_sizes import fitted, has_dynamic_dimensions, nothing_received
 from distxla.oracle.channels import Channels
 from distxla.oracle.dynamic_values import DynamicValues, is_smaller_than_stated
+from distxla.oracle.origins import Origins
 from distxla.oracle.streams import ItemWait, Streams
 from distxla.oracle.value_leaves import actual_shape, checked
 from distxla.oracle.waits import Pending, Settled, Wait
@@ -41,7 +42,7 @@ class Stopped(BaseException):
 
 @dataclass
 class Device:
-    """A device's facts about itself. id: flattened."""
+    """A device's facts about itself. id: flattened.  origins: of NaN and Inf, where they are wanted."""
 
     id: int
     replica: int
@@ -49,6 +50,7 @@ class Device:
     module: Module
     random_state: int = INITIAL_STATE
     dynamic_values: DynamicValues = field(default_factory=DynamicValues)
+    origins: Origins | None = None
 
     @cached_property
     def is_dynamic(self) -> bool:
@@ -137,7 +139,7 @@ class InstructionEvaluation:
         return call(self.world, self.device, computation, arguments, watch=self.watch)
 
     def run_module(self, module: Module, *arguments: Any) -> Any:
-        device = Device(self.device.id, self.replica, self.partition, module)
+        device = Device(self.device.id, self.replica, self.partition, module, origins=self.device.origins)
         return call(self.world, device, module.entry, arguments)
 
     def map(self, computation: str, *arguments: Any, result: str | None = None) -> tuple[Array, ...]:
@@ -238,6 +240,8 @@ def call(
             continue
         shapes = tuple(computation[o].shape for o in instruction.operands)
         operands = [values[o] for o in instruction.operands]
+        if device.origins is not None:
+            device.origins.before(device.id, instruction, operands)
         try:
             run = InstructionEvaluation(world, device, instruction, shapes, watch=watch)
             with _known(world, device, instruction):
@@ -245,7 +249,10 @@ def call(
                     value = _dynamic_value(world, device, instruction, shapes, operands, watch)
                 else:
                     value = checked(executable(instruction.op).evaluate(run, *operands), instruction.shape, instruction)
-            values[instruction.name] = value if watch is None else watch.value(run, operands, value)
+            values[instruction.name] = value = value if watch is None else watch.value(run, operands, value)
+            if device.origins is not None:
+                loops = [(loop.instruction.name, loop.iterations) for loop in world.loops]
+                device.origins.after(device.id, device.module, instruction, operands, value, loops)
         except (DistxlaError, Stopped) as error:
             if isinstance(error, DistxlaError) and error.location is None:
                 error.location = device.module.locate(instruction)

@@ -33,6 +33,7 @@ from distxla.ops.rng import INITIAL_STATE
 from distxla.ops.support.executable import executable
 from distxla.oracle.channels import Channels
 from distxla.oracle.evaluation import Device, InstructionEvaluation, RunningLoop, Stopped, Watch, call
+from distxla.oracle.origins import Origins
 from distxla.oracle.streams import Streams
 from distxla.oracle.stuck import Stuck
 from distxla.oracle.value_leaves import leaves_of, parameter_values
@@ -80,6 +81,7 @@ def run_programs(
     random_states: dict[int, int] | None = None,
     streams: Streams | None = None,
     watch: Watch | None = None,
+    origins: Origins | None = None,
 ) -> dict[int, list[Array | None]]:
     """Run a module a device; devices that share a group meet, whichever modules they run.
 
@@ -87,7 +89,7 @@ def run_programs(
     random_states: by device where its random state is (the initial one where it isn't named); advanced by the run.
     streams: to and from the host; without it infeeds have ended, and outfeeds are dropped. StreamEndError and
     ArgumentError where an infeed finds no item, or one of another type.  watch: sees every value, of the modules in the
-    form that is executed.
+    form that is executed.  origins: gets to know where NaN and Inf come from.
 
     Raises ArgumentError (counts, shapes, types), UnsupportedOpError and VerificationError (sends and recvs that can't
     be paired) before anything runs, DeadlockError when no device can go on, CollectiveMismatchError when devices meet
@@ -107,6 +109,9 @@ def run_programs(
         devices[device].arguments = tuple(known.note(value, p.shape.without_layout()) for value, p in parameters)
         if watch is not None:
             watch.begin(devices[device], devices[device].arguments)
+        if origins is not None:
+            devices[device].origins = origins
+            origins.given(device, devices[device].arguments)
         if random_states is not None:
             devices[device].random_state = random_states.get(device, INITIAL_STATE)
     deadline = None if time_limit is None else time.monotonic() + time_limit

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from distxla.collectives.protocols import event as event_words
 from distxla.compiler.artifact import CompiledProgram, InPlace
 from distxla.compiler.cache import compile_cached
 from distxla.compiler.passes.host_calls import with_host_calls
@@ -27,6 +26,7 @@ from distxla.machine.heap import Heap
 from distxla.machine.shortages import started_thread
 from distxla.ops.custom_calls.user import user_targets
 from distxla.runtime.call_queue import CallQueue
+from distxla.runtime.checks import NAN, begin_checks, checks_of, end_checks
 from distxla.runtime.cluster_hosts import Hosts
 from distxla.runtime.device_array import DeviceArray
 from distxla.runtime.device_assignment import DeviceAssignment, assignment_of
@@ -263,6 +263,7 @@ class Cluster(Handle):
         trace: bool = False,
         time_limit: float | None = None,
         donated: Iterable[int] = (),
+        check: str | Iterable[str] = (),
     ) -> Executable:
         """Compile the module for this cluster; it is loaded on its devices when they are up.
 
@@ -273,8 +274,9 @@ class Cluster(Handle):
         of a custom-call (docs/guide/host_calls.md).  reduction_order: "rank", "tree" or "ring", in which all-reduce and
         reduce-scatter combine values; by default as the text says, or rank.  trace: a `trace` shows each step.
         time_limit: seconds for checking and compiling.  donated: leaves of parameters in whose memory results may be
-        computed.  Blocks. Raises ArgumentError for other counts, TimeLimitError, the verifier's and compiler's errors;
-        gives a DistxlaWarning where a collective's groups have one device each.
+        computed.  check: "nan", "replication" or both, of each call (docs/guide/checked_runs.md).  Blocks. Raises
+        ArgumentError for other counts, TimeLimitError, the verifier's and compiler's errors; gives a DistxlaWarning
+        where a collective's groups have one device each.
         """
         if self._closing.is_set():
             raise ClusterError("the cluster is closed")
@@ -288,7 +290,7 @@ class Cluster(Handle):
             whole = device_program(module, partitions, assigned.replicas, available=assigned.partitions)
         given, module = module, module if whole is None else whole.module
         assigned.require_counts(module)
-        functions = checked_host_calls(host_calls)
+        functions, checks = checked_host_calls(host_calls), checks_of(check)
         module, sites = with_host_calls(module, functions)
         begin = time.perf_counter()
         with within(time_limit):
@@ -296,19 +298,17 @@ class Cluster(Handle):
                 module = with_reduction_order(module, reduction_order)
                 require_compilable(module, assigned.replicas, assigned.partitions, given=given)
             self._hosts.budget.require(Need(module), assigned.devices)
-            targets = user_targets(module)
             with phase("compiling"):
-                program, cached = self._compiled(module, assigned, trace, in_place_pairs(module, donated))
+                in_place = () if NAN in checks else in_place_pairs(module, donated)
+                program, cached = self._compiled(module, assigned, trace, in_place, checks)
             self._hosts.budget.require(Need.of(module, program), assigned.devices)
-        took = time.perf_counter() - begin
-        found = Executable(
-            self, program, assigned.devices, took, cached, module=module, targets=targets, whole=whole, traced=trace
-        )
+        known: dict[str, Any] = {"module": module, "targets": user_targets(module), "whole": whole, "traced": trace}
+        found = Executable(self, program, assigned.devices, time.perf_counter() - begin, cached, checks=checks, **known)
         found.host_calls = self._host_calls.bound(sites, functions, assigned.devices)
         return found
 
     def _compiled(
-        self, module: Module, assigned: DeviceAssignment, traced: bool, in_place: InPlace
+        self, module: Module, assigned: DeviceAssignment, traced: bool, in_place: InPlace, checks: frozenset[str]
     ) -> tuple[CompiledProgram, bool]:
         """The program, and whether the cache on disk had it."""
         assert self._compiler is not None
@@ -318,7 +318,7 @@ class Cluster(Handle):
         request = self._compiler, compiled, assigned.replicas, assigned.partitions
         through_host = not assigned.is_whole or self._hosts.has_gpus_on_several(self._thread)
         options: dict[str, Any] = {"target": self._target, "in_place": in_place, "through_host": through_host}
-        found, cached = compile_cached(*request, traced=traced, points=points, **options)
+        found, cached = compile_cached(*request, traced=traced, points=points, watched=NAN in checks, **options)
         if self._injection is not None:
             self._injection.require_points(found, assigned.devices, points)
         return assigned.bind(found, self.devices), cached
@@ -436,6 +436,7 @@ class Cluster(Handle):
         loader.channels.connect([(e.number or 0, e.program, e.devices) for e in executables])
         loader.communicators.await_others()
         kept = place(executables)
+        begin_checks(executables, self.memory)
         numbers = {d: executable.number or 0 for executable in executables for d in executable.devices}
         called = {d: executable.host_calls for executable in executables for d in executable.devices}
         try:
@@ -452,6 +453,7 @@ class Cluster(Handle):
             executable.device_s = loader.dispatcher.device_seconds(executable.devices)
         if self._injection is not None:
             self._injection.call_over(loader.dispatcher.aftermath())
+        end_checks(executables, self.memory)
 
     def _unload(self, loaded: Loaded) -> None:
         """In the unloader's thread: a program's last executable has gone."""
@@ -467,7 +469,7 @@ class Cluster(Handle):
                 step(args)
             trace.write("step.json")
         """
-        from distxla.runtime.trace import Trace, ring_events
+        from distxla.runtime.trace import Trace, rings_bytes
 
         self.wait_started()
         self._queue.forbid_direct()  # which no trace sees
@@ -479,8 +481,7 @@ class Cluster(Handle):
                 raise ClusterError("a trace is taken already")
             loader.dispatcher.settle(None)
             if self._rings is None:
-                size = ring_events(self.devices) * event_words.EVENT_BYTES * self.devices
-                self._rings = self._hosts.local.control.carve(size)
+                self._rings = self._hosts.local.control.carve(rings_bytes(self.devices))
             known = loader.dispatcher.programs, loader.dispatcher.modules
             self._trace = Trace(self._hosts, self._rings, *known, self._queue.drain)
             return self._trace
@@ -489,7 +490,7 @@ class Cluster(Handle):
         """The executable of a module that is the same in another order."""
         begin = time.perf_counter()
         assigned = DeviceAssignment.of(old.program, old.devices)
-        program, cached = self._compiled(module, assigned, old.traced, old.program.in_place)
+        program, cached = self._compiled(module, assigned, old.traced, old.program.in_place, old.checks)
         return old.again(program, module, time.perf_counter() - begin, cached)
 
     def resident_bytes(self) -> list[int]:

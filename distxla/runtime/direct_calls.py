@@ -41,7 +41,7 @@ class DirectCalls:
         """Where calls of the executable are written; None where one takes more than a command to this host's devices,
         and before it is loaded, which its first call does."""
         specs = executable.program.communicators
-        if not self._is_possible or executable.number is None or executable.host_calls:
+        if not self._is_possible or executable.number is None or executable.host_calls or executable.checks:
             return None
         if any(spec.stream is not None or spec.of_channels for spec in specs):
             return None

@@ -66,6 +66,7 @@ class Executable(Handle):
     driver's command to the last device's completion, and on each device.  module: the compiled one, None where only
     the program is known.  targets: the user's custom-calls in it, as they were registered then.
     whole: the global arrays of a global module, else None.  traced: whether its steps can be seen in traces.
+    checks: names of those that each call is checked by (runtime/checks.py).
     host_calls: the functions of the driver that it calls, by number.
     serial: tells it from all others.  together: of calls in which it is the first of several, by all their serials,
     the executables that run in their places; None for those that stay.
@@ -104,8 +105,10 @@ class Executable(Handle):
         targets: tuple[UserTarget, ...] = (),
         whole: PerDevice | None = None,
         traced: bool = False,
+        checks: frozenset[str] = frozenset(),
     ) -> None:
         self._cluster = cluster
+        self.checks = checks
         self.module = module
         self.targets = targets
         self.whole = whole
@@ -166,6 +169,7 @@ class Executable(Handle):
             targets=self.targets,
             whole=self.whole,
             traced=self.traced,
+            checks=self.checks,
         )
         found.host_calls = self.host_calls
         return found

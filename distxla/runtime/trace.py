@@ -254,6 +254,11 @@ def ring_events(devices: int) -> int:
     return max(event_words.EVENTS, min(MOST_EVENTS, 1 << (most.bit_length() - 1)))
 
 
+def rings_bytes(devices: int) -> int:
+    """Of the rings of all devices while a trace is taken."""
+    return ring_events(devices) * event_words.EVENT_BYTES * devices
+
+
 def _events_of(call: _Call, hosts: Sequence[Sequence[int]], ahead: Mapping[int, int]) -> dict[int, list[RecordedEvent]]:
     """By device. hosts: the devices of each."""
     found = {}

@@ -35,6 +35,7 @@ from distxla.compiler.lower.grid.program import GridProgram, place_of
 from distxla.compiler.lower.injection import InjectionPoints
 from distxla.compiler.lower.kernels import KernelFunction, declare_kernel, emit_kernel_function, kernel_key
 from distxla.compiler.lower.sites import Sites
+from distxla.compiler.lower.watching import Watching
 from distxla.compiler.plan.breadcrumbs import has_breadcrumb, has_rounds, is_traced, kind_of, may_be_long
 from distxla.compiler.plan.buffers import (
     Branch,
@@ -52,6 +53,7 @@ from distxla.compiler.plan.buffers import (
     Transfer,
 )
 from distxla.compiler.plan.transfers import ticket_buffer
+from distxla.compiler.plan.watch_plan import WatchPlan
 from distxla.errors import CompileError, DistxlaError
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
@@ -102,20 +104,20 @@ def emit_entry(
     points: Collection[str] = (),
     text: Module | None = None,
     grid: GridProgram | None = None,
+    watch: WatchPlan | None = None,
 ) -> Entry:
     """Emit the entry, its kernels, constants and communication routines.
 
     progress: called with the name of each instruction before it is lowered.  traced: steps that compute, loops and
     record when they ran; they compute the same.  points: where faults can be injected (lower/injection.py), by names
     of instructions of `text`, the module before the passes, `module` by default.  grid: the kernels of a target that
-    runs them on a grid.
+    runs them on a grid.  watch: where the steps note their NaN and Inf, behind the plan's own arena.
     Raises the errors of the ops' emitters, with the instruction's place added; other errors as CompileError.
     """
     empty, text = CodeModule(module.name, target), text or module
-    whole = _EntryEmitter(
-        empty, module, plan, communication, replicas, partitions, progress, traced, points, text, grid
-    )
-    return whole.run()
+    return _EntryEmitter(
+        empty, module, plan, communication, replicas, partitions, progress, traced, points, text, grid, watch
+    ).run()
 
 
 class _EntryEmitter:
@@ -132,6 +134,7 @@ class _EntryEmitter:
         points: Collection[str],
         text: Module,
         grid: GridProgram | None,
+        watch: WatchPlan | None,
     ) -> None:
         self.llvm_module, self.module, self.plan = llvm_module, module, plan
         self.grid = {} if grid is None else grid.kernels
@@ -139,6 +142,7 @@ class _EntryEmitter:
         self.communication, self.replicas, self.partitions = communication, replicas, partitions
         self.progress, self.traced = progress, traced
         self.points = InjectionPoints(llvm_module, module, plan, points, text)
+        self.watching = Watching(llvm_module, watch)
         calls = llvm_module.target.grid_calls if self.grid else None
         self.device_memory = None if calls is None else DeviceMemory(llvm_module, calls)
         self.fills = is_filled()
@@ -159,12 +163,12 @@ class _EntryEmitter:
     def run(self) -> Entry:
         for routine in self.plan.routines:  # called ones precede their callers
             self.routines.append(self.routine(routine))
+        self.watching.begin(self.body, is_filled=self.fills)
         self.steps(self.plan.steps)
         if self.fills:
             self.fill_all()
         self.body.finish()
-        launched: tuple[LaunchedKernel, ...] = ()
-        launching: tuple[tuple[str, str], ...] = ()
+        launched, launching = tuple[LaunchedKernel, ...](), tuple[tuple[str, str], ...]()
         if self.device_memory is not None:
             self.body.function.linkage = "internal"
             self.device_memory.emit_entry(ENTRY_SYMBOL, self.body)
@@ -245,10 +249,12 @@ class _EntryEmitter:
         if may_be_long(step):
             self.body.builder.store(I32(1), self.body.busy_word)  # the next round looks at the clock
         self.points.before(self.body.builder, self.body.context, step)
+        self.watching.before(self.body, step)
         if traced:
             self.traced_step(step, number)
         else:
             self.plain_step(step)
+        self.watching.after(self.body, step)
         self.points.after(self.body.builder, self.body.context, step)
 
     def traced_step(self, step: Step, number: int) -> None:
@@ -440,6 +446,7 @@ class _EntryEmitter:
             for part in ("test", "body", "done")
         )
         count = self.begin_count(step) if has_rounds(step) and not self.in_routine else None
+        self.watching.loop(self.body, step)
         self.body.builder.branch(test)
         self.body.builder.position_at_end(test)
         self.body.stop_if_aborted()
@@ -449,6 +456,7 @@ class _EntryEmitter:
         self.body.builder.position_at_end(body)
         if count is not None:
             self.count(count)
+        self.watching.iteration(self.body, step)
         self.steps(step.body)
         if count is not None:
             self.loops.pop()
