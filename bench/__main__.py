@@ -1,5 +1,5 @@
 """Runs both sides in turn and prints tables of starts, of programs, of collectives and channels inside a loop, of
-kernels, of checks, of reading texts, of calls of JAX functions, and of first calls."""
+kernels, of checks, of runs that look for NaN, of reading texts, of calls of JAX functions, and of first calls."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from bench.channels import channel_table, measure_channels
+from bench.checked_runs import checked_run_table, measure_checked_runs
 from bench.checks import check_table, measure_checks
 from bench.collectives import collective_table, measure_collectives, sides_here
 from bench.first import first_table, measure_first
@@ -76,6 +77,7 @@ class Measured:
             "hosts",
             "kernels",
             "checks",
+            "nan",
             "texts",
             "jax",
             "first",
@@ -155,6 +157,9 @@ def main(
         if only in (None, "checks"):
             measured["checks"] = list(measure_checks(match))
             console.print(check_table(measured["checks"]))
+        if only in (None, "nan"):
+            measured["nan"] = list(measure_checked_runs(match, rounds, round_s))
+            console.print(checked_run_table(measured["nan"]))
         if only in (None, "texts"):
             measured["texts"] = list(measure_texts(match, rounds, xla))
             console.print(text_table(measured["texts"]))

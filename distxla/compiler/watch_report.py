@@ -13,8 +13,9 @@ The report lies in the program's arena. Words, u32:
     shadows             two words an array: origins of its NaN and of its Inf
     entries             ENTRY_WORDS a step
 
-An origin is 1 + the number of a step, of a parameter's leaf behind all steps, or of a constant behind those. The driver
-zeroes the report before a call and reads it after.
+An origin is 1 + the number of a step, of a parameter's leaf behind all steps, or of a constant behind those. Parameters
+are looked through only where a step has made a NaN or Inf of them: until then UNKNOWN is set in the origins of their
+arrays and of copies. The driver zeroes the report before a call and reads it after.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from distxla.ir.shape import Shape
 from distxla.lazy_dataclass import dataclass, field
 
 NAN, INF = 1, 2  # bits of what an array has
+UNKNOWN = 1 << 31  # of both origins: nobody has looked whether the array has any
 HEADER_WORDS = 16
 W_NOTED, W_FRESH, W_SNAPSHOT = 0, 1, 2
 LOOP_DEPTHS = 8  # loops around a step whose iterations are kept, outermost first
@@ -61,8 +63,8 @@ class WatchedStep:
 @dataclass(frozen=True)
 class WatchReport:
     """offset: of the report in the arena; words: its size without snapshots.  loops: names of the loops, by number.
-    shadows: offset of the arrays' origins in words.  results: number of each result leaf's array, -1 for one that
-    can't have any.  parameters: leaves.  constants: names of the instructions.  origins: by computation and name of
+    shadows: offset of the arrays' origins in words.  results: number of the array by leaf of the result, for those that
+    may have any.  parameters: leaves.  constants: names of the instructions.  origins: by computation and name of
     an instruction in the compiled module, the same in the text that was compiled."""
 
     offset: int
@@ -71,7 +73,7 @@ class WatchReport:
     loops: tuple[str, ...]
     shadows: int
     entries: int
-    results: tuple[int, ...]
+    results: dict[int, int]
     parameters: int
     constants: tuple[str, ...]
     origins: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict, repr=False)

@@ -145,10 +145,12 @@ class Op:
     owns_computations: ClassVar[bool] = False
     # KERNEL: the operand whose memory the result may take over if it has no later reader
     in_place_operand: ClassVar[int | None] = None
-    # of which it then writes a part only, so that its time doesn't depend on the size of the result
+    # of which it then writes a part only, each element through the result's `store`
     writes_only_a_part: ClassVar[bool] = False
     # ELEMENT: result element i is made of the operands' elements i and of nothing else
     is_elementwise: ClassVar[bool] = False
+    # each element of the result is one of an operand; None: so it is if it is ELEMENT, but not is_elementwise
+    only_moves: ClassVar[bool | None] = None
     # ELEMENT: one element costs far more than a load (transcendental functions); fusion never computes it twice
     is_expensive: ClassVar[bool] = False
     # floats of several types may meet where one is asked for (ir/mixed_precision.py)

@@ -29,6 +29,7 @@ class Copy(ExecutableOp):
     min_operands: ClassVar[int] = 1
     max_operands: ClassVar[int | None] = 1
     is_elementwise: ClassVar[bool] = True
+    only_moves: ClassVar[bool | None] = True
 
     def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
         return operands[0].without_layout()
@@ -58,6 +59,7 @@ class CopyStart(ExecutableOp):
     min_operands: ClassVar[int] = 1
     max_operands: ClassVar[int | None] = 1
     cross_program_prefetch_index: int | None = attribute("int", default=None)
+    only_moves: ClassVar[bool | None] = True
 
     def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
         (operand,) = operands

@@ -41,6 +41,7 @@ class Scatter(ExecutableOp):
     lowering: ClassVar[Lowering] = Lowering.KERNEL
     min_operands: ClassVar[int] = 3
     in_place_operand: ClassVar[int | None] = 0
+    writes_only_a_part: ClassVar[bool] = True
     update_window_dims: tuple[int, ...] = attribute("int_list")
     inserted_window_dims: tuple[int, ...] = attribute("int_list")
     scatter_dims_to_operand_dims: tuple[int, ...] = attribute("int_list")

@@ -44,6 +44,7 @@ class Sort(ExecutableOp):
     opcode: ClassVar[str] = "sort"
     lowering: ClassVar[Lowering] = Lowering.KERNEL
     min_operands: ClassVar[int] = 1
+    only_moves: ClassVar[bool | None] = True
     dimensions: tuple[int, ...] = attribute("int_list")
     is_stable: bool = attribute("bool", default=False)
     to_apply: str = attribute("computation")

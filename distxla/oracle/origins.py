@@ -1,7 +1,8 @@
 """Where NaN and Inf of a run of the reference come from: of each array the instruction that made the first.
 
 An array has the origin of an operand that has one; else its own instruction is the origin. Arrays are told apart by
-their identity, which tuples, loops and calls keep. Constants and parameters are origins, too: no instruction made those.
+their identity, which tuples, loops and calls keep. Constants and parameters are origins, too, of values that no
+instruction made.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from distxla.compiler.watch_report import (
     E_SENT_ITERATIONS,
     ENTRY_WORDS,
     LOOP_DEPTHS,
+    UNKNOWN,
     W_NOTED,
     W_SNAPSHOT,
     WatchedStep,
@@ -101,8 +102,8 @@ class NonFinite:
     def _reached(self, kind: str) -> Iterator[tuple[tuple[int, int], _Found]]:
         """(leaf of the result, device), and where its first comes from."""
         for device, noted in self.noted.items():
-            for leaf, shadow in enumerate(self.watch.results):
-                number = noted.origin(shadow, HALVES[kind]) if shadow >= 0 else 0
+            for leaf, shadow in self.watch.results.items():
+                number = noted.origin(shadow, HALVES[kind])
                 if number and self._has(device, leaf, kind):
                     yield (leaf, device), noted.found(number, HALVES[kind])
 
@@ -131,6 +132,9 @@ class NonFinite:
         for noted in self.noted.values():
             for number, watched in enumerate(self.watch.steps):
                 sent = noted.entry(number, E_SENT + half) if watched.communicates else 0
+                if sent & UNKNOWN:  # a parameter's, or a copy's
+                    sent &= UNKNOWN - 1
+                    sent = sent if self._argument_has(noted.device, sent - 1 - len(self.watch.steps), half) else 0
                 if sent and (noted.device, sent) not in seen:
                     same = number == step
                     candidates.append((not same, noted.found(number + 1, half, sent=True).key, noted.device, sent))
@@ -215,11 +219,16 @@ class NonFinite:
             return None, None
         return module, module[place[0]].by_name.get(place[1])
 
-    def _first_of_argument(self, device: int, leaf: int) -> str:
+    def _argument(self, device: int, leaf: int) -> NDArray[Any]:
         executable = self.executable
         place = int(executable.call_area[executable.devices.index(device), leaf])
-        values = self._array(device, place, executable.parameters[leaf])
-        found = np.argwhere(np.isnan(values))
+        return self._array(device, place, executable.parameters[leaf])
+
+    def _argument_has(self, device: int, leaf: int, half: int) -> bool:
+        return bool((np.isinf if half else np.isnan)(self._argument(device, leaf)).any())
+
+    def _first_of_argument(self, device: int, leaf: int) -> str:
+        found = np.argwhere(np.isnan(self._argument(device, leaf)))
         return f", first at {found[0].tolist()}" if len(found) and found[0].size else ""
 
     # --- fusions

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from llvmlite import ir
 
@@ -25,8 +26,20 @@ def linear_index(emit: ScalarCode, dims: Sequence[int], index: Index) -> IndexEx
     return total
 
 
+class StoreWatch(Protocol):
+    """Looks at the elements that are stored."""
+
+    def see(self, value: ScalarValue) -> None:
+        """`value` is stored."""
+
+
 class MemoryArray:
-    """An array at `pointer`, 64-byte aligned unless it is a view, optionally from element `offset` on."""
+    """An array at `pointer`, 64-byte aligned unless it is a view, optionally from element `offset` on.
+
+    watch: sees what is stored by `store`; not what is written by views and other addresses.
+    """
+
+    watch: StoreWatch | None = None
 
     def __init__(self, emit: ScalarCode, pointer: ir.Value, shape: Shape, offset: IndexExpression | int = 0) -> None:
         self.emit = emit
@@ -43,6 +56,8 @@ class MemoryArray:
 
     def store(self, index: Index, value: ScalarValue) -> None:
         self.emit.store(self.pointer, self.position(index), value)
+        if self.watch is not None:
+            self.watch.see(value)
 
     def address(self) -> ir.Value:
         """Where the first element is."""

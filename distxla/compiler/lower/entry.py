@@ -165,6 +165,7 @@ class _EntryEmitter:
             self.routines.append(self.routine(routine))
         self.watching.begin(self.body, is_filled=self.fills)
         self.steps(self.plan.steps)
+        self.watching.end(self.body)
         if self.fills:
             self.fill_all()
         self.body.finish()
@@ -316,9 +317,10 @@ class _EntryEmitter:
         arguments = [self.body.context, *operands, *results, self.body.pointer(scratch)]
         builder = self.body.builder
         if not step.alike or kernel.fails:  # the target's own kernels read all before they write
-            status = builder.call(kernel.function, arguments)
+            returned = builder.call(kernel.function, arguments)
             if kernel.fails:
-                self.body.fail_unless_zero(status)
+                self.body.fail_unless_zero(returned)
+            self.watching.kernel_returns(kernel.watched, returned)
             return
         # where the caller has given an operand's place to a result, the others are copied to theirs
         pairs = [(operands[k], results[r], leaves[1][r].size) for k, r in step.alike]
@@ -364,7 +366,8 @@ class _EntryEmitter:
         if key not in self.kernels:
             name = re.sub(r"[^A-Za-z0-9_.]", "_", instruction.name)
             name = f"kernel_{len(self.kernels)}_{name}"
-            kernel = emit_kernel_function(self.llvm_module, self.module, step, name, in_place=in_place)
+            watched = self.watching.looks_at(step)
+            kernel = emit_kernel_function(self.llvm_module, self.module, step, name, in_place=in_place, watched=watched)
             kernel.function.linkage = "internal"
             if max((shape.size for shape in instruction.shape.leaves()), default=0) > 1:
                 # A call costs nothing beside a loop; a copy of the loop in the entry costs time to compile.
@@ -441,10 +444,8 @@ class _EntryEmitter:
         )
 
     def loop(self, step: Loop) -> None:
-        test, body, done = (
-            self.body.function.append_basic_block(f"{step.instruction.name}.{part}")
-            for part in ("test", "body", "done")
-        )
+        block, name = self.body.function.append_basic_block, step.instruction.name
+        test, body, done = (block(f"{name}.{part}") for part in ("test", "body", "done"))
         count = self.begin_count(step) if has_rounds(step) and not self.in_routine else None
         self.watching.loop(self.body, step)
         self.body.builder.branch(test)
@@ -458,8 +459,7 @@ class _EntryEmitter:
             self.count(count)
         self.watching.iteration(self.body, step)
         self.steps(step.body)
-        if count is not None:
-            self.loops.pop()
+        del self.loops[len(self.loops) - (count is not None) :]
         self.body.builder.branch(test)
         self.body.builder.position_at_end(done)
 

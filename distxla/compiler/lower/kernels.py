@@ -17,6 +17,7 @@ from distxla.compiler.lower import contraction, exact_products, gemm_micro_kerne
 from distxla.compiler.lower.arrays import MemoryArray
 from distxla.compiler.lower.buffer_emitter import POINTER, BufferEmitter, MatrixOperand
 from distxla.compiler.lower.element_computations import element_array, element_arrays
+from distxla.compiler.lower.float_codes import StoredCodes, kind_of
 from distxla.compiler.lower.fusion import emit_elements
 from distxla.compiler.lower.reduction import Reduction, emit_reductions
 from distxla.compiler.lower.row_fusions import RowView, Stage, emit_rows
@@ -39,11 +40,14 @@ from distxla.targets.code import target_of
 @dataclass(frozen=True)
 class KernelFunction:
     """scratch_bytes: memory that the caller must provide behind the last argument; 64-byte aligned, uninitialised.
-    fails: whether it returns a Status."""
+    fails: whether it returns a Status.  watched: leaves of the result, of those with data, of which it returns whether
+    they have NaN or Inf: an i32 with a bit for each; None where it returns nothing.
+    """
 
     function: ir.Function
     scratch_bytes: int
     fails: bool = False
+    watched: frozenset[int] | None = None
 
 
 class KernelEmitter(BufferEmitter):
@@ -107,9 +111,9 @@ def kernel_key(structure: Structure, step: Kernel) -> Hashable:
     return op, shapes, instruction.shape.without_layout(), annotations, step.alike
 
 
-def kernel_type(operands: Sequence[Shape], results: Sequence[Shape]) -> ir.FunctionType:
-    """The LLVM type of a kernel with these operand and result leaves."""
-    return ir.FunctionType(ir.VoidType(), [POINTER] * (len(operands) + len(results) + 2))
+def kernel_type(operands: Sequence[Shape], results: Sequence[Shape], *, watches: bool = False) -> ir.FunctionType:
+    """The LLVM type of a kernel with these operand and result leaves. watches: KernelFunction.watched is not None."""
+    return ir.FunctionType(I32 if watches else ir.VoidType(), [POINTER] * (len(operands) + len(results) + 2))
 
 
 def declare_kernel(llvm_module: ir.Module, kernel: ImportedKernel) -> KernelFunction:
@@ -120,19 +124,21 @@ def declare_kernel(llvm_module: ir.Module, kernel: ImportedKernel) -> KernelFunc
 
 
 def emit_kernel_function(
-    llvm_module: ir.Module, module: Module, step: Kernel, name: str, *, in_place: bool = False
+    llvm_module: ir.Module, module: Module, step: Kernel, name: str, *, in_place: bool = False, watched: bool = False
 ) -> KernelFunction:
     """Add the function that computes the step's instruction to `llvm_module`.
 
     in_place: operands that may have a result's place have it, and are read by the result's pointer, so that no loop
-    checks distances. Tokens have no pointer: only leaves with data count as leaves here.  Raises CompileError naming
-    the instruction where its op can't be emitted; errors of the user's module pass through.
+    checks distances.  watched: it looks at what it stores, where it stores element by element.  Tokens have no pointer:
+    only leaves with data count as leaves here.  Raises CompileError naming the instruction where its op can't be
+    emitted; errors of the user's module pass through.
     """
     instruction = step.instruction
     operands = [step.computation[o].shape for o in instruction.operands]
     operand_leaves = [leaf for shape in operands for leaf in shape.leaves() if leaf.is_array]
     result_leaves = [leaf for leaf in instruction.shape.leaves() if leaf.is_array]
-    function = ir.Function(llvm_module, kernel_type(operand_leaves, result_leaves), name)
+    watches = watched and _sees_its_stores(instruction)
+    function = ir.Function(llvm_module, kernel_type(operand_leaves, result_leaves, watches=watches), name)
     function.attributes.add("nounwind")
     count = len(operand_leaves)
     shared: set[int] = set()
@@ -160,9 +166,36 @@ def emit_kernel_function(
     emit.entry = builder.block
     builder.branch(start)
     builder.position_at_end(start)
+    watches_of = _watch(emit, results) if watches else {}
     emit_instruction(emit, module, instruction, operands, arrays, results)
-    builder.ret_void()
-    return KernelFunction(function, emit.scratch_bytes)
+    if not watches:
+        builder.ret_void()
+        return KernelFunction(function, emit.scratch_bytes)
+    found = I32(0)
+    for number, watch in watches_of.items():
+        if watch.is_used:
+            found = builder.or_(found, builder.shl(builder.zext(watch.emit_has_any(), I32), I32(number)))
+    builder.ret(found)
+    used = frozenset(number for number, watch in watches_of.items() if watch.is_used)
+    return KernelFunction(function, emit.scratch_bytes, watched=used)
+
+
+def _sees_its_stores(instruction: Instruction) -> bool:
+    """Whether all that it writes, or all that it does not copy, goes through the `store` of its results' arrays."""
+    op = instruction.op
+    return op.lowering in (Lowering.ELEMENT, Lowering.CALL) or op.writes_only_a_part
+
+
+def _watch(emit: KernelEmitter, results: Sequence[MemoryArray]) -> dict[int, StoredCodes]:
+    """Watches of the results, by leaf, as far as they have a bit."""
+    found = {}
+    for number, result in enumerate(results[:32]):
+        kind = result.shape.dtype
+        if kind.has_nan:
+            found[number] = watch = StoredCodes(emit.builder, emit.stack_slot(kind_of(kind)), kind)
+            watch.begin()
+            result.watch = watch
+    return found
 
 
 def emit_instruction(
@@ -259,6 +292,9 @@ def _emit_reduction_roots(
     reductions: list[Reduction] = []
     dimensions: Any = ()
     position = 0
+    for result in results:
+        if isinstance(result, MemoryArray):
+            result.watch = None  # written by other means, too; looked through afterwards
     for instruction, operands in roots:
         half = len(operands) // 2
         sources, own = tuple(operands[:half]), tuple(results[position : position + half])

@@ -14,10 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import reduce
 
 from llvmlite import ir
 
 from distxla.compiler.abi import ALIGNMENT
+from distxla.compiler.lower.float_codes import CODES, FloatCode, emit_above, emit_code
 from distxla.compiler.lower.function_body import FunctionBody
 from distxla.compiler.plan.buffers import Buffer, Communicate, Copy, Kernel, Loop, MemoryRegion, Step, Swap
 from distxla.compiler.plan.watch_plan import WatchedLeaf, WatchPlan, aligned
@@ -32,13 +34,13 @@ from distxla.compiler.watch_report import (
     INF,
     LOOP_DEPTHS,
     NAN,
+    UNKNOWN,
     W_FRESH,
     W_NOTED,
     W_SNAPSHOT,
 )
 from distxla.ir.element_type import ElementType
 from distxla.ir.op import Lowering
-from distxla.lazy_dataclass import dataclass
 from distxla.targets.common_functions import CommonFunction
 
 I1, I8, I32, I64 = ir.IntType(1), ir.IntType(8), ir.IntType(32), ir.IntType(64)
@@ -46,49 +48,19 @@ POINTER = ir.PointerType()
 T_STEP, T_ENTRY, T_LOOPS, T_COUNTERS, T_OPERANDS = 0, 1, 2, 3, 3 + LOOP_DEPTHS  # words of a table
 
 
-@dataclass(frozen=True)
-class _Code:
-    """How a type shows NaN and Inf: v = (bits & mask) ^ flip is above `limit` for NaN, equal to it for Inf."""
-
-    bits: int
-    mask: int
-    flip: int
-    limit: int
-    has_inf: bool = True
-
-
-def _ieee(bits: int, mantissa: int) -> _Code:
-    mask = (1 << (bits - 1)) - 1
-    return _Code(bits, mask, 0, mask >> mantissa << mantissa)
-
-
-_ONE_NAN = _Code(8, 0xFF, 0x7F, 0xFE, has_inf=False)  # 0x80
-_CODES = {
-    "f16": _ieee(16, 10),
-    "bf16": _ieee(16, 7),
-    "f32": _ieee(32, 23),
-    "f64": _ieee(64, 52),
-    "c64": _ieee(32, 23),
-    "c128": _ieee(64, 52),
-    "f8e5m2": _ieee(8, 2),
-    "f8e4m3": _ieee(8, 3),
-    "f8e3m4": _ieee(8, 4),
-    "f8e4m3fn": _Code(8, 0x7F, 0, 0x7E, has_inf=False),
-    "f8e4m3b11fnuz": _ONE_NAN,
-    "f8e4m3fnuz": _ONE_NAN,
-    "f8e5m2fnuz": _ONE_NAN,
-    "f8e8m0fnu": _Code(8, 0xFF, 0, 0xFE, has_inf=False),
-}
-
-
 class Watching:
     """Emits into functions that execute steps; does nothing without a plan. offset: of the report in the arena."""
 
     def __init__(self, llvm_module: ir.Module, plan: WatchPlan | None) -> None:
         self._llvm_module, self._plan = llvm_module, plan
+        self._returned: dict[int, ir.Value] = {}
+
+    def looks_at(self, step: Kernel) -> bool:
+        """Whether the step's kernel is to look at what it stores."""
+        return self._plan is not None and not self._plan.passes_on(step)
 
     def begin(self, body: FunctionBody, *, is_filled: bool) -> None:
-        """The entry begins: look through its parameters. is_filled: the memory was filled with a marker."""
+        """The entry begins. is_filled: the memory was filled with a marker."""
         plan = self._plan
         if plan is None:
             return
@@ -96,19 +68,26 @@ class Watching:
         if is_filled:  # over the zeros of the driver
             builder.call(self._memset(), [report, I8(0), I64(4 * plan.report.words), I1(0)])
         first = len(plan.report.steps) + 1
-        noted = builder.load(self._word(body, W_NOTED), typ=I32)
-        for number, (shadow, leaf) in enumerate(plan.parameters):
-            if leaf is not None:
-                kinds = self._scan(body, leaf)
-                noted = builder.or_(noted, kinds)
-                self._store(body, shadow, builder.mul(_spread(builder, kinds), I64(first + number)))
-            elif shadow >= 0:
-                self._store(body, shadow, I64(0))
+        for shadow, number in plan.parameters.items():
+            unknown = first + number | UNKNOWN
+            self._store(body, shadow, I64(unknown | unknown << 32))
+        noted = 0
         for shadow, (constant, has) in plan.constants.items():
-            origin = first + len(plan.parameters) + constant
+            origin = first + plan.report.parameters + constant
             self._store(body, shadow, I64(origin * bool(has & NAN) | origin * bool(has & INF) << 32))
-            noted = builder.or_(noted, I32(has))
-        builder.store(noted, self._word(body, W_NOTED))
+            noted |= has
+        if noted:
+            builder.store(I32(1), self._word(body, W_NOTED))
+
+    def end(self, body: FunctionBody) -> None:
+        """The entry ends: look through results that are copies of parameters."""
+        if self._plan is not None:
+            for leaf in self._plan.results.values():
+                self._look(body, leaf)
+
+    def kernel_returns(self, watched: frozenset[int] | None, returned: ir.Value) -> None:
+        """Of the step that has just been emitted. watched: KernelFunction.watched."""
+        self._returned = {} if watched is None else dict.fromkeys(watched, returned)
 
     def before(self, body: FunctionBody, step: Step) -> None:
         """What the other members of a collective get from this device."""
@@ -150,45 +129,101 @@ class Watching:
     # --- a step
 
     def _computed(self, body: FunctionBody, step: Kernel | Communicate) -> None:
-        plan, builder = self._plan, body.builder
+        plan, returned = self._plan, self._returned
         assert plan is not None
+        self._returned = {}
         written = plan.written(step)
-        if step.instruction.op.writes_only_a_part and isinstance(step, Kernel):
-            self._pass_on(body, step, written)
-            return
         watched = {id(leaf.buffer) for leaf in written}
         for buffer in step.results:
-            if id(buffer) in plan.shadows and id(buffer) not in watched and not step.instruction.op.starts_pair:
+            is_stale = id(buffer) in plan.shadows and id(buffer) not in watched
+            if is_stale and not (isinstance(step, Communicate) and step.instruction.op.starts_pair):
                 self._store(body, plan.shadows[id(buffer)], I64(0))
         if not written:
             return
-        found = [self._scan(body, leaf) for leaf in written]
-        every = found[0]
-        for kinds in found[1:]:
-            every = builder.or_(every, kinds)
-        with builder.if_else(builder.icmp_unsigned("!=", every, I32(0)), likely=False) as (bad, good):
+        if plan.passes_on(step):
+            self._pass_on(body, plan.read(step), written)
+        elif step.instruction.op.writes_only_a_part and isinstance(step, Kernel):
+            kept = plan.read(step)[: len(written)]  # the operands of which the results have the rest
+            self._note(body, step, written, self._has_any(body, step, written, returned), kept)
+        else:
+            self._note(body, step, written, self._has_any(body, step, written, returned), [])
+
+    def _has_any(
+        self,
+        body: FunctionBody,
+        step: Kernel | Communicate,
+        written: Sequence[WatchedLeaf],
+        returned: dict[int, ir.Value],
+    ) -> ir.Value:
+        """Whether one of the results has NaN or Inf: by the kernel itself where that has looked, else by a scan."""
+        builder, found = body.builder, I32(0)
+        with_data = [b for b in step.results if b.region is not MemoryRegion.NONE]
+        bits = 0
+        for leaf in written:
+            number = next(k for k, buffer in enumerate(with_data) if buffer is leaf.buffer)
+            if number in returned:
+                bits |= 1 << number
+            else:
+                found = builder.or_(found, self._scan(body, leaf))
+        if bits:
+            found = builder.or_(found, builder.and_(next(iter(returned.values())), I32(bits)))
+        return builder.icmp_unsigned("!=", found, I32(0))
+
+    def _note(
+        self,
+        body: FunctionBody,
+        step: Kernel | Communicate,
+        written: Sequence[WatchedLeaf],
+        has_any: ir.Value,
+        kept: Sequence[WatchedLeaf],
+    ) -> None:
+        """kept: operands that the results without any have their origins from."""
+        plan, builder = self._plan, body.builder
+        assert plan is not None
+        with builder.if_else(has_any, likely=False) as (bad, good):
             with bad:
-                report, table = self._report(body), self._table(step)
-                origins = builder.call(_blame(self._llvm_module), [report, table, every])
+                for leaf in plan.read(step):
+                    self._look(body, leaf)
+                found = [self._scan(body, leaf) for leaf in written]
+                every = reduce(builder.or_, found)
+                origins = builder.call(_blame(self._llvm_module), [self._report(body), self._table(step), every])
                 self._keep_operands(body, step)
                 for leaf, kinds in zip(written, found):
                     mask = builder.mul(_spread(builder, kinds), I64(0xFFFFFFFF))
                     builder.store(builder.and_(origins, mask), self._shadow(body, leaf.buffer))
             with good:
-                for leaf in written:
-                    builder.store(I64(0), self._shadow(body, leaf.buffer))
+                before = [builder.load(self._shadow(body, leaf.buffer), typ=I64) for leaf in kept]
+                for leaf, origins in zip(written, before or [I64(0)] * len(written)):
+                    builder.store(origins, self._shadow(body, leaf.buffer))
 
-    def _pass_on(self, body: FunctionBody, step: Kernel, written: Sequence[WatchedLeaf]) -> None:
-        """An array of which the step writes a part only has its operands' origins; it isn't looked through."""
-        plan, builder = self._plan, body.builder
-        assert plan is not None
+    def _look(self, body: FunctionBody, leaf: WatchedLeaf) -> None:
+        """Scan an array of which nobody knows whether it has any: a parameter, or a copy of one."""
+        builder, place = body.builder, self._shadow(body, leaf.buffer)
+        origins = builder.load(place, typ=I64)
+        unknown = builder.icmp_unsigned("!=", builder.and_(origins, I64(UNKNOWN | UNKNOWN << 32)), I64(0))
+        with builder.if_then(unknown, likely=False):
+            kinds = self._scan(body, leaf)
+            halves = []
+            for half in range(2):
+                origin = builder.trunc(builder.lshr(origins, I64(32 * half)), I32)
+                has = builder.icmp_unsigned("!=", builder.and_(kinds, I32((NAN, INF)[half])), I32(0))
+                known = builder.select(has, builder.and_(origin, I32(UNKNOWN - 1)), I32(0))
+                halves.append(builder.select(builder.icmp_signed("<", origin, I32(0)), known, origin))
+            low, high = (builder.zext(half, I64) for half in halves)
+            builder.store(builder.or_(low, builder.shl(high, I64(32))), place)
+            noted = self._word(body, W_NOTED)
+            builder.store(builder.or_(builder.load(noted, typ=I32), kinds), noted)
+
+    def _pass_on(self, body: FunctionBody, read: Sequence[WatchedLeaf], written: Sequence[WatchedLeaf]) -> None:
+        """Arrays that only have elements of others have their origins, too; they aren't looked through."""
+        builder = body.builder
         nan, inf = I64(0), I64(0)
-        for leaf in plan.read(step) if written else ():
+        for leaf in read:
             origins = builder.load(self._shadow(body, leaf.buffer), typ=I64)
             low, high = builder.and_(origins, I64(0xFFFFFFFF)), builder.lshr(origins, I64(32))
             nan, inf = _earlier(builder, nan, low), _earlier(builder, inf, high)
-        for buffer in step.results:
-            builder.store(builder.or_(nan, builder.shl(inf, I64(32))), self._shadow(body, buffer))
+        for leaf in written:
+            builder.store(builder.or_(nan, builder.shl(inf, I64(32))), self._shadow(body, leaf.buffer))
 
     def _keep_operands(self, body: FunctionBody, step: Kernel | Communicate) -> None:
         """Copy the operands of a fusion that has just made the first NaN or Inf of its own."""
@@ -303,7 +338,7 @@ def _counted(builder: ir.IRBuilder, count: ir.Value) -> Iterator[ir.Value]:
 
 def _scanner(llvm_module: ir.Module, element_type: ElementType) -> ir.Function:
     """Finds the largest code of an array's elements, by vectors; it is above all others where one is NaN."""
-    code = _CODES[element_type.name]
+    code = CODES[element_type.name]
     name = f"distxla_scan_{code.bits}_{code.mask:x}_{code.flip:x}_{code.limit:x}"
     found = llvm_module.globals.get(name)
     if found is not None:
@@ -313,7 +348,7 @@ def _scanner(llvm_module: ir.Module, element_type: ElementType) -> ir.Function:
     builder = ir.IRBuilder(function.append_basic_block("entry"))
     elements, count = function.args
     largest = _reduced(builder, elements, count, code, kind, lambda value: value)
-    nan = _above(builder, code, largest, kind(code.limit))
+    nan = emit_above(builder, code, largest, kind(code.limit))
     if not code.has_inf:
         builder.ret(builder.zext(nan, I32))
         return function
@@ -325,7 +360,7 @@ def _scanner(llvm_module: ir.Module, element_type: ElementType) -> ir.Function:
     builder.position_at_end(both)  # seldom: once more, without the NaN
 
     def without_nan(value: ir.Value) -> ir.Value:
-        return builder.select(_above(builder, code, value, kind(code.limit)), kind(0), value)
+        return builder.select(emit_above(builder, code, value, kind(code.limit)), kind(0), value)
 
     finite = _reduced(builder, elements, count, code, kind, without_nan)
     inf = builder.icmp_unsigned("==", finite, kind(code.limit))
@@ -337,7 +372,7 @@ def _reduced(
     builder: ir.IRBuilder,
     elements: ir.Value,
     count: ir.Value,
-    code: _Code,
+    code: FloatCode,
     kind: ir.IntType,
     of: Callable[[ir.Value], ir.Value],
 ) -> ir.Value:
@@ -346,9 +381,8 @@ def _reduced(
     with _counted(builder, count) as index:
         largest = builder.phi(kind, "largest")
         place = builder.gep(elements, [index], source_etype=kind)
-        value = builder.and_(builder.load(place, typ=kind), kind(code.mask))
-        value = of(builder.xor(value, kind(code.flip)) if code.flip else value)
-        larger = builder.select(_above(builder, code, value, largest), value, largest)
+        value = of(emit_code(builder, code, builder.load(place, typ=kind)))
+        larger = builder.select(emit_above(builder, code, value, largest), value, largest)
         largest.add_incoming(kind(0), before)
         largest.add_incoming(larger, builder.block)
         last = builder.block
@@ -356,12 +390,6 @@ def _reduced(
     result.add_incoming(kind(0), before)
     result.add_incoming(larger, last)
     return result
-
-
-def _above(builder: ir.IRBuilder, code: _Code, one: ir.Value, other: ir.Value) -> ir.Value:
-    """Vector instructions compare bytes without sign, the wider integers, which have none here, with it."""
-    compare = builder.icmp_unsigned if code.bits == 8 else builder.icmp_signed
-    return compare(">", one, other)
 
 
 def _blame(llvm_module: ir.Module) -> ir.Function:

@@ -18,11 +18,13 @@ from distxla.compiler.plan.buffers import (
     Swap,
 )
 from distxla.compiler.watch_report import ENTRY_WORDS, HEADER_WORDS, INF, NAN, WatchedStep, WatchReport
+from distxla.ir.instruction import Instruction
 from distxla.ir.literal import Literal
 from distxla.ir.module import Module
 from distxla.ir.op import Lowering
 from distxla.ir.shape import Shape
 from distxla.lazy_dataclass import dataclass, replace
+from distxla.ops.constant import Constant
 
 SNAPSHOT_BYTES = 64 << 20  # of a device's memory; steps that need more have one place together
 
@@ -30,6 +32,15 @@ SNAPSHOT_BYTES = 64 << 20  # of a device's memory; steps that need more have one
 def may_be_unfinite(shape: Shape) -> bool:
     """Whether elements of this type can be NaN or Inf."""
     return shape.is_array and shape.dtype.has_nan
+
+
+def _moves(instruction: Instruction) -> bool:
+    op = instruction.op
+    if isinstance(op, Constant):
+        return not any(map(found_in, op.literal.leaves))
+    if op.is_parameter or op.lowering in (Lowering.ALIAS, Lowering.CALL):
+        return True
+    return op.lowering is Lowering.ELEMENT and not op.is_elementwise if op.only_moves is None else op.only_moves
 
 
 def found_in(literal: Literal) -> int:
@@ -51,7 +62,8 @@ class WatchedLeaf:
 
 
 class WatchPlan:
-    """numbers: of steps, by id(step); shadows: of buffers, by id(buffer); loops: by id(step). bytes: of the arena that
+    """numbers: of steps, by id(step); shadows: of buffers, by id(buffer); loops: by id(step); parameters: of leaves, by
+    shadow; constants: number and what it has, by shadow; results: by leaf.  bytes: of the arena that
     the report takes, with its snapshots; it begins behind the plan's own."""
 
     def __init__(self, module: Module, plan: Plan) -> None:
@@ -68,7 +80,8 @@ class WatchPlan:
             self._walk(routine.steps, (), ())
         self._walk(plan.steps, (), ())
         self.parameters = self._parameters()
-        results = self._results()
+        self.results = self._results()
+        entry = module.entry_computation
         words = HEADER_WORDS + len(self._loop_names)
         shadows = (words + 1) // 2 * 2
         entries = shadows + 2 * len(self.shadows)
@@ -81,8 +94,8 @@ class WatchPlan:
             tuple(self._loop_names),
             shadows,
             entries,
-            results,
-            len(self.parameters),
+            {k: self.shadows[id(leaf.buffer)] for k, leaf in self.results.items()},
+            sum(p.shape.leaf_count for p in entry.parameters),
             tuple(self._constant_names),
         )
 
@@ -149,7 +162,7 @@ class WatchPlan:
 
     def written(self, step: Kernel | Communicate) -> list[WatchedLeaf]:
         """The leaves of the result that may have NaN or Inf once the step is over."""
-        if step.instruction.op.starts_pair:
+        if step.instruction.op.starts_pair and isinstance(step, Communicate):
             return []
         return self._watched(step.results, step.instruction.shape.leaves())
 
@@ -161,27 +174,35 @@ class WatchPlan:
         leaves = [leaf for operand in operands for leaf in operand.shape.leaves()]
         return self._watched(step.operands, leaves)
 
+    def passes_on(self, step: Kernel | Communicate) -> bool:
+        """Whether the step only moves elements, so that what its operands have tells what its results have."""
+        if not isinstance(step, Kernel):
+            return False
+        operands = [leaf.shape.dtype for leaf in self.read(step)]
+        if any(leaf.shape.dtype not in operands for leaf in self.written(step)):
+            return False
+        inside: Iterable[Instruction] = (step.instruction,)
+        if step.instruction.op.lowering is Lowering.CALL:
+            inside = (i for c in self._module.reached(*step.instruction.op.called_computations) for i in c)
+        return all(map(_moves, inside))
+
     def _watched(self, buffers: tuple[Buffer, ...], shapes: Iterable[Shape]) -> list[WatchedLeaf]:
         shapes = list(shapes)
         if len(shapes) != len(buffers):
             return []
         return [WatchedLeaf(b, s) for b, s in zip(buffers, shapes) if may_be_unfinite(s) and b.size]
 
-    def _parameters(self) -> list[tuple[int, WatchedLeaf | None]]:
-        """By leaf: its shadow, -1 where no step reads it, and what is to be looked through."""
-        found: list[tuple[int, WatchedLeaf | None]] = []
-        known = {b.number: b for b in self._buffers() if b.region is MemoryRegion.PARAMETER}
+    def _parameters(self) -> dict[int, int]:
+        """Number of the leaf by shadow, of those that a step reads and that may have any."""
         leaves = [leaf for p in self._module.entry_computation.parameters for leaf in p.shape.leaves()]
-        for number, leaf in enumerate(leaves):
-            buffer = known.get(number)
-            watched = WatchedLeaf(buffer, leaf) if buffer is not None and may_be_unfinite(leaf) else None
-            found.append((-1 if buffer is None else self.shadows[id(buffer)], watched))
-        return found
+        buffers = {self.shadows[id(b)]: b.number for b in self._buffers() if b.region is MemoryRegion.PARAMETER}
+        return {shadow: number for shadow, number in buffers.items() if may_be_unfinite(leaves[number])}
 
-    def _results(self) -> tuple[int, ...]:
-        known = {b.number: self.shadows[id(b)] for b in self._buffers() if b.region is MemoryRegion.RESULT}
-        leaves = self._module.entry_computation.root_instruction.shape.leaves()
-        return tuple(known.get(k, -1) if may_be_unfinite(leaf) else -1 for k, leaf in enumerate(leaves))
+    def _results(self) -> dict[int, WatchedLeaf]:
+        """The leaves of the result that may have any, by number."""
+        known = {b.number: b for b in self._buffers() if b.region is MemoryRegion.RESULT}
+        leaves = enumerate(self._module.entry_computation.root_instruction.shape.leaves())
+        return {k: WatchedLeaf(known[k], leaf) for k, leaf in leaves if k in known and may_be_unfinite(leaf)}
 
     def _buffers(self) -> Iterator[Buffer]:
         """All that have a shadow."""
