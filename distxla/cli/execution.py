@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,8 @@ from distxla.without_cluster.whole_limit import whole_limit
 if TYPE_CHECKING:
     from distxla.cli.nodes import Nodes
     from distxla.diagnosis.blocked import Injected
+    from distxla.ir.module import Module
+    from distxla.oracle.origins import Origins
     from distxla.runtime.cluster import Cluster
     from distxla.runtime.executable import Executable
     from distxla.runtime.fault_injection import Injection
@@ -72,8 +74,13 @@ def require_memory(world: RunPrograms, nodes: Nodes, backend: str) -> None:
         memory_need.require_host_memory(needs, free_memory())
 
 
-def run_on_reference(world: RunPrograms, arguments: Arguments, repeat: int, feeds: Feeds) -> Execution:
-    """Every device in this process, in NumPy; random states and feeds go on from step to step, as on a cluster."""
+def run_on_reference(
+    world: RunPrograms, arguments: Arguments, repeat: int, feeds: Feeds, check: Sequence[str] = ()
+) -> Execution:
+    """Every device in this process, in NumPy; random states and feeds go on from step to step, as on a cluster.
+
+    check: as of `Cluster.compile`.
+    """
     import os
     import socket
 
@@ -84,6 +91,8 @@ def run_on_reference(world: RunPrograms, arguments: Arguments, repeat: int, feed
     given = {world.logical(device): leaves for device, leaves in arguments.by_device.items()}
     execution = Execution({}, places=[(device, socket.gethostname(), os.getpid()) for device in devices.values()])
     random_states: dict[int, int] = {}
+    checks = _ReferenceChecks(world, check)
+    checks.look_at(programs, given, results=False)
     with phase("evaluating"), fed_reference(feeds, world.logical) as streams:
         for _ in range(repeat):
             begin = time.perf_counter()
@@ -96,10 +105,52 @@ def run_on_reference(world: RunPrograms, arguments: Arguments, repeat: int, feed
                     time_limit=seconds_left(),
                     random_states=random_states,
                     streams=streams,
+                    origins=checks.begun(),
                 )
+                checks.look_at(programs, outs, results=True)
                 execution.outs = {devices[id_]: leaves for id_, leaves in outs.items()}
             execution.steps_s.append(time.perf_counter() - begin)
     return execution
+
+
+class _ReferenceChecks:
+    """The checks of a run's steps. ReplicationError and NonFiniteError, as a cluster raises them."""
+
+    def __init__(self, world: RunPrograms, names: Sequence[str]) -> None:
+        self._world, self._names = world, names
+        self._origins: Origins | None = None
+
+    def begun(self) -> Origins | None:
+        """A step begins."""
+        if "nan" in self._names:
+            from distxla.oracle.origins import Origins
+
+            self._origins = Origins()
+        return self._origins
+
+    def look_at(
+        self, programs: Mapping[int, Module], leaves: Mapping[int, Sequence[Array | None]], *, results: bool
+    ) -> None:
+        """leaves: of arguments or results, by the world's flattened ids."""
+        if results and self._origins is not None and (error := self._origins.error(leaves)) is not None:
+            raise error
+        if "replication" not in self._names:
+            return
+        from distxla.runtime.replication import require_same
+
+        counts = self._world.replicas, self._world.partitions
+        wholes = {self._world.logical(d): p.whole for d, p in self._world.program_of.items()}
+        for devices, module in _by_module(programs):
+            mine = {device: leaves[device] for device in devices if device in leaves}
+            require_same(module, wholes[devices[0]], mine, *counts, results=results)
+
+
+def _by_module(programs: Mapping[int, Module]) -> Iterator[tuple[list[int], Module]]:
+    """Devices that run the same program."""
+    found: dict[int, tuple[list[int], Module]] = {}
+    for device, module in programs.items():
+        found.setdefault(id(module), ([], module))[0].append(device)
+    yield from found.values()
 
 
 def differs_by_step(world: RunPrograms, feeds: Feeds) -> bool:
@@ -142,6 +193,14 @@ def _traced(cluster: Cluster, path: str | None) -> Iterator[None]:
             failing.add_note(unwritten.message)
 
 
+def _tell_placements(world: RunPrograms, executables: Sequence[Executable]) -> None:
+    """How the arrays of global modules were cut, whose programs are compiled as those of one device."""
+    from distxla.compiler.passes.placements import placements_of
+
+    for program, executable in zip(world.programs, executables, strict=True):
+        executable.placements = placements_of(program.module, world.partitions, program.whole)
+
+
 def run_on_cluster(
     world: RunPrograms,
     arguments: Arguments,
@@ -151,11 +210,13 @@ def run_on_cluster(
     trace: str | None = None,
     injection: Injection | None = None,
     backend: str = "cpu",
+    check: Sequence[str] = (),
 ) -> Execution:
     """Every device a process. Modules are compiled while the replicas start; arguments are on their devices before the
     first step, and results stay there until the last one is over.
 
     trace: a file for the timeline of all steps, written however they end.  injection: faults to inject.
+    check: as of `Cluster.compile`.
     """
     from distxla.runtime.cluster import Cluster
 
@@ -179,9 +240,12 @@ def run_on_cluster(
                     p.devices if world.table is None else None,
                     device_assignment=world.table,
                     trace=traced,
+                    check=check,
                 )
                 for p in world.programs
             ]
+            if "replication" in check:
+                _tell_placements(world, executables)
             with phase("starting the replicas"):
                 cluster.wait_started()
         execution = Execution(

@@ -62,6 +62,7 @@ class RunOptions:
     report: str | None
     inject: tuple[str, ...]
     trace: str | None
+    check: tuple[str, ...]
 
 
 @click.command(
@@ -160,6 +161,12 @@ class RunOptions:
 )
 @click.option(
     "--trace", metavar="FILE.json", shell_complete=files, help="Write a timeline of all devices, which Perfetto opens."
+)
+@click.option(
+    "--check",
+    multiple=True,
+    type=Choice(["nan", "replication"]),
+    help="nan: where results' NaN and Inf come from. replication: what is declared the same on devices must be.",
 )
 @click.pass_context
 def command(ctx: click.Context, /, **values: Any) -> None:
@@ -283,10 +290,10 @@ def _executed(
     try:
         if options.backend == "reference":
             with terminal.progress("evaluating"):
-                done = execution.run_on_reference(world, arguments, options.repeat, feeds)
+                done = execution.run_on_reference(world, arguments, options.repeat, feeds, options.check)
         else:
             done = execution.run_on_cluster(
-                world, arguments, options.repeat, nodes, feeds, options.trace, injection, options.backend
+                world, arguments, options.repeat, nodes, feeds, options.trace, injection, options.backend, options.check
             )
     except BaseException:
         if options.outfeed is not None and feeds.taken:

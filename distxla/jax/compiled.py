@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 
+from distxla.compiler.passes.placements import Placements
 from distxla.compiler.verify.aliases import in_place_pairs
 from distxla.errors import ArgumentError
 from distxla.ir.public_names import PublicNames
@@ -45,6 +46,7 @@ class Compiled(PublicNames):
         *,
         devices: Sequence[int] | None = None,
         trace: bool = False,
+        check: str | Iterable[str] = (),
     ) -> None:
         self.program: LoweredProgram = lowered_program(lowered)
         self.in_tree, self.out_tree = lowered.in_tree, lowered.out_tree
@@ -56,8 +58,12 @@ class Compiled(PublicNames):
         table = None if everywhere else [chosen]
         self._fixed = self.program.tokens + len(self.program.constants)
         self._donated = [self._fixed + k for k, parameter in enumerate(self.program.parameters) if parameter.is_donated]
-        self.executable: Executable = cluster.compile(
-            module, trace=trace, device_assignment=table, host_calls=host_calls_of(lowered), donated=self._donated
+        options: dict[str, Any] = {"trace": trace, "check": check, "host_calls": host_calls_of(lowered)}
+        self.executable: Executable = cluster.compile(module, device_assignment=table, donated=self._donated, **options)
+        parameters = (*(c.shards for c in self.program.constants), *(p.shards for p in self.program.parameters))
+        tokens = (None,) * self.program.tokens
+        self.executable.placements = Placements(
+            (*tokens, *parameters), (*tokens, *(result.shards for result in self.program.results))
         )
         # parameters in whose memory a result may be computed: by number, without tokens and constants
         self._given_up = frozenset(k - self._fixed for _, k in in_place_pairs(module, self._donated))
@@ -207,18 +213,24 @@ class Compiled(PublicNames):
 
 
 def compile(
-    lowered: jax.stages.Lowered, *, cluster: Cluster, devices: Sequence[int] | None = None, trace: bool = False
+    lowered: jax.stages.Lowered,
+    *,
+    cluster: Cluster,
+    devices: Sequence[int] | None = None,
+    trace: bool = False,
+    check: str | Iterable[str] = (),
 ) -> Compiled:
     """Compile what JAX has lowered, `jax.jit(f).lower(...)` or `.trace(...).lower(lowering_platforms=("cpu",))`, for a
     cluster. Blocks.
 
     devices: of the cluster, in the order of the mesh; the first ones by default.
-    trace: traces show each step that the program computes. Raises JaxError and PartitioningError, the verifier's and
+    trace: traces show each step that the program computes.  check: "nan", "replication" or both, of each call
+    (docs/guide/checked_runs.md). Raises JaxError and PartitioningError, the verifier's and
     the compiler's errors, and ArgumentError where the cluster has too few devices.
     """
     if not isinstance(lowered, jax.stages.Lowered):
         raise ArgumentError(f"compile takes a jax.stages.Lowered, found {type(lowered).__name__}")
-    return Compiled(lowered, cluster, devices=devices, trace=trace)
+    return Compiled(lowered, cluster, devices=devices, trace=trace, check=check)
 
 
 __all__ = ["Compiled", "compile"]

@@ -19,6 +19,7 @@ from distxla.jax.lowering import path_of
 from distxla.jax.private_lowering import lower_for_distxla, lower_gpu_collectives
 from distxla.jax.private_names import trace_context
 from distxla.jax.values import array_of
+from distxla.runtime.checks import checks_of
 from distxla.runtime.cluster import Cluster
 
 MOST_PROGRAMS = 256  # of one function that stay compiled; the first ones go first
@@ -36,12 +37,13 @@ class Jitted:
         *,
         devices: Sequence[int] | None = None,
         trace: bool = False,
+        check: str | Iterable[str] = (),
         **options: Any,
     ) -> None:
         lower_gpu_collectives()
         self._function = jax.jit(function, **{k: v for k, v in options.items() if v is not None})
         self._cluster = cluster
-        self._devices, self._trace = devices, trace
+        self._devices, self._trace, self._check = devices, trace, checks_of(check)
         self._is_sharded = options.get("in_shardings") is not None
         self._static = _Static(function, options.get("static_argnums"), options.get("static_argnames"))
         self._context = trace_context()
@@ -96,7 +98,7 @@ class Jitted:
         self, args: tuple[Any, ...], kwargs: dict[str, Any], tree: Any, signatures: Sequence[Signature]
     ) -> Compiled:
         lowered = self._lowered(args, kwargs, tree, signatures)
-        return Compiled(lowered, self._cluster, devices=self._devices, trace=self._trace)
+        return Compiled(lowered, self._cluster, devices=self._devices, trace=self._trace, check=self._check)
 
     def _lowered(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], tree: Any, signatures: Sequence[Signature]
@@ -192,6 +194,7 @@ def jit(
     keep_unused: bool = False,
     devices: Sequence[int] | None = None,
     trace: bool = False,
+    check: str | Iterable[str] = (),
 ) -> Jitted:
     """A function that JAX traces and lowers, XLA partitions, and the cluster runs: `jax.jit` on distxla.
 
@@ -203,7 +206,8 @@ def jit(
     The mesh may be smaller than the cluster, whose first devices then run the program, or those that `devices` names in
     the order of the mesh; without any mesh it is one device.
     Where `in_shardings` is not given, Arrays come in as they are cut, and the partitioner cuts the others. The other
-    options are those of `jax.jit`.  trace: traces show each step that the programs compute.
+    options are those of `jax.jit`.  trace: traces show each step that the programs compute.  check: "nan",
+    "replication" or both, of each call (docs/guide/checked_runs.md).
 
     Returns before the devices are done; failures are raised at the results.
     """
@@ -217,7 +221,7 @@ def jit(
     }
     if not callable(function):
         raise ArgumentError(f"jit takes a function, found {type(function).__name__}")
-    return Jitted(function, cluster, devices=devices, trace=trace, keep_unused=keep_unused, **options)
+    return Jitted(function, cluster, devices=devices, trace=trace, check=check, keep_unused=keep_unused, **options)
 
 
 __all__ = ["Jitted", "jit"]

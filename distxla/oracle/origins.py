@@ -164,10 +164,17 @@ def error_of(kind: str, origin: Origin, reached: Sequence[tuple[int, int]]) -> N
     error.iterations = origin.loops
     if located:
         error.source = origin.module.frame(origin.instruction)  # type: ignore[union-attr, arg-type]
-    if origin.cause is not None and not origin.cause.is_given:
-        cause = origin.cause
-        error.add_note(f"its operands have Inf: {appears('Inf', cause.name, cause.opcode, cause.device, cause.loops)}")
+    if origin.cause is not None:
+        error.add_note(cause_text(origin.cause))
     return error
+
+
+def cause_text(cause: Origin) -> str:
+    """A note of a NaN whose operands have Inf."""
+    if cause.is_given:
+        what = "the constant " if cause.opcode == "constant" else ""
+        return f"its operands have Inf, as {what}{cause.name} has"
+    return f"its operands have Inf: {appears('Inf', cause.name, cause.opcode, cause.device, cause.loops)}"
 
 
 def appears(kind: str, name: str, opcode: str, device: int, loops: Sequence[tuple[str, int]]) -> str:
@@ -205,4 +212,4 @@ def _arrays(value: Any) -> Iterator[Array]:
         yield value
 
 
-__all__ = ["Origin", "Origins", "appears", "error_of", "kinds_of", "results_text"]
+__all__ = ["Origin", "Origins", "appears", "cause_text", "error_of", "kinds_of", "results_text"]

@@ -32,8 +32,12 @@ def checks_of(check: str | Iterable[str] | None, option: str = "check") -> froze
 
 
 def begin_checks(executables: Iterable[Executable], memory: Memory) -> None:
-    """Before a call: nothing is noted."""
+    """Before a call: nothing is noted. ReplicationError for arguments."""
     for executable in executables:
+        if REPLICATION in executable.checks:
+            from distxla.runtime.replication import require_replicated
+
+            require_replicated(executable, memory, results=False)
         watch = executable.program.watch
         if watch is not None and executable.arena is not None:
             zeros = np.zeros(4 * watch.words, np.uint8)
@@ -50,6 +54,10 @@ def end_checks(executables: Sequence[Executable], memory: Memory) -> None:
             error = NonFinite(executable, {device: memory(device) for device in executable.devices}).error()
             if error is not None:
                 raise error
+        if REPLICATION in executable.checks:
+            from distxla.runtime.replication import require_replicated
+
+            require_replicated(executable, memory, results=True)
 
 
 __all__ = ["CHECKS", "NAN", "REPLICATION", "begin_checks", "checks_of", "end_checks"]

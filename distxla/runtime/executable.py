@@ -23,6 +23,7 @@ from distxla.runtime.handle import Handle
 
 if TYPE_CHECKING:
     from distxla.compiler.passes.manual_partitions import PerDevice
+    from distxla.compiler.passes.placements import Placements
     from distxla.ir.module import Module
     from distxla.machine.heap import Heap
     from distxla.ops.custom_calls.user import UserTarget
@@ -66,6 +67,7 @@ class Executable(Handle):
     driver's command to the last device's completion, and on each device.  module: the compiled one, None where only
     the program is known.  targets: the user's custom-calls in it, as they were registered then.
     whole: the global arrays of a global module, else None.  traced: whether its steps can be seen in traces.
+    placements: how arguments and results are cut, for the check of replication; None before someone says so.
     checks: names of those that each call is checked by (runtime/checks.py).
     host_calls: the functions of the driver that it calls, by number.
     serial: tells it from all others.  together: of calls in which it is the first of several, by all their serials,
@@ -84,6 +86,7 @@ class Executable(Handle):
             "number",
             "place_arguments",
             "place_results",
+            "placements",
             "program",
             "serial",
             "shared",
@@ -109,6 +112,7 @@ class Executable(Handle):
     ) -> None:
         self._cluster = cluster
         self.checks = checks
+        self.placements: Placements | None = None
         self.module = module
         self.targets = targets
         self.whole = whole
@@ -172,6 +176,7 @@ class Executable(Handle):
             checks=self.checks,
         )
         found.host_calls = self.host_calls
+        found.placements = self.placements
         return found
 
     def keep_together(self, key: tuple[int, ...], others: Iterable[Executable], found: list[Executable | None]) -> None:

@@ -27,7 +27,7 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
 from distxla.lazy_dataclass import dataclass
-from distxla.reference.origins import Origin, Origins, appears, results_text
+from distxla.reference.origins import Origin, Origins, appears, cause_text, results_text
 from distxla.runtime.executable import Executable
 from distxla.runtime.host import DeviceMemory
 
@@ -197,12 +197,35 @@ class NonFinite:
     ) -> None:
         if inner is None and watched.fused and watched.snapshot >= 0:
             error.add_note(f"{watched.instruction} computes several instructions at once: one of them is the first")
+        if inner is not None and inner.cause is not None and kind == "NaN":
+            error.add_note(cause_text(self._named(watched, inner.cause, found)))
+            return
         cause = self.noted[found.device].entry(step, E_CAUSE) if kind == "NaN" else 0
         if cause:
-            earlier = self._resolved(self.noted[found.device].found(cause, HALVES["Inf"]), HALVES["Inf"], set())
-            other = self._error("Inf", earlier, {})
-            if other is not None:
-                error.add_note(f"its operands have Inf: {other.message.partition(',')[0].rstrip(';')}")
+            number = cause & (UNKNOWN - 1)
+            earlier = self._resolved(self.noted[found.device].found(number, 1), HALVES["Inf"], set())
+            error.add_note(cause_text(self._origin(earlier)))
+
+    def _named(self, watched: WatchedStep, inner: Origin, found: _Found) -> Origin:
+        """An instruction within a fusion, by its name in the text, where and when the fusion was."""
+        instruction = self._place(watched.fused, inner.name)[1]
+        name = inner.name if instruction is None else instruction.name
+        return Origin(name, inner.opcode, inner.is_given, found.device, loops=self._loops(found))
+
+    def _origin(self, found: _Found) -> Origin:
+        """Of an Inf."""
+        behind = found.number - 1 - len(self.watch.steps)
+        if behind >= self.watch.parameters:
+            return Origin(self.watch.constants[behind - self.watch.parameters], "constant", True)
+        if behind >= 0:
+            return Origin(f"arg{behind}", "parameter", True)
+        watched = self.watch.steps[found.number - 1]
+        inner = self._inside(watched, found.number - 1, found, "Inf")
+        if inner is not None:
+            return self._named(watched, inner, found)
+        instruction = self._place(watched.computation, watched.instruction)[1]
+        name = watched.instruction if instruction is None else instruction.name
+        return Origin(name, watched.opcode, False, found.device, loops=self._loops(found))
 
     def _loops(self, found: _Found) -> tuple[tuple[str, int], ...]:
         step = found.number - 1

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from distxla.compiler.passes.manual_partitions import shards_of
+from distxla.compiler.passes.placements import stated_shards
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
-from distxla.ir.sharding import Sharding
 from distxla.ir.shards import Shards
-from distxla.text.sdy import UnreadableSharding
 
 _LISTED = 3  # devices whose parts are written out
 
@@ -25,7 +23,8 @@ def given_whole(
 
     key: how the caller names the part of a device, or of device "d".
     """
-    shape, shards, text = _leaves(module, partitions)[k]
+    leaves = [found for p in module.entry_computation.parameters for found in stated_shards(p, partitions)]
+    shape, shards, text = leaves[k]
     if partitions == 1 or len(dims) != shape.rank or shape.dims == dims:
         return None
     if shards is not None and shards.shard_dims(dims) == shape.dims and _divides(dims, shards.tiles):
@@ -44,27 +43,6 @@ def _named(name: str, shape: Shape, path: tuple[int, ...]) -> list[str]:
     if shape.elements is None:
         return [f"{name}{{{','.join(map(str, path))}}}" if path else name]
     return [found for i, element in enumerate(shape.elements) for found in _named(name, element, (*path, i))]
-
-
-def _leaves(module: Module, partitions: int) -> list[tuple[Shape, Shards | None, str]]:
-    """Shape, shards and sharding of each leaf; no shards where it has no sharding that can be read."""
-    found: list[tuple[Shape, Shards | None, str]] = []
-    for parameter in module.entry_computation.parameters:
-        leaves, sharding = list(parameter.shape.leaves()), parameter.sharding
-        parts: list[Sharding | None] = [sharding] * len(leaves)
-        if sharding is not None and sharding.kind == "tuple" and len(sharding.elements) == len(leaves):
-            parts = [*sharding.elements]
-        found += [(leaf, *_read(part, leaf.rank, partitions)) for leaf, part in zip(leaves, parts, strict=True)]
-    return found
-
-
-def _read(sharding: Sharding | None, rank: int, partitions: int) -> tuple[Shards | None, str]:
-    if sharding is None:
-        return None, ""
-    try:
-        return shards_of(sharding, rank, partitions), sharding.text
-    except UnreadableSharding:
-        return None, sharding.text
 
 
 def _divides(dims: tuple[int, ...], tiles: tuple[int, ...]) -> bool:

@@ -20,6 +20,7 @@ from distxla.jax.private_backends import configured_devices
 from distxla.lazy_dataclass import dataclass
 from distxla.machine.heap import Heap
 from distxla.machine.packages import installed_version
+from distxla.runtime.checks import checks_of
 from distxla.runtime.cluster import Cluster
 
 DEFAULT_DEVICES: Final = 8
@@ -28,6 +29,7 @@ _JAX_DEVICES: Final = "JAX_NUM_CPU_DEVICES"
 _MEMORY: Final = "DISTXLA_DEVICE_MEMORY"
 _ADDRESS: Final = "DISTXLA_ADDRESS"
 _BACKEND: Final = "DISTXLA_BACKEND"
+_CHECK: Final = "DISTXLA_CHECK"
 _FLAG: Final = "--xla_force_host_platform_device_count="
 
 
@@ -36,13 +38,15 @@ class Settings:
     """What the client's cluster is.
 
     devices: their number.  address: the Ray cluster to join, HOST:PORT; None for an embedded one.  device_memory: bytes
-    of each device's memory, also as "2GiB"; None for the default of `Cluster`.  backend: as of `Cluster`.
+    of each device's memory, also as "2GiB"; None for the default of `Cluster`.  backend: as of `Cluster`.  checks: of
+    all programs, as of `Cluster.compile`.
     """
 
     devices: int
     address: str | None = None
     device_memory: int | str | None = None
     backend: str = "cpu"
+    checks: frozenset[str] = frozenset()
 
 
 def devices_of_environment() -> int:
@@ -65,9 +69,14 @@ def devices_of_environment() -> int:
 
 
 def settings_of_environment() -> Settings:
-    """`devices_of_environment`, DISTXLA_ADDRESS, DISTXLA_DEVICE_MEMORY and DISTXLA_BACKEND."""
+    """`devices_of_environment`, DISTXLA_ADDRESS, DISTXLA_DEVICE_MEMORY, DISTXLA_BACKEND and DISTXLA_CHECK."""
     address, memory, backend = (os.environ.get(name) or None for name in (_ADDRESS, _MEMORY, _BACKEND))
-    return Settings(devices_of_environment(), address, memory, backend or "cpu")
+    return Settings(devices_of_environment(), address, memory, backend or "cpu", checks_of_environment())
+
+
+def checks_of_environment() -> frozenset[str]:
+    """The names in DISTXLA_CHECK, with commas between. ArgumentError for others."""
+    return checks_of(os.environ.get(_CHECK) or None, _CHECK)
 
 
 class Client:
@@ -75,6 +84,7 @@ class Client:
 
     def __init__(self, settings: Settings) -> None:
         self.owner = os.getpid()
+        self.checks = settings.checks
         self.cluster = Cluster(
             partitions=settings.devices,
             address=settings.address,

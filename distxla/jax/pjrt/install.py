@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from distxla.errors import JaxError
-from distxla.jax.pjrt.client import Settings, devices_of_environment, use
+from distxla.jax.pjrt.client import Settings, checks_of_environment, devices_of_environment, use
 from distxla.jax.pjrt.plugin import NAME, register
 from distxla.jax.private_backends import are_backends_initialized, set_platforms
+from distxla.runtime.checks import checks_of
 from distxla.runtime.hosts.budget import checked_memory
 from distxla.runtime.hosts.nodes import checked_size
 from distxla.targets.registry import target_of_backend
@@ -17,21 +20,24 @@ def install(
     address: str | None = None,
     device_memory: int | str | None = None,
     backend: str = "cpu",
+    check: str | Iterable[str] = (),
 ) -> None:
     """Let JAX run on distxla's devices from now on, as JAX_PLATFORMS=distxla does; nothing starts before JAX is used.
 
     partitions: the number of devices; None for DISTXLA_DEVICES, else the number of CPU devices in JAX's settings when
-    devices are used first, else 8.  address, device_memory, backend: as of `Cluster`. Does not block. JaxError where
-    JAX has made its devices already, and where jaxlib is missing or of another version; ArgumentError for bad counts
-    and for a backend that this machine doesn't have.
+    devices are used first, else 8.  address, device_memory, backend: as of `Cluster`.  check: "nan", "replication" or
+    both, of each call of every program (docs/guide/checked_runs.md); by default DISTXLA_CHECK. Does not block. JaxError
+    where JAX has made its devices already, and where jaxlib is missing or of another version; ArgumentError for bad
+    counts and checks, and for a backend that this machine doesn't have.
     """
     if partitions is not None:
         checked_size(1, partitions)
     checked_memory(device_memory)
     target_of_backend(backend)
+    checks = checks_of(check) or checks_of_environment()
     if are_backends_initialized():
         raise JaxError("JAX has its devices already: call distxla.jax.install before anything that uses them")
-    use(lambda: Settings(partitions or devices_of_environment(), address, device_memory, backend))
+    use(lambda: Settings(partitions or devices_of_environment(), address, device_memory, backend, checks))
     register()
     set_platforms(NAME)
 

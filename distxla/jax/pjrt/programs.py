@@ -6,9 +6,10 @@ import os
 import re
 import sys
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from distxla.compiler import timings
+from distxla.compiler.passes.placements import Placements
 from distxla.compiler.server_share import start_server
 from distxla.errors import ArgumentError, UnsupportedOpError
 from distxla.jax.host_callbacks import by_number
@@ -23,6 +24,7 @@ from distxla.time_limit import phase, timed_phases
 
 if TYPE_CHECKING:
     from distxla.ir.module import Module
+    from distxla.ir.shards import Shards
     from distxla.jax.pjrt.client import Client
 
 TIMINGS: Final = "DISTXLA_TIMINGS"  # environment: not 0, and each program's times are printed
@@ -122,7 +124,21 @@ def loaded_program(client: Client, partitioned: Partitioned, rows: list[list[int
     with phase("reading HLO text"):
         module = partitioned.module()
     donated = _donated(module)
-    return Program(_compiled(client, module, rows, donated), partitioned, rows, options, donated)
+    compiled = _compiled(client, module, rows, donated)
+    if client.checks:
+        compiled.placements = _placements(partitioned)
+    return Program(compiled, partitioned, rows, options, donated)
+
+
+def _placements(partitioned: Partitioned) -> Placements:
+    """As far as arrays are cut in equal parts."""
+    found: list[tuple[Shards | None, ...]] = []
+    for name in ("parameters", "results"):
+        try:
+            found.append(tuple(array.shards for array in getattr(partitioned, name)))
+        except UnsupportedOpError:
+            found.append(())
+    return Placements(*found)
 
 
 def _compiled(client: Client, module: Module, rows: list[list[int]], donated: frozenset[int]) -> Executable:
@@ -131,7 +147,8 @@ def _compiled(client: Client, module: Module, rows: list[list[int]], donated: fr
     if any(not 0 <= device < cluster.devices for device in flat):
         raise ArgumentError(f"devices {flat}: the cluster has devices 0 to {cluster.devices - 1}")
     calls = by_number(HOST_CALLBACKS.being_compiled)
-    return cluster.compile(module, device_assignment=rows, host_calls=calls, donated=donated)
+    options: dict[str, Any] = {"host_calls": calls, "check": client.checks}
+    return cluster.compile(module, device_assignment=rows, donated=donated, **options)
 
 
 def _donated(module: Module) -> frozenset[int]:
