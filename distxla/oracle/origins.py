@@ -144,7 +144,8 @@ class Origins:
             wanted = [o for o in reached.values() if kind == "NaN" or not o.is_given]
             if wanted:
                 first = min(wanted, key=lambda origin: origin.serial)
-                return error_of(kind, first, [place for place, origin in reached.items()])
+                alike = [o for o in wanted if (o.name, o.loops) == (first.name, first.loops)]
+                return error_of(kind, min(alike, key=lambda origin: origin.device), [*reached])
         return None
 
 

@@ -157,7 +157,9 @@ class NonFinite:
                 name = self.watch.constants[behind - self.watch.parameters]
                 return self._made(kind, found, f"the constant {name} has NaN; {results}", name, *self._place("", name))
             where = self._first_of_argument(found.device, behind)
-            return self._made(kind, found, f"arg{behind} has NaN on device {found.device}{where}; {results}", "")
+            return self._made(
+                kind, found, f"arg{behind} has NaN on device {found.device}{where}; {results}", f"arg{behind}"
+            )
         watched = self.watch.steps[step]
         inner = self._inside(watched, step, found, kind)
         if inner is not None and inner.is_given:
