@@ -66,8 +66,9 @@ def command(
 
     Instructions that are correct but that this version has no code for are listed, and the exit status is 2: `distxla
     run` would refuse them. Where devices would wait for each other for ever it is 3; where only the run can tell, a
-    warning names the instruction that decides, and it is 0. With --against it is 1 where the results differ; where that
-    isn't decided, a warning names the instruction, and it is 0.
+    warning names the instruction that decides, and it is 0. Another one names results that are declared the same on
+    several devices, although nothing ensures that. With --against it is 1 where the results differ; where that isn't
+    decided, a warning names the instruction, and it is 0.
     """
     from distxla.cli.output_files import require_writable
     from distxla.cli.programs import read_world
@@ -96,6 +97,8 @@ def command(
             _print_hope(found.programs, found.verdict)
         if compared is not None and against is not None:
             comparison.show(compared, against)
+        for _, one in found.unsure:
+            terminal.write_at(one.location, f"warning: {one.text}", err=True)
         tell_warnings(found.programs)
         for line in lines(found.table, [program.path for program in found.programs.programs]):
             terminal.write(line)

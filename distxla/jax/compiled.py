@@ -23,10 +23,12 @@ from distxla.runtime.columns import Column, ColumnCalls, put_column
 from distxla.scheduler.communication_order import order_communication
 from distxla.scheduler.communication_table import communication_table
 from distxla.scheduler.deadlocks import examine
+from distxla.scheduler.replication import unsure_results
 
 if TYPE_CHECKING:
     from distxla.ir.module import Module
     from distxla.runtime.executable import Executable
+    from distxla.scheduler.replication import UnsureResult
     from distxla.scheduler.verdict import Verdict
 
 
@@ -179,6 +181,14 @@ class Compiled(PublicNames):
         program = range(partitioned.partitions), self._executed_module()
         rows = communication_table([program], partitioned.replicas, partitioned.partitions)
         return tuple({"program": self.program.name, **row.as_json()} for row in rows)
+
+    def unsure_results(self) -> list[UnsureResult]:
+        """Results that are declared the same on several devices, and aren't surely: `text`, `location`, `frame` of
+        each. Blocks; runs nothing."""
+        placements, partitioned = self.executable.placements, self.program.partitioned
+        assert placements is not None
+        counts = partitioned.replicas, partitioned.partitions
+        return unsure_results(self._executed_module(), *counts, placements.parameters, placements.results)
 
     def reference(self, *args: Any, **kwargs: Any) -> Any:
         """The results of the reference, which computes all devices in lock step in NumPy: pytrees of NumPy arrays.

@@ -18,7 +18,7 @@ from distxla.errors import NonFiniteError
 from distxla.ir.element_type import element_type_of
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
-from distxla.lazy_dataclass import dataclass
+from distxla.lazy_dataclass import dataclass, replace
 
 Array = np.ndarray[Any, Any]
 KINDS = ("NaN", "Inf")
@@ -144,8 +144,14 @@ class Origins:
             wanted = [o for o in reached.values() if kind == "NaN" or not o.is_given]
             if wanted:
                 first = min(wanted, key=lambda origin: origin.serial)
-                alike = [o for o in wanted if (o.name, o.loops) == (first.name, first.loops)]
-                return error_of(kind, min(alike, key=lambda origin: origin.device), [*reached])
+                devices = [
+                    device for (_, device), o in reached.items() if (o.name, o.loops) == (first.name, first.loops)
+                ]
+                if (
+                    first.instruction is not None and first.instruction.op.is_collective
+                ):  # whose result all members made
+                    first = replace(first, device=min(devices))
+                return error_of(kind, first, [*reached])
         return None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from distxla.diagnosis.diagnosis import Diagnosis
@@ -19,7 +19,8 @@ from distxla.without_cluster.given_programs import ModuleOrPrograms, given_progr
 
 if TYPE_CHECKING:
     from distxla.scheduler.communication_table import CommunicationRow
-    from distxla.without_cluster.programs import RunPrograms
+    from distxla.scheduler.replication import UnsureResult
+    from distxla.without_cluster.programs import DeviceProgram, RunPrograms
 
 Obstacles = list[tuple[Instruction, str]]
 
@@ -29,6 +30,7 @@ class Findings:
     """programs: verified, with their communication in the order that is executed; where they are refused, as they were
     given.  obstacles: of each, the instructions that this version can't execute, and why.  verdict: on deadlocks; None
     where the devices have nothing to do with each other.  table: what communicates.
+    unsure: results that are declared the same on several devices, and aren't surely, each with its program's path.
     refusal: the error that says that a program waits for a transfer that no program makes, else None.
     """
 
@@ -36,6 +38,7 @@ class Findings:
     obstacles: tuple[Obstacles, ...]
     verdict: Verdict | None
     table: tuple[CommunicationRow, ...] = ()
+    unsure: tuple[tuple[str, UnsureResult], ...] = ()
     refusal: DeadlockError | None = None
 
     def exit_status(self, *, strict: bool) -> int:
@@ -56,6 +59,7 @@ class Findings:
             () if is_refused else tuple(self.programs.moves()),
             () if is_refused else tuple(self.programs.channel_notes()),
             () if is_refused else tuple(found.message for found in self.programs.one_device_groups()),
+            tuple({"program": path, **one.as_json()} for path, one in self.unsure),
             self.exit_status(strict=strict),
         )
 
@@ -84,7 +88,10 @@ class CheckResult:
     (how many give some), `trips` (executions by each device), `bytes_in_all`, `source` (the user's line), `location`;
     None for what only the run tells.  refused: the instructions that this version has no code for: `program`,
     `instruction`, `location`, `why`.  moves: those that are executed earlier than in the text.  notes: on channels.
-    warnings: on collectives whose groups have one device each.  exit_status: of the command.
+    warnings: on collectives whose groups have one device each.  replication: results that are declared the same on
+    several devices, although nothing ensures that: `program`, `result` (number of the leaf), `devices`, `cause` (in
+    words), `cause_instruction`, `instruction` (where it enters the result), `opcode`, `location`, `source`.
+    exit_status: of the command.
     """
 
     verdict: Verdict
@@ -93,6 +100,7 @@ class CheckResult:
     moves: tuple[dict[str, str | None], ...]
     notes: tuple[str, ...]
     warnings: tuple[str, ...]
+    replication: tuple[dict[str, Any], ...]
     exit_status: int
 
     @property
@@ -127,6 +135,7 @@ class CheckResult:
             **self.verdict.as_json(),
             "notes": [*self.notes],
             "warnings": [*self.warnings],
+            "replication": [*self.replication],
             "moves": [*self.moves],
             "refused": [*self.refused],
             "communication": [*self.communication],
@@ -176,8 +185,10 @@ def findings(programs: RunPrograms) -> Findings:
         obstacles = tuple(obstacles_of(program.module) for program in settled.programs)
     with phase("looking for deadlocks"):
         verdict = examined(settled)
+    with phase("looking for results that are declared the same"):
+        unsure = tuple((p.path, one) for p in settled.programs for one in unsure_of(settled, p))
     with phase("counting what communicates"):
-        return Findings(settled, obstacles, verdict, communication_of(settled))
+        return Findings(settled, obstacles, verdict, communication_of(settled), unsure)
 
 
 def obstacles_of(module: Module) -> Obstacles:
@@ -204,6 +215,18 @@ def examined(programs: RunPrograms) -> Verdict | None:
     if programs.order is not None and programs.order.is_safe:
         return no_deadlock(sum(len(p.devices) for p in programs.programs))
     return examine(_named(programs), programs.replicas, programs.partitions)
+
+
+def unsure_of(programs: RunPrograms, program: DeviceProgram) -> Iterator[UnsureResult]:
+    """The results of one of the programs that are declared the same on several devices, and aren't surely."""
+    if program.whole is None and program.module.entry_computation.root_instruction.sharding is None:
+        return
+    from distxla.compiler.passes.placements import placements_of
+    from distxla.scheduler.replication import unsure_results
+
+    placements = placements_of(program.module, programs.partitions, program.whole)
+    counts = programs.replicas, programs.partitions
+    yield from unsure_results(program.module, *counts, placements.parameters, placements.results)
 
 
 def communication_of(programs: RunPrograms) -> tuple[CommunicationRow, ...]:

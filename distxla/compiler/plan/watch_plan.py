@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+import numpy as np
+
 from distxla.compiler.abi import ALIGNMENT
 from distxla.compiler.plan.buffers import (
     Branch,
@@ -45,8 +47,6 @@ def _moves(instruction: Instruction) -> bool:
 
 def found_in(literal: Literal) -> int:
     """NAN and INF, as an array that is constant has them."""
-    import numpy as np  # the planner itself does without
-
     if literal.array is None or not may_be_unfinite(literal.shape) or not literal.array.size:
         return 0
     wide = literal.array.astype(np.complex128 if literal.shape.dtype.is_complex else np.float64)

@@ -1,0 +1,318 @@
+"""Which devices surely have the same value of each array of a program, before it runs.
+
+A forward analysis over the whole program: constants are the same everywhere, the device's ids are not, parameters are
+as they are cut, collectives give the members of a group the same, and everything else has equal results where its
+operands are equal. Loops are repeated until nothing changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any, cast
+
+import numpy as np
+
+from distxla.errors import DistxlaError
+from distxla.ir.computation import Computation
+from distxla.ir.effects import Effects
+from distxla.ir.instruction import Instruction
+from distxla.ir.module import Module
+from distxla.ir.op import NO_MEMORY, Lowering
+from distxla.lazy_dataclass import dataclass
+from distxla.ops.collective_permute import CollectivePermute
+from distxla.ops.control_flow import Conditional, While
+from distxla.ops.support.collective import GroupedCollective
+from distxla.scheduler.simulation.static_values import content, evaluated, is_small
+from distxla.scheduler.simulation.static_values import Constant as Known
+
+Labels = int  # number of a division of the devices into classes, in Classes
+SAME: Labels = 0
+
+
+class Classes:
+    """Divisions of the devices into classes with the same value each."""
+
+    def __init__(self, devices: int) -> None:
+        self.devices = devices
+        self._numbers: dict[tuple[int, ...], Labels] = {}
+        self._rows: list[tuple[int, ...]] = []
+        self._met: dict[tuple[Labels, Labels], Labels] = {}
+        self.of([0] * devices)
+        self.own = self.of(range(devices))
+
+    def of(self, keys: Iterable[Hashable]) -> Labels:
+        """Devices with equal keys are in one class."""
+        numbers: dict[Hashable, int] = {}
+        row = tuple(numbers.setdefault(key, len(numbers)) for key in keys)
+        if row not in self._numbers:
+            self._numbers[row] = len(self._rows)
+            self._rows.append(row)
+        return self._numbers[row]
+
+    def row(self, labels: Labels) -> tuple[int, ...]:
+        """The class of each device."""
+        return self._rows[labels]
+
+    def meet(self, one: Labels, other: Labels) -> Labels:
+        """The devices that are in one class of both."""
+        if one == other or other == SAME:
+            return one
+        if one == SAME:
+            return other
+        key = min(one, other), max(one, other)
+        if key not in self._met:
+            self._met[key] = self.of(zip(self._rows[one], self._rows[other]))
+        return self._met[key]
+
+    def joins(self, labels: Labels, devices: Sequence[int]) -> bool:
+        """Whether these devices are in one class."""
+        row = self._rows[labels]
+        return all(row[device] == row[devices[0]] for device in devices)
+
+
+@dataclass(eq=False, slots=True)
+class Leaf:
+    """An array. values: by device, where they are known before a run.  instruction, computation: that made it.
+    source: the operand because of which devices differ; None where the instruction itself is the reason."""
+
+    labels: Labels
+    values: tuple[Any, ...] | None = None
+    instruction: Instruction | None = None
+    computation: Computation | None = None
+    source: Leaf | None = None
+
+
+Leaves = list[Leaf]
+
+
+class UniformityAnalysis:
+    """One program on replicas x partitions devices."""
+
+    def __init__(self, module: Module, replicas: int, partitions: int) -> None:
+        self._module, self._replicas, self._partitions = module, replicas, partitions
+        self.classes = Classes(replicas * partitions)
+        self._known: dict[tuple[str, tuple[Any, ...]], Leaves] = {}
+
+    def results(self, parameters: Sequence[Labels]) -> Leaves:
+        """The leaves of the entry's result. parameters: of the leaves of its parameters."""
+        entry = self._module.entry_computation
+        given = iter(parameters)
+        arguments = [[Leaf(next(given), None, p, entry) for _ in p.shape.leaves()] for p in entry.parameters]
+        return self._computation(entry, arguments)
+
+    # --- computations
+
+    def _computation(self, computation: Computation, arguments: Sequence[Leaves]) -> Leaves:
+        values: dict[str, Leaves] = {}
+        for instruction in computation:
+            if instruction.op.is_parameter:
+                values[instruction.name] = list(arguments[instruction.op.number])  # type: ignore[attr-defined]
+                continue
+            operands = [values[name] for name in instruction.operands]
+            values[instruction.name] = self._instruction(computation, instruction, operands)
+        return values[computation.root]
+
+    def _called(self, name: str, arguments: Sequence[Leaves]) -> Leaves:
+        """A computation that several instructions may call: computed once for equal arguments."""
+        if any(leaf.values is not None for leaves in arguments for leaf in leaves):
+            return self._computation(self._module[name], arguments)
+        key = name, tuple(tuple((leaf.labels, id(leaf.source)) for leaf in leaves) for leaves in arguments)
+        if key not in self._known:
+            self._known[key] = self._computation(self._module[name], arguments)
+        return self._known[key]
+
+    def _instruction(self, computation: Computation, instruction: Instruction, operands: list[Leaves]) -> Leaves:
+        op = instruction.op
+        if op.is_constant:
+            return self._constant(computation, instruction)
+        if op.is_device_id or op.lowering is Lowering.NONE:
+            return self._of_operands(computation, instruction, operands)
+        if op.lowering is Lowering.ALIAS:
+            shapes = [o.shape for o in computation.operands(instruction)]
+            return list(op.result_leaves(shapes, [tuple(leaves) for leaves in operands]))
+        if isinstance(op, While):
+            return self._loop(computation, instruction, op, operands[0])
+        if isinstance(op, Conditional):
+            return self._branch(computation, instruction, op, operands)
+        if op.lowering is Lowering.CALL:
+            return self._called(op.called_computations[0], operands)
+        if op.begun_computation is not None:
+            return self._begun(instruction, op.begun_computation, operands)
+        if op.completes:
+            return self._completed(computation, instruction, operands)
+        if op.is_collective:
+            return self._collective(computation, instruction, operands)
+        return self._of_operands(computation, instruction, operands)
+
+    # --- instructions
+
+    def _constant(self, computation: Computation, instruction: Instruction) -> Leaves:
+        array = instruction.op.constant_array
+        values = None
+        if array is not None and is_small([instruction.shape]):
+            values = (array,) * self.classes.devices
+        return [Leaf(SAME, values, instruction, computation) for _ in instruction.shape.leaves()]
+
+    def _of_operands(self, computation: Computation, instruction: Instruction, operands: list[Leaves]) -> Leaves:
+        """Equal where all operands are equal, or where the values that are known are."""
+        op = instruction.op
+        leaves = [leaf for each in operands for leaf in each]
+        labels, source = self._met(leaves)
+        count = instruction.shape.leaf_count
+        if op.is_device_id or op.effects is Effects.PURE:
+            known = self._evaluated(computation, instruction, operands)
+            if known is not None:
+                found = self.classes.of(content(Known(value)) for value in known)
+                return [Leaf(found, known, instruction, computation, source if found else None)]
+        if not op.is_device_id and (op.effects is Effects.PURE or op.advances_state):
+            return [Leaf(labels, None, instruction, computation, source) for _ in range(count)]
+        return [Leaf(self.classes.own, None, instruction, computation) for _ in range(count)]
+
+    def _met(self, leaves: Iterable[Leaf]) -> tuple[Labels, Leaf | None]:
+        """The classes of all together, and the leaf that differs most."""
+        labels, source = SAME, None
+        for leaf in leaves:
+            met = self.classes.meet(labels, leaf.labels)
+            if met != labels or (source is None and leaf.labels != SAME):
+                source = leaf
+            labels = met
+        return labels, source
+
+    def _evaluated(
+        self, computation: Computation, instruction: Instruction, operands: list[Leaves]
+    ) -> tuple[Any, ...] | None:
+        """An array of each device, where all operands are known."""
+        shapes = tuple(o.shape for o in computation.operands(instruction))
+        if not instruction.shape.is_array or not is_small((instruction.shape, *shapes)):
+            return None
+        if any(len(each) != 1 or each[0].values is None for each in operands):
+            return None
+        if not operands and not instruction.op.is_device_id:
+            return None  # an iota: the same everywhere, and its elements decide nothing
+        labels, _ = self._met(each[0] for each in operands)
+        row = range(self.classes.devices) if instruction.op.is_device_id else self.classes.row(labels)
+        made: dict[int, Any] = {}
+        for device, label in enumerate(row):
+            if label not in made:
+                given = [cast(Any, each[0].values)[device] for each in operands]
+                where = divmod(device, self._partitions)
+                try:
+                    made[label] = np.asarray(evaluated(self._module, instruction, shapes, given, where))
+                except LookupError:
+                    return None
+        return tuple(made[label] for label in row)
+
+    def _loop(self, computation: Computation, instruction: Instruction, op: While, initial: Leaves) -> Leaves:
+        state = initial
+        while True:
+            (more,) = self._called(op.condition, [state])
+            body = self._called(op.body, [state])
+            following = [self._after(now, new, more, instruction, computation) for now, new in zip(state, body)]
+            if all(one.labels == other.labels and one.values is other.values for one, other in zip(state, following)):
+                return following
+            state = following
+
+    def _after(
+        self, now: Leaf, new: Leaf, more: Leaf, instruction: Instruction, computation: Computation
+    ) -> Leaf:
+        """A leaf of the state after any number of iterations."""
+        if new is now:
+            return now
+        labels = self.classes.meet(self.classes.meet(now.labels, new.labels), more.labels)
+        if labels == now.labels and now.values is None:
+            return now
+        differs = new if new.labels != SAME else more if more.labels != SAME else now
+        return Leaf(labels, None, instruction, computation, differs if labels else None)
+
+    def _branch(
+        self, computation: Computation, instruction: Instruction, op: Conditional, operands: list[Leaves]
+    ) -> Leaves:
+        (selector,), *arguments = operands
+        branches = [self._called(name, [argument]) for name, argument in zip(op.branches, arguments, strict=True)]
+        found = []
+        for leaves in zip(*branches, strict=True):
+            labels, source = self._met((selector, *leaves))
+            found.append(Leaf(labels, None, instruction, computation, source))
+        return found
+
+    def _begun(self, instruction: Instruction, name: str, operands: list[Leaves]) -> Leaves:
+        """The operands, the result, and a context, which is nobody's value."""
+        given = [leaf for leaves in operands for leaf in leaves]
+        found = [*given, *self._called(name, operands)]
+        return found + [Leaf(SAME)] * (instruction.shape.leaf_count - len(found))
+
+    def _completed(self, computation: Computation, instruction: Instruction, operands: list[Leaves]) -> Leaves:
+        """What the start of the pair has made."""
+        count = instruction.shape.leaf_count
+        start = computation[instruction.operands[0]]
+        if not start.op.starts_pair or not (start.op.is_collective or start.op.begun_computation is not None):
+            copies = [] if start.op.is_collective or start.op.sends or start.op.receives else operands[0][:count]
+            if len(copies) == count and start.op.effects is Effects.PURE:
+                return copies  # of a copy-start
+            return [Leaf(self.classes.own, None, instruction, computation) for _ in range(count)]
+        shapes = [o.shape for o in computation.operands(start)]
+        if start.op.begun_computation is not None:
+            first = sum(shape.leaf_count for shape in shapes)
+            return operands[0][first : first + count]
+        aliased = start.op.aliased_leaves(start.shape, shapes)
+        made = [leaf for leaf, operand in zip(operands[0], aliased, strict=True) if operand is None]
+        return made if len(made) == count else [Leaf(self.classes.own, None, instruction, computation)] * count
+
+    # --- collectives
+
+    def _collective(self, computation: Computation, instruction: Instruction, operands: list[Leaves]) -> Leaves:
+        leaves = [leaf for each in operands for leaf in each]
+        op = instruction.op
+        shapes = [o.shape for o in computation.operands(instruction)]
+        count = instruction.shape.leaf_count
+        aliased = op.aliased_leaves(instruction.shape, shapes) if op.starts_pair else (None,) * count
+        own = sum(operand is None for operand in aliased)
+        joint = own != len(leaves)  # one result of several operands
+        found: Leaves = []
+        for operand in aliased:
+            if operand == NO_MEMORY:
+                found.append(Leaf(SAME))
+            elif operand is not None:
+                found.append(leaves[operand])
+            else:
+                number = sum(one is None for one in aliased[: len(found)])
+                found.append(self._joined(computation, instruction, leaves if joint else [leaves[number]]))
+        return found
+
+    def _joined(self, computation: Computation, instruction: Instruction, leaves: Leaves) -> Leaf:
+        op, rows = instruction.op, [self.classes.row(leaf.labels) for leaf in leaves]
+        _, source = self._met(leaves)
+        try:
+            keys = self._keys(op, rows)
+        except DistxlaError:
+            keys = None
+        labels = self.classes.own if keys is None else self.classes.of(keys)
+        return Leaf(labels, None, instruction, computation, source if labels else None)
+
+    def _keys(self, op: Any, rows: Sequence[Sequence[int]]) -> list[Hashable] | None:
+        """By device: what its result depends on."""
+        counts = self._replicas, self._partitions
+        devices = range(self.classes.devices)
+        if isinstance(op, CollectivePermute):
+            sources = {target: source for source, target in op.device_pairs(*counts)}
+            return [tuple(row[sources[d]] for row in rows) if d in sources else None for d in devices]
+        if not isinstance(op, GroupedCollective):
+            return None
+        keys: dict[int, Hashable] = {}
+        for group in op.device_groups(*counts):
+            given = tuple(tuple(row[member] for member in group) for row in rows)
+            keys |= {d: (given, 0 if op.same_for_all else place) for place, d in enumerate(group)}
+        keys |= dict.fromkeys(op.silent_devices(*counts), "zeros")
+        return [keys[device] for device in devices]
+
+
+def path_of(leaf: Leaf, differs: Callable[[Labels], bool]) -> list[Leaf]:
+    """From where the difference comes to the leaf, as far as devices differ in what `differs` asks."""
+    found, seen = [leaf], {id(leaf)}
+    while (source := found[-1].source) is not None and id(source) not in seen and differs(source.labels):
+        found.append(source)
+        seen.add(id(source))
+    return found[::-1]
+
+
+__all__ = ["SAME", "Classes", "Labels", "Leaf", "UniformityAnalysis", "path_of"]
