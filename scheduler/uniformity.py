@@ -1,7 +1,8 @@
 """Which devices surely have the same value of each array of a program, before it runs.
 
 A forward analysis over the whole program: constants are the same everywhere, the device's ids are not, parameters are
-as they are cut, collectives give the members of a group the same, and everything else has equal results where its
+as they are cut, collectives give the members of a group the same, what comes from other devices by channels and from
+the host is each device's own, and everything else, custom-calls and random numbers too, has equal results where its
 operands are equal. Loops are repeated until nothing changes.
 """
 
@@ -14,7 +15,7 @@ import numpy as np
 
 from distxla.errors import DistxlaError
 from distxla.ir.computation import Computation
-from distxla.ir.effects import Effects
+from distxla.ir.effects import COMMUNICATING, Effects
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.op import NO_MEMORY, Lowering
@@ -164,7 +165,7 @@ class UniformityAnalysis:
             if known is not None:
                 found = self.classes.of(content(Known(value)) for value in known)
                 return [Leaf(found, known, instruction, computation, source if found else None)]
-        if not op.is_device_id and (op.effects is Effects.PURE or op.advances_state):
+        if not op.is_device_id and op.effects not in COMMUNICATING:
             return [Leaf(labels, None, instruction, computation, source) for _ in range(count)]
         return [Leaf(self.classes.own, None, instruction, computation) for _ in range(count)]
 
