@@ -192,7 +192,8 @@ class ExecutionError(DistxlaError):
 
 
 class NonFiniteError(DistxlaError):
-    """A result has NaN, or Inf that the program made; raised after the call, where it is checked (docs/guide/checked_runs.md).
+    """A result has NaN, or Inf that the program made; raised after the call, where it is checked
+    (docs/guide/checked_runs.md).
 
     kind: "NaN" or "Inf".  instruction: that made the first from operands without any; the argument, as `arg0`, or the
     constant, where that has it.  device: on which.  source: the user's own line, as `model.py:36:28 in loss`, where the

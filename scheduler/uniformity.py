@@ -18,7 +18,7 @@ from distxla.ir.computation import Computation
 from distxla.ir.effects import COMMUNICATING, Effects
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
-from distxla.ir.op import NO_MEMORY, Lowering
+from distxla.ir.op import Lowering
 from distxla.lazy_dataclass import dataclass
 from distxla.ops.collective_permute import CollectivePermute
 from distxla.ops.control_flow import Conditional, While
@@ -124,6 +124,8 @@ class UniformityAnalysis:
 
     def _instruction(self, computation: Computation, instruction: Instruction, operands: list[Leaves]) -> Leaves:
         op = instruction.op
+        if not any(leaf.is_array for leaf in instruction.shape.leaves()):  # tokens
+            return [Leaf(SAME)] * instruction.shape.leaf_count
         if op.is_constant:
             return self._constant(computation, instruction)
         if op.is_device_id or op.lowering is Lowering.NONE:
@@ -220,8 +222,6 @@ class UniformityAnalysis:
         if new is now:
             return now
         labels = self.classes.meet(self.classes.meet(now.labels, new.labels), more.labels)
-        if labels == now.labels and now.values is None:
-            return now
         differs = new if new.labels != SAME else more if more.labels != SAME else now
         return Leaf(labels, None, instruction, computation, differs if labels else None)
 
@@ -251,34 +251,21 @@ class UniformityAnalysis:
             if len(copies) == count and start.op.effects is Effects.PURE:
                 return copies  # of a copy-start
             return [Leaf(self.classes.own, None, instruction, computation) for _ in range(count)]
-        shapes = [o.shape for o in computation.operands(start)]
-        if start.op.begun_computation is not None:
-            first = sum(shape.leaf_count for shape in shapes)
-            return operands[0][first : first + count]
-        aliased = start.op.aliased_leaves(start.shape, shapes)
-        made = [leaf for leaf, operand in zip(operands[0], aliased, strict=True) if operand is None]
-        return made if len(made) == count else [Leaf(self.classes.own, None, instruction, computation)] * count
+        first = sum(o.shape.leaf_count for o in computation.operands(start))
+        if start.op.begun_computation is None and start.shape.leaf_count == first:
+            return operands[0]  # an all-reduce-start has nothing but the results
+        return operands[0][first : first + count]
 
     # --- collectives
 
     def _collective(self, computation: Computation, instruction: Instruction, operands: list[Leaves]) -> Leaves:
         leaves = [leaf for each in operands for leaf in each]
-        op = instruction.op
-        shapes = [o.shape for o in computation.operands(instruction)]
-        count = instruction.shape.leaf_count
-        aliased = op.aliased_leaves(instruction.shape, shapes) if op.starts_pair else (None,) * count
-        own = sum(operand is None for operand in aliased)
-        joint = own != len(leaves)  # one result of several operands
-        found: Leaves = []
-        for operand in aliased:
-            if operand == NO_MEMORY:
-                found.append(Leaf(SAME))
-            elif operand is not None:
-                found.append(leaves[operand])
-            else:
-                number = sum(one is None for one in aliased[: len(found)])
-                found.append(self._joined(computation, instruction, leaves if joint else [leaves[number]]))
-        return found
+        count, given = instruction.shape.leaf_count, len(leaves)
+        if instruction.op.starts_pair and count > given:  # the operands, the results, and contexts
+            made = [self._joined(computation, instruction, [leaf]) for leaf in leaves]
+            return [*leaves, *made, *[Leaf(SAME)] * count][:count]
+        sources = [[leaf] for leaf in leaves] if count == given else [leaves] * count
+        return [self._joined(computation, instruction, each) for each in sources]
 
     def _joined(self, computation: Computation, instruction: Instruction, leaves: Leaves) -> Leaf:
         op, rows = instruction.op, [self.classes.row(leaf.labels) for leaf in leaves]
