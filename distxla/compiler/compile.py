@@ -30,6 +30,7 @@ from distxla.ir.module import Module
 from distxla.ir.op import Lowering
 from distxla.lazy_dataclass import dataclass, field, replace
 from distxla.ops.support.collective_start_done import of_whole
+from distxla.ops.support.run_time_sizes import has_dynamic_dimensions
 from distxla.targets.code import CodeTarget
 from distxla.targets.common_functions import separated
 from distxla.targets.registry import native_target, target_named
@@ -93,7 +94,7 @@ def compile_module(
     compilation = planned(Pipeline(progress=progress), module, replicas, partitions, clock, in_place)
     code = code_target(target)
     grid = grid_program(compilation, code, progress, through_host=through_host)
-    watch = _watch_plan(compilation, grid, in_place) if watched else None
+    watch = _watch_plan(module, compilation, grid, in_place) if watched else None
     if watch is not None:
         compilation = replace(compilation, plan=watch.reserved)
     entry = lower(module, compilation, code, progress, traced=traced, points=points, grid=grid, watch=watch)
@@ -152,7 +153,11 @@ def compile_module(
     )
 
 
-def _watch_plan(compilation: Compilation, grid: GridProgram | None, in_place: InPlace) -> WatchPlan:
+def _watch_plan(module: Module, compilation: Compilation, grid: GridProgram | None, in_place: InPlace) -> WatchPlan:
+    if has_dynamic_dimensions(module):
+        raise UnsupportedOpError(
+            "--check nan is not done for programs with dynamic dimensions, whose arrays are padded"
+        )
     if grid is not None:
         raise UnsupportedOpError(
             "--check nan needs kernels of this processor: those of a GPU don't note what they make"

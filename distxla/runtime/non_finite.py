@@ -129,7 +129,7 @@ class NonFinite:
             return found
         seen.add((found.device, found.number))
         candidates = []
-        for noted in self.noted.values():
+        for noted in (one for one in self.noted.values() if one.device != found.device):
             for number, watched in enumerate(self.watch.steps):
                 sent = noted.entry(number, E_SENT + half) if watched.communicates else 0
                 if sent & UNKNOWN:  # a parameter's, or a copy's

@@ -69,8 +69,9 @@ class SharedImage:
 
 
 def without_image(program: CompiledProgram) -> CompiledProgram:
-    """The program as replicas get it: its image comes as a file, and steps are for reports."""
-    return dataclasses.replace(program, image=b"", steps=())
+    """The program as replicas get it: its image comes as a file, and the rest is for the driver's reports."""
+    module = program.module if program.kernels else None
+    return dataclasses.replace(program, image=b"", steps=(), module=module, watch=None)
 
 
 def load_shared(

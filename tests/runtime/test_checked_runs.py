@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 import distxla as dx
-from distxla.errors import ArgumentError, NonFiniteError, ReplicationError
+from distxla.compiler.cache_key import program_key
+from distxla.compiler.compile import compile_module
+from distxla.errors import ArgumentError, NonFiniteError, ReplicationError, UnsupportedOpError
 from distxla.reference.lockstep import run_programs
 from distxla.reference.origins import Origins
 from distxla.testing import ClusterPool
@@ -85,8 +87,6 @@ def test_large_operands_share_a_snapshot(cluster: dx.Cluster, monkeypatch: pytes
     monkeypatch.setattr("distxla.compiler.plan.watch_plan.SNAPSHOT_BYTES", 1 << 10)
     program = named("within a fusion")
     text = program.text.replace("checked", "checked_together")
-    from distxla.compiler.compile import compile_module
-
     made = compile_module(dx.parse(text), replicas=2, partitions=1, watched=True)
     assert made.watch is not None
     assert any(step.shares_snapshot for step in made.watch.steps)
@@ -158,3 +158,14 @@ def test_right_programs_pass_all_checks(cluster_pool: ClusterPool, program: Shar
     with cluster_pool.lease(partitions=8) as cluster:
         step = cluster.compile(dx.parse(program.text("partitioned")), check=["nan", "replication"])
         program.assert_results(step(program.arguments))
+
+
+def test_what_is_not_done_is_refused() -> None:
+    text = "HloModule sized\nENTRY e { p = f32[<=8] parameter(0)  ROOT y = f32[<=8] log(p) }\n"
+    with pytest.raises(UnsupportedOpError, match="--check nan is not done for programs with dynamic dimensions"):
+        compile_module(dx.parse(text), replicas=1, partitions=1, watched=True)
+
+
+def test_checked_programs_have_keys_of_their_own() -> None:
+    module = dx.parse(named("loop").text)
+    assert program_key(module, 2, 1) != program_key(module, 2, 1, watched=True)
