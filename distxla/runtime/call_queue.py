@@ -415,6 +415,7 @@ class CallQueue:
                 if error is None:
                     self._release_direct()
             call._end(error)
+            call = error = None  # the traceback of a failure keeps the program and its arrays: not until the next call
 
     def _is_own_thread(self) -> bool:
         return self._thread is not None and threading.get_ident() == self._thread.ident

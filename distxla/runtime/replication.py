@@ -81,23 +81,32 @@ def _declared(placements: Placements, leaves: Sequence[Shape], replicas: int, *,
 
 
 def _compare(declared: _Declared, array: Callable[[_Declared, int], NDArray[np.uint8]]) -> None:
-    if len(declared.devices) < 2:
-        return
+    """Raises without views of device memory among its variables, which the traceback would keep."""
+    if len(declared.devices) > 1 and (differing := _differing(declared, array)):
+        raise _error(declared, differing, *_first_difference(declared, differing[0], array))
+
+
+def _differing(declared: _Declared, array: Callable[[_Declared, int], NDArray[np.uint8]]) -> list[int]:
+    """Devices that have another array than the first."""
     first, *others = declared.devices
     wanted = array(declared, first)
-    differing = [device for device in others if not np.array_equal(array(declared, device), wanted)]
-    if differing:
-        raise _error(declared, differing, wanted, array(declared, differing[0]))
+    return [device for device in others if not np.array_equal(array(declared, device), wanted)]
 
 
-def _error(
-    declared: _Declared, differing: Sequence[int], wanted: NDArray[np.uint8], found: NDArray[np.uint8]
-) -> ReplicationError:
-    kind, dims = declared.shape.dtype, declared.shape.dims
-    size = kind.byte_size
+def _first_difference(
+    declared: _Declared, device: int, array: Callable[[_Declared, int], NDArray[np.uint8]]
+) -> tuple[int, bytes, bytes]:
+    """Number of the first element that differs; its bytes on that device, and on the first one."""
+    size = declared.shape.dtype.byte_size
+    wanted, found = array(declared, declared.devices[0]), array(declared, device)
     number = int(np.flatnonzero(wanted != found)[0]) // size
-    index = tuple(int(i) for i in np.unravel_index(number, dims)) if dims else ()
     there, here = (side[number * size :][:size].tobytes() for side in (found, wanted))
+    return number, there, here
+
+
+def _error(declared: _Declared, differing: Sequence[int], number: int, there: bytes, here: bytes) -> ReplicationError:
+    kind, dims = declared.shape.dtype, declared.shape.dims
+    index = tuple(int(i) for i in np.unravel_index(number, dims)) if dims else ()
     values = [str(np.frombuffer(bits, kind.dtype)[0]) for bits in (there, here)]
     told = f"element {list(index)}" if index else "it"
     difference = f"{told} is {values[0]} on device {differing[0]}, {values[1]} on device {declared.devices[0]}"
