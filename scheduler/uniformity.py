@@ -23,8 +23,8 @@ from distxla.lazy_dataclass import dataclass
 from distxla.ops.collective_permute import CollectivePermute
 from distxla.ops.control_flow import Conditional, While
 from distxla.ops.support.collective import GroupedCollective
-from distxla.scheduler.simulation.static_values import content, evaluated, is_small
 from distxla.scheduler.simulation.static_values import Constant as Known
+from distxla.scheduler.simulation.static_values import content, evaluated, is_small
 
 Labels = int  # number of a division of the devices into classes, in Classes
 SAME: Labels = 0
@@ -215,9 +215,7 @@ class UniformityAnalysis:
                 return following
             state = following
 
-    def _after(
-        self, now: Leaf, new: Leaf, more: Leaf, instruction: Instruction, computation: Computation
-    ) -> Leaf:
+    def _after(self, now: Leaf, new: Leaf, more: Leaf, instruction: Instruction, computation: Computation) -> Leaf:
         """A leaf of the state after any number of iterations."""
         if new is now:
             return now
