@@ -27,7 +27,7 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
 from distxla.lazy_dataclass import dataclass
-from distxla.reference.origins import Origin, Origins, appears, cause_text, results_text
+from distxla.oracle.origins import Origin, Origins, appears, cause_text, results_text
 from distxla.runtime.executable import Executable
 from distxla.runtime.host import DeviceMemory
 
@@ -297,7 +297,7 @@ def evaluated(
     program: Module, watched: WatchedStep, operands: Sequence[Any], ids: tuple[int, int, int], kind: str
 ) -> Origin | None:
     """The origin in the results of a fused computation. ids: the device's, replicas, partitions."""
-    from distxla.reference.lockstep import run_programs
+    from distxla.oracle.lockstep import run_programs
 
     device, replicas, partitions = ids
     origins = Origins()

@@ -12,8 +12,8 @@ import distxla as dx
 from distxla.compiler.cache_key import program_key
 from distxla.compiler.compile import compile_module
 from distxla.errors import ArgumentError, NonFiniteError, ReplicationError, UnsupportedOpError
-from distxla.reference.lockstep import run_programs
-from distxla.reference.origins import Origins
+from distxla.oracle.lockstep import run_programs
+from distxla.oracle.origins import Origins
 from distxla.testing import ClusterPool
 from distxla.text.parser import parse_module
 from tests.programs import PROGRAMS, ShardedProgram

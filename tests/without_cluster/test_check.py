@@ -27,6 +27,10 @@ ENTRY main {{ x = f32[4] parameter(0)
  sd = token[] send-done(s), channel_id=1
  ROOT y = f32[4] copy(v) }}
 """
+OWN = """HloModule m, num_partitions=2
+ENTRY main { x = f32[4] parameter(0), sharding={devices=[2]<=[2]}
+ ROOT y = f32[4] negate(x), sharding={replicated} }
+"""
 REFUSED = (
     'HloModule m\nENTRY main { x = f32[2] parameter(0)\n ROOT y = f32[2] custom-call(x), custom_call_target="f" }\n'
 )
@@ -42,6 +46,7 @@ PROGRAMS = {
     "deadlock": (RING, "deadlock", False),
     "refused": (REFUSED, "safe", False),
     "alone": (ALONE, "safe", True),
+    "declared the same": (OWN, "safe", True),
     "a send without a recv": (LONELY, "deadlock", False),
     "nothing communicates": ("HloModule m\nENTRY main { ROOT x = f32[2] parameter(0) }\n", "safe", True),
 }
@@ -69,6 +74,9 @@ def test_the_parts_of_the_result() -> None:
     assert (refused["instruction"], refused["program"]) == ("y", "<string>")
     (warning,) = dx.check(dx.parse(ALONE)).warnings
     assert warning.startswith("y (<string>:6:7) has groups of one device each among 4 devices")
+    (own,) = dx.check(dx.parse(OWN)).replication
+    assert (own["program"], own["result"], own["devices"], own["instruction"]) == ("<string>", 0, [0, 1], "y")
+    assert dx.check(dx.parse(SUM)).replication == ()
     assert dx.check(dx.parse(RING)).diagnosis is not None
 
 
