@@ -28,7 +28,7 @@ ENTRY main {{ x = f32[4] parameter(0)
  ROOT y = f32[4] copy(v) }}
 """
 OWN = """HloModule m, num_partitions=2
-ENTRY main { x = f32[4] parameter(0), sharding={devices=[2]<=[2]}
+ENTRY main_spmd { x = f32[4] parameter(0), sharding={devices=[2]<=[2]}
  ROOT y = f32[4] negate(x), sharding={replicated} }
 """
 REFUSED = (
