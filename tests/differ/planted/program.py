@@ -1,0 +1,104 @@
+"""What a planted program is, and where its marks are.
+
+A program's builder takes an element type and whether the bug is in, and returns the sharded function, the unsharded one,
+and their global arguments. The comment `# planted: NAME` stands on the line of the fault, `# planted-use: NAME` on lines
+that use the wrong value: an answer that names any of them is right.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import jax
+import numpy as np
+from jax.sharding import AbstractMesh, AxisType, Mesh
+
+FOLDER: Final = Path(__file__).parent
+DEVICES: Final = 8
+TYPES: Final = ("float32", "bfloat16", "float16")
+FAMILIES: Final = (
+    "missing_psum", "missing_psum_gradient", "missing_psum_later", "doubled_psum", "wrong_axis", "psum_for_pmean",
+    "uneven_mean", "dropout_key", "wrong_spec", "permute", "stale_halo", "fsdp", "all_to_all", "softmax", "axis_offset",
+    "nested", "reports",
+)  # fmt: skip
+RIGHT_ONES: Final = ("right", "right_manual")
+MARK: Final = re.compile(r"# planted(?P<use>-use)?: (?P<names>[\w, ]+)$")
+
+Built = tuple[Callable[..., Any], Callable[..., Any], tuple[Any, ...]]
+
+
+@dataclass(frozen=True)
+class Program:
+    """kind: of the bug.  twin: "one", the same function on a mesh of one device per axis, or "plain", one written
+    separately.  has_bug: false for programs of which only the right form exists."""
+
+    name: str
+    kind: str
+    twin: str
+    build: Callable[[Any, bool], Built]
+    has_bug: bool = True
+
+
+PROGRAMS: Final[dict[str, Program]] = {}
+
+
+def planted(kind: str, *, twin: str, has_bug: bool = True) -> Callable[[Any], Any]:
+    """Register the builder below under its name."""
+
+    def register(build: Callable[[Any, bool], Built]) -> Callable[[Any, bool], Built]:
+        name = build.__name__
+        assert name not in PROGRAMS, name
+        PROGRAMS[name] = Program(name, kind, twin, build, has_bug)
+        return build
+
+    return register
+
+
+def load(*families: str) -> dict[str, Program]:
+    """The programs of these families (modules of this folder), of all by default."""
+    chosen = families or FAMILIES + RIGHT_ONES
+    for family in chosen:
+        importlib.import_module(f"{__package__}.{family}")
+    modules = {f"{__package__}.{family}" for family in chosen}
+    return {name: program for name, program in PROGRAMS.items() if program.build.__module__ in modules}
+
+
+@cache
+def marks() -> dict[str, dict[str, str]]:
+    """For each program, its marked lines as "file.py:12", and whether each is "planted" or "planted-use"."""
+    found: dict[str, dict[str, str]] = {}
+    for path in sorted(FOLDER.glob("*.py")):
+        for number, line in enumerate(path.read_text().split("\n"), start=1):
+            if (match := MARK.search(line)) and path.name != "program.py":
+                for name in match["names"].split(", "):
+                    found.setdefault(name, {})[f"{path.name}:{number}"] = "planted" + (match["use"] or "")
+    return found
+
+
+def mesh(*sizes: int, names: tuple[str, ...] = ("data", "model")) -> Mesh | AbstractMesh:
+    """Of the first devices; an abstract one where this process has fewer devices."""
+    axes, types = names[: len(sizes)], (AxisType.Auto,) * len(sizes)
+    count = int(np.prod(sizes))
+    if len(jax.devices()) < count:
+        return AbstractMesh(sizes, axes, axis_types=types)
+    return jax.make_mesh(sizes, axes, axis_types=types, devices=jax.devices()[:count])
+
+
+def numbers(seed: int, *shape: int, dtype: Any = np.float32, scale: float = 1.0) -> np.ndarray:
+    """Normal ones; the same in each element type but for rounding."""
+    return (np.random.default_rng(seed).normal(size=shape) * scale).astype(dtype)
+
+
+def integers(seed: int, high: int, *shape: int) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, high, size=shape).astype(np.int32)
+
+
+def key(seed: int) -> np.ndarray:
+    """A raw key of Threefry, as `jax.random.PRNGKey` makes it."""
+    return np.array([0, seed], np.uint32)
