@@ -49,8 +49,11 @@ def gradient_that_jax_sums(dtype: Any, bug: bool) -> Any:
     def step(w: Any, x: Any, labels: Any) -> Any:
         value, gradients = jax.value_and_grad(loss)(w, x, labels)
         if bug:
-            gradients = jax.tree.map(lambda g: lax.psum(lax.pcast(g, "data", to="varying"), "data"), gradients)  # planted: gradient_that_jax_sums
+            gradients = jax.tree.map(all_reduced, gradients)  # planted: gradient_that_jax_sums
         return sgd(w, gradients, 0.5), lax.psum(value, "data")
+
+    def all_reduced(g: Any) -> Any:
+        return lax.psum(lax.pcast(g, "data", to="varying"), "data")  # planted: gradient_that_jax_sums
 
     def on(devices: Any) -> Any:
         whole = {"a": P(), "b": P()}

@@ -21,7 +21,7 @@ def dense(x: Any, w: Any, b: Any) -> Any:
 
 def cross_entropy(logits: Any, labels: Any) -> Any:
     """Of each token."""
-    picked = jnp.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
+    picked = jnp.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]  # planted-use: labels_in_another_order
     return jax.nn.logsumexp(logits, axis=-1) - picked
 
 
@@ -33,5 +33,9 @@ def attend(q: Any, k: Any, v: Any, mask: Any = None) -> Any:
     """q, k, v: [batch, sequence, heads, width]."""
     scores = jnp.einsum("bqhd,bkhd->bhqk", q, k) / jnp.sqrt(jnp.asarray(q.shape[-1], q.dtype))
     if mask is not None:
-        scores = jnp.where(mask, scores, jnp.asarray(-1e4, scores.dtype))
-    return jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(scores, axis=-1), v)
+        scores = jnp.where(mask, scores, jnp.asarray(-1e4, scores.dtype))  # planted-use: causal_mask_of_queries
+    return jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(scores, axis=-1), v)  # planted-use: values_gathered_over_data
+
+
+def dropped(x: Any, mask: Any, kept: float) -> Any:
+    return jnp.where(mask, x / jnp.asarray(kept, x.dtype), jnp.zeros_like(x))

@@ -92,7 +92,8 @@ def backward_of_copy(dtype: Any, bug: bool) -> Any:
 
     def normed(x: Any) -> Any:
         centred = x - jnp.mean(x, axis=-1, keepdims=True)  # planted-use: backward_of_copy
-        return centred * lax.rsqrt(jnp.mean(jnp.square(centred), axis=-1, keepdims=True) + 1e-3)  # planted-use: backward_of_copy
+        variance = jnp.mean(jnp.square(centred), axis=-1, keepdims=True)  # planted-use: backward_of_copy
+        return centred * lax.rsqrt(variance + 1e-3)  # planted-use: backward_of_copy
 
     def update(p: Any, g: Any) -> Any:
         return p - jnp.asarray(2.0, p.dtype) * g  # planted-use: backward_of_copy
@@ -119,7 +120,8 @@ def backward_of_copy(dtype: Any, bug: bool) -> Any:
     def layer(seed: int) -> dict[str, Any]:
         return {
             "scale": numbers(seed, 8, dtype=dtype) * 0 + 1, "shift": numbers(seed, 8, dtype=dtype) * 0,
-            "up": numbers(seed + 1, 8, 16, dtype=dtype, scale=0.4), "down": numbers(seed + 2, 16, 8, dtype=dtype, scale=0.4),
+            "up": numbers(seed + 1, 8, 16, dtype=dtype, scale=0.4),
+            "down": numbers(seed + 2, 16, 8, dtype=dtype, scale=0.4),
         }  # fmt: skip
 
     split = {"scale": P(), "shift": P(), "up": P(None, "model"), "down": P("model")}

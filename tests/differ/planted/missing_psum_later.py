@@ -58,7 +58,8 @@ def power_iteration(dtype: Any, bug: bool) -> Any:
         def body(v: Any, i: Any) -> Any:
             own = lax.dynamic_slice_in_dim(v, lax.axis_index("model") * width, width)
             y = a @ own  # planted: power_iteration
-            y = jnp.where(i == 0, lax.psum(y, "model"), y) if bug else lax.psum(y, "model")  # planted-use: power_iteration
+            whole = lax.psum(y, "model")
+            y = jnp.where(i == 0, whole, y) if bug else whole  # planted-use: power_iteration
             v = y / jnp.sqrt(jnp.sum(jnp.square(y)))  # planted-use: power_iteration
             return v, v[0]
 

@@ -166,7 +166,8 @@ def attention_of_left_neighbour(dtype: Any, bug: bool) -> Any:
         q, k, v = (jnp.einsum("bsm,mhd->bshd", x, w[name]) for name in ("q", "k", "v"))
         way = -1 if bug else 1
         before = [lax.ppermute(a, "model", ring("model", way)) for a in (k, v)]  # planted: attention_of_left_neighbour
-        k, v = (jnp.concatenate([a, b], axis=1) for a, b in zip(before, (k, v), strict=True))  # planted-use: attention_of_left_neighbour
+        k = jnp.concatenate([before[0], k], axis=1)  # planted-use: attention_of_left_neighbour
+        v = jnp.concatenate([before[1], v], axis=1)  # planted-use: attention_of_left_neighbour
         return attend(q, k, v)  # planted-use: attention_of_left_neighbour
 
     def plain(w: Any, x: Any) -> Any:

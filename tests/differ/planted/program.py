@@ -1,17 +1,19 @@
 """What a planted program is, and where its marks are.
 
-A program's builder takes an element type and whether the bug is in, and returns the sharded function, the unsharded one,
-and their global arguments. The comment `# planted: NAME` stands on the line of the fault, `# planted-use: NAME` on lines
-that use the wrong value: an answer that names any of them is right.
+A program's builder takes an element type and whether the bug is in, and returns the sharded function, the unsharded
+one, and their global arguments. The comment `# planted: NAME` stands on the statement of the fault,
+`# planted-use: NAME` on statements that use the wrong value: an answer that names a line of any of them is right.
 """
 
 from __future__ import annotations
 
+import ast
 import importlib
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
@@ -71,14 +73,26 @@ def load(*families: str) -> dict[str, Program]:
 
 @cache
 def marks() -> dict[str, dict[str, str]]:
-    """For each program, its marked lines as "file.py:12", and whether each is "planted" or "planted-use"."""
+    """For each program, the lines of its marked statements as "file.py:12": "planted" or "planted-use"."""
     found: dict[str, dict[str, str]] = {}
     for path in sorted(FOLDER.glob("*.py")):
-        for number, line in enumerate(path.read_text().split("\n"), start=1):
+        text = path.read_text()
+        spans = statements(text)
+        for number, line in enumerate(text.split("\n"), start=1):
             if (match := MARK.search(line)) and path.name != "program.py":
-                for name in match["names"].split(", "):
-                    found.setdefault(name, {})[f"{path.name}:{number}"] = "planted" + (match["use"] or "")
+                for name, at in product(match["names"].split(", "), spans.get(number, [number])):
+                    lines = found.setdefault(name, {})
+                    if lines.get(f"{path.name}:{at}") != "planted":
+                        lines[f"{path.name}:{at}"] = "planted" + (match["use"] or "")
     return found
+
+
+def statements(text: str) -> dict[int, range]:
+    """The lines of the simple statement that each line belongs to."""
+    simple = ast.Assign, ast.AugAssign, ast.Return, ast.Expr
+    nodes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, simple)]
+    spans = [range(node.lineno, (node.end_lineno or node.lineno) + 1) for node in nodes]
+    return {line: span for span in spans for line in span}
 
 
 def mesh(*sizes: int, names: tuple[str, ...] = ("data", "model")) -> Mesh | AbstractMesh:

@@ -96,11 +96,17 @@ def scatter_over_data(dtype: Any, bug: bool) -> Any:
         part = lax.psum_scatter(gradient, axis, tiled=True)  # planted: scatter_over_data
         return lax.psum(part, other)  # planted: scatter_over_data
 
+    def moved(m: Any, g: Any) -> Any:
+        return m * jnp.asarray(0.9, m.dtype) + g  # planted-use: scatter_over_data
+
+    def gather(m: Any) -> Any:
+        return lax.all_gather(m, "data", tiled=True)  # planted-use: scatter_over_data
+
     def step(w: Any, momentum: Any, x: Any, y: Any) -> Any:
         gradients = jax.grad(loss)(w, x, y)
         shards = {name: scattered(name, g) for name, g in gradients.items()}
-        momentum = jax.tree.map(lambda m, g: m * jnp.asarray(0.9, m.dtype) + g, momentum, shards)  # planted-use: scatter_over_data
-        whole = jax.tree.map(lambda m: lax.all_gather(m, "data", tiled=True), momentum)  # planted-use: scatter_over_data
+        momentum = jax.tree.map(moved, momentum, shards)  # planted-use: scatter_over_data
+        whole = jax.tree.map(gather, momentum)  # planted-use: scatter_over_data
         return sgd(w, whole, 0.5), momentum  # planted-use: scatter_over_data
 
     def plain(w: Any, momentum: Any, x: Any, y: Any) -> Any:
