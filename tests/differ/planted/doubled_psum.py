@@ -101,8 +101,7 @@ def one_axis_too_many(dtype: Any, bug: bool) -> Any:
     axes = ("data", "model") if bug else ("model",)
 
     def statistics(x: Any, width: int) -> Any:
-        mean = lax.psum(jnp.sum(x, -1, keepdims=True), axes) / width  # planted: one_axis_too_many
-        return mean
+        return lax.psum(jnp.sum(x, -1, keepdims=True), axes) / width  # planted: one_axis_too_many
 
     def model(w: Any, x: Any) -> Any:
         h = x @ w

@@ -11,6 +11,7 @@ import ast
 import importlib
 import re
 from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
@@ -27,7 +28,7 @@ TYPES: Final = ("float32", "bfloat16", "float16")
 FAMILIES: Final = (
     "missing_psum", "missing_psum_gradient", "missing_psum_later", "doubled_psum", "wrong_axis", "psum_for_pmean",
     "uneven_mean", "dropout_key", "wrong_spec", "permute", "stale_halo", "fsdp", "all_to_all", "softmax", "axis_offset",
-    "nested", "reports",
+    "nested", "both_forms", "reports",
 )  # fmt: skip
 RIGHT_ONES: Final = ("right", "right_manual")
 MARK: Final = re.compile(r"# planted(?P<use>-use)?: (?P<names>[\w, ]+)$")
@@ -38,25 +39,32 @@ Built = tuple[Callable[..., Any], Callable[..., Any], tuple[Any, ...]]
 @dataclass(frozen=True)
 class Program:
     """kind: of the bug.  twin: "one", the same function on a mesh of one device per axis, or "plain", one written
-    separately.  has_bug: false for programs of which only the right form exists."""
+    separately.  has_bug: false for programs of which only the right form exists.  of: the program that its marks name,
+    where this is one with another unsharded form."""
 
     name: str
     kind: str
     twin: str
     build: Callable[[Any, bool], Built]
     has_bug: bool = True
+    of: str = ""
+
+    def lines(self) -> dict[str, str]:
+        """Its marked lines as "file.py:12": "planted" or "planted-use"."""
+        return marks().get(self.of or self.name, {})
 
 
 PROGRAMS: Final[dict[str, Program]] = {}
+on_one_device: Final[ContextVar[bool]] = ContextVar("on_one_device", default=False)  # all meshes have one device
 
 
-def planted(kind: str, *, twin: str, has_bug: bool = True) -> Callable[[Any], Any]:
+def planted(kind: str, *, twin: str, has_bug: bool = True, of: str = "") -> Callable[[Any], Any]:
     """Register the builder below under its name."""
 
     def register(build: Callable[[Any, bool], Built]) -> Callable[[Any, bool], Built]:
         name = build.__name__
         assert name not in PROGRAMS, name
-        PROGRAMS[name] = Program(name, kind, twin, build, has_bug)
+        PROGRAMS[name] = Program(name, kind, twin, build, has_bug, of)
         return build
 
     return register
@@ -98,6 +106,7 @@ def statements(text: str) -> dict[int, range]:
 def mesh(*sizes: int, names: tuple[str, ...] = ("data", "model")) -> Mesh | AbstractMesh:
     """Of the first devices; an abstract one where this process has fewer devices."""
     axes, types = names[: len(sizes)], (AxisType.Auto,) * len(sizes)
+    sizes = (1,) * len(sizes) if on_one_device.get() else sizes
     count = int(np.prod(sizes))
     if len(jax.devices()) < count:
         return AbstractMesh(sizes, axes, axis_types=types)

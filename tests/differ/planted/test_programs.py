@@ -60,7 +60,7 @@ def test_each_kind_has_its_programs() -> None:
 
 def test_marks_name_the_programs() -> None:
     """Each bug has a line of its fault, and a mark stands behind code, not on a line of its own."""
-    bugs = {p.name for p in load().values() if p.has_bug}
+    bugs = {p.of or p.name for p in load().values() if p.has_bug}
     assert set(marks()) == bugs
     for name, lines in marks().items():
         assert "planted" in lines.values(), name
