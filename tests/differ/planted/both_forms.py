@@ -7,13 +7,17 @@ from typing import Any, Final
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from tests.differ.planted import (
     all_to_all,
     doubled_psum,
+    fsdp,
     missing_psum,
+    missing_psum_later,
     psum_for_pmean,
     softmax,
+    stale_halo,
     uneven_mean,
     wrong_axis,
 )
@@ -37,13 +41,13 @@ def also_on_one(builder: Callable[[Any, bool], Any]) -> None:
     planted(PROGRAMS[name].kind, twin="one", of=name)(build)
 
 
-def also_plain(builder: Callable[[Any, bool], Any], plain: Callable[..., Any]) -> None:
+def also_plain(builder: Callable[[Any, bool], Any], plain: Callable[..., Any], form: str = "plain") -> None:
     def build(dtype: Any, bug: bool) -> Any:
         sharded, _, args = builder(dtype, bug)
         return sharded, plain, args
 
     name = builder.__name__
-    build.__name__, build.__module__ = f"{name}_plain", __name__
+    build.__name__, build.__module__ = f"{name}_{form}", __name__
     planted(PROGRAMS[name].kind, twin="plain", of=name)(build)
 
 
@@ -85,6 +89,49 @@ def self_attention(w: Any, x: Any) -> Any:
     return x + y.reshape(*y.shape[:2], -1) @ w["o"]
 
 
+def scanned_training(w: Any, batches: Any) -> Any:
+    def loss(w: Any, x: Any, y: Any) -> Any:
+        return jnp.mean(jnp.square(jnp.tanh(x @ w["a"]) @ w["b"] - y))
+
+    def body(w: Any, batch: Any) -> Any:
+        value, gradients = jax.value_and_grad(loss)(w, *batch)
+        return sgd(w, gradients, 0.5), value
+
+    return lax.scan(body, w, batches)
+
+
+def scanned_steps(w: Any, xs: Any, ys: Any) -> Any:
+    def body(w: Any, batch: Any) -> Any:
+        value, gradients = jax.value_and_grad(fsdp.loss)(w, *batch)
+        return sgd(w, gradients, 0.5), value
+
+    return lax.scan(body, w, (xs, ys))
+
+
+def scanned_heat(u: Any) -> Any:
+    def body(_: Any, u: Any) -> Any:
+        return u + jnp.asarray(0.25, u.dtype) * (jnp.roll(u, 1) - 2 * u + jnp.roll(u, -1))
+
+    return lax.fori_loop(0, 4, body, u)
+
+
+def scanned_jacobi(u: Any, f: Any) -> Any:
+    def body(u: Any, _: Any) -> Any:
+        around = jnp.roll(u, 1, 0) + jnp.roll(u, -1, 0) + jnp.roll(u, 1, 1) + jnp.roll(u, -1, 1)
+        return jnp.asarray(0.25, u.dtype) * (around - f), None
+
+    return lax.scan(body, u, None, length=3)[0]
+
+
+def scanned_power(a: Any, v: Any) -> Any:
+    def body(v: Any, _: Any) -> Any:
+        y = a @ v
+        v = y / jnp.sqrt(jnp.sum(jnp.square(y)))
+        return v, v[0]
+
+    return lax.scan(body, v, None, length=3)
+
+
 ON_ONE: Final = (
     missing_psum.second_projection,
     missing_psum.vocabulary_parallel_embedding,
@@ -105,7 +152,17 @@ PLAIN: Final = (
     (softmax.own_sum, cross_attention),
     (all_to_all.heads_for_sequence, self_attention),
 )
+SCANNED: Final = (
+    (missing_psum_later.every_second_step, scanned_training),
+    (missing_psum_later.power_iteration, scanned_power),
+    (fsdp.gathered_before_update, scanned_steps),
+    (stale_halo.exchanged_once, scanned_heat),
+    (stale_halo.carried_halo, scanned_heat),
+    (stale_halo.jacobi_on_a_grid, scanned_jacobi),
+)
 for builder in ON_ONE:
     also_on_one(builder)
 for builder, plain in PLAIN:
     also_plain(builder, plain)
+for builder, plain in SCANNED:
+    also_plain(builder, plain, "scanned")

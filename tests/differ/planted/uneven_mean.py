@@ -56,7 +56,7 @@ def masked_training(dtype: Any, bug: bool) -> Any:
         return jnp.sum(cross_entropy(jnp.tanh(x @ w["a"]) @ w["b"], labels) * mask)
 
     def step(w: Any, x: Any, labels: Any, mask: Any) -> Any:
-        count = jnp.sum(mask)
+        count = jnp.sum(mask)  # planted: masked_training
         count = count if bug else lax.psum(count, "data")
 
         def loss(w: Any) -> Any:
@@ -86,7 +86,7 @@ def weighted_pooling(dtype: Any, bug: bool) -> Any:
     def pool(h: Any, weights: Any) -> Any:
         summed = jnp.einsum("bsd,bs->bd", h, weights)
         if bug:
-            local = summed / jnp.sum(weights, axis=1, keepdims=True)
+            local = summed / jnp.sum(weights, axis=1, keepdims=True)  # planted: weighted_pooling
             return lax.pmean(local, "model")  # planted: weighted_pooling
         return lax.psum(summed, "model") / lax.psum(jnp.sum(weights, axis=1, keepdims=True), "model")
 

@@ -22,7 +22,7 @@ def weight_by_columns(dtype: Any, bug: bool) -> Any:
         return lax.psum(product(h, w), "model") + x
 
     def product(h: Any, w: Any) -> Any:
-        rows = w["down"].reshape(h.shape[1], -1)
+        rows = w["down"].reshape(h.shape[1], -1)  # planted-use: weight_by_columns
         return h @ rows  # planted-use: weight_by_columns
 
     def on(devices: Any) -> Any:
@@ -71,7 +71,7 @@ def position_split_by_width(dtype: Any, bug: bool) -> Any:
 
     def model(w: Any, position: Any, x: Any) -> Any:
         if position.shape[0] != x.shape[1]:
-            position = position.T
+            position = position.T  # planted-use: position_split_by_width
         h = x + position  # planted-use: position_split_by_width
         return jnp.tanh(h @ w)
 
