@@ -18,7 +18,7 @@ def rotary_positions(dtype: Any, bug: bool) -> Any:
     """Positions of a split sequence begin at the device's number on "data" instead of "model"."""
 
     def rotated(x: Any, start: Any) -> Any:
-        positions = start + jnp.arange(x.shape[1])
+        positions = start + jnp.arange(x.shape[1])  # planted-use: rotary_positions
         angles = positions[:, None] * jnp.array([1.0, 0.3])
         cos, sin = jnp.cos(angles).astype(x.dtype), jnp.sin(angles).astype(x.dtype)  # planted-use: rotary_positions
         even, odd = x[..., 0::2], x[..., 1::2]

@@ -44,8 +44,8 @@ def ring_attention_blocks(dtype: Any, bug: bool) -> Any:
     def scores_of(q: Any, k: Any, row: Any, column: Any) -> Any:
         n = q.shape[1]
         rows, columns = row * n + jnp.arange(n), column * n + jnp.arange(n)
-        scores = jnp.einsum("bqd,bkd->bqk", q, k).astype(jnp.float32) / 2
-        return jnp.where(rows[:, None] >= columns, scores, -1e4)
+        scores = jnp.einsum("bqd,bkd->bqk", q, k).astype(jnp.float32) / 2  # planted-use: ring_attention_blocks
+        return jnp.where(rows[:, None] >= columns, scores, -1e4)  # planted-use: ring_attention_blocks
 
     def attention(q: Any, k: Any, v: Any) -> Any:
         size, me = lax.axis_size("data"), lax.axis_index("data")

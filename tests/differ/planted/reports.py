@@ -82,7 +82,7 @@ def mean_of_local_losses(dtype: Any, bug: bool) -> Any:
         errors = jnp.mean(jnp.square(x @ w - y), axis=-1)
         first = lax.axis_index("data") * x.shape[0]
         real = (first + jnp.arange(x.shape[0]) < rows).astype(errors.dtype)
-        total, count = jnp.sum(errors * real), jnp.sum(real)
+        total, count = jnp.sum(errors * real), jnp.sum(real)  # planted: mean_of_local_losses
         if bug:
             return lax.pmean(total / jnp.maximum(count, 1), "data")  # planted: mean_of_local_losses
         return lax.psum(total, "data") / lax.psum(count, "data")
