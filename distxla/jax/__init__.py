@@ -11,6 +11,7 @@ from distxla.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from distxla.jax.array import Array, Shard
+    from distxla.jax.comparing import compare
     from distxla.jax.compiled import Compiled, compile
     from distxla.jax.global_modules import partition
     from distxla.jax.jitted import Jitted, jit
@@ -27,6 +28,7 @@ __getattr__, __dir__ = lazy_names(
         "Jitted": "distxla.jax.jitted",
         "Partitioned": "distxla.jax.partitioning",
         "Shard": "distxla.jax.array",
+        "compare": "distxla.jax.comparing",
         "compile": "distxla.jax.compiled",
         "device_put": "distxla.jax.values",
         "install": "distxla.jax.pjrt.install",
@@ -43,6 +45,7 @@ __all__ = [
     "Jitted",
     "Partitioned",
     "Shard",
+    "compare",
     "compile",
     "device_put",
     "install",

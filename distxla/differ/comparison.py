@@ -1,0 +1,212 @@
+"""A sharded program beside its unsharded twin: both on the reference, on the same arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from distxla.differ.alignment import Twins
+from distxla.differ.device_groups import devices_of
+from distxla.differ.origin import Origin
+from distxla.differ.recording import Recorded, Recording
+from distxla.differ.relations import relation
+from distxla.differ.report import Comparison, FirstDifference, first_difference, value_relations
+from distxla.differ.tolerance import Allowed, Perturbation, allowed
+from distxla.differ.value_store import ValueStore
+from distxla.errors import ArgumentError
+from distxla.ir.module import Module
+from distxla.ir.shards import GlobalArray
+from distxla.lazy_dataclass import dataclass
+from distxla.oracle.lockstep import run_reference
+
+Array = np.ndarray[Any, Any]
+
+PERTURBED_RUNS = 2
+MEMORY = 4 << 30  # bytes of values that are held at a time
+
+
+@dataclass(frozen=True)
+class Program:
+    """module: of each device.  parameters, results: how the whole arrays are cut; None where that is not known, and of
+    a program of one device.  arguments: a name for each parameter, equal for those of both programs that are the same
+    argument; their numbers where it is empty.  text: of its StableHLO, for the names of its mesh."""
+
+    module: Module
+    replicas: int = 1
+    partitions: int = 1
+    parameters: tuple[GlobalArray, ...] | None = None
+    results: tuple[GlobalArray, ...] | None = None
+    arguments: tuple[int, ...] = ()
+    text: str = ""
+
+    @property
+    def count(self) -> int:
+        return self.replicas * self.partitions
+
+
+@dataclass(frozen=True)
+class _ResultDifference:
+    """A result that is not the unsharded one. devices: on which it differs."""
+
+    leaf: int
+    devices: tuple[int, ...]
+    text: str
+
+
+def compare_programs(
+    sharded: Program,
+    whole: Program,
+    sharded_rows: Sequence[Sequence[Any]],
+    rows: Sequence[Sequence[Any]],
+    *,
+    tolerance: float | None = None,
+    memory: int = MEMORY,
+) -> Comparison:
+    """sharded_rows, rows: the arguments' leaves by device, as each program takes them.
+
+    tolerance: relative to a value's largest element, in the place of what rounding is measured to do.  memory: bytes of
+    values held at a time; the others are in a file.  Blocks. Raises ArgumentError where the programs have other
+    results; the errors of the reference.
+    """
+    with np.errstate(all="ignore"), ValueStore(memory) as store:
+        return _compared(sharded, whole, sharded_rows, rows, tolerance, store)
+
+
+def _compared(
+    sharded: Program,
+    whole: Program,
+    sharded_rows: Sequence[Sequence[Any]],
+    rows: Sequence[Sequence[Any]],
+    tolerance: float | None,
+    store: ValueStore,
+) -> Comparison:
+    ours, outs = _record(sharded, sharded_rows, store, None)
+    theirs, wanted = _record(whole, rows, store, None)
+    moved = []
+    for seed in range(PERTURBED_RUNS if tolerance is None else 0):
+        change = Perturbation(seed)
+        moved_rows = [[change.argument(np.asarray(a)) for a in row] for row in rows]
+        moved.append(_record(whole, moved_rows, store, change)[0])
+    limits = [_allowed(array, moved, tolerance) for array in theirs.arrays]
+    devices = devices_of(sharded.module, sharded.replicas, sharded.partitions, sharded.text)
+    twins = Twins(ours.arrays, theirs.arrays, devices, limits, is_each_devices=1 < sharded.count == whole.count)
+    differing = list(_differing(sharded, outs, wanted, theirs, limits, twins))
+    first = _first(differing, twins, ours, outs) if differing else None
+    texts = tuple(difference.text for difference in differing)
+    return Comparison(not differing, first, texts, value_relations(twins.pairs))
+
+
+def _first(
+    differing: Sequence[_ResultDifference], twins: Twins, ours: Recording, outs: list[list[Any]]
+) -> FirstDifference | None:
+    """The earliest of the places where the results' differences begin."""
+    findings = []
+    for difference in differing:
+        device = difference.devices[0]
+        array = ours.maker(device, outs[device][difference.leaf])
+        if array is not None:
+            findings.append(Origin(twins).find(array))
+    if not findings:
+        return None
+    one = min(findings, key=lambda f: (f.use or f.at).array.number)
+    return first_difference(one.at, one.kind, one.line, one.hint, one.use)
+
+
+def _record(
+    program: Program, rows: Sequence[Sequence[Any]], store: ValueStore, change: Perturbation | None
+) -> tuple[Recording, list[list[Any]]]:
+    watch = Recording(store, None if change is None else change.value)
+    outs = run_reference(program.module, rows, replicas=program.replicas, partitions=program.partitions, watch=watch)
+    if program.arguments:
+        for array in watch.arrays:
+            if array.argument is not None:
+                array.argument = program.arguments[array.argument]
+    return watch, outs
+
+
+def cut(program: Program, wholes: Sequence[Any]) -> list[list[Any]]:
+    """Each device's arguments of whole arrays."""
+    if program.parameters is None:
+        return [list(wholes)] * program.count
+    if len(wholes) != len(program.parameters):
+        raise ArgumentError(f"the program takes {len(program.parameters)} arguments, found {len(wholes)}")
+    return [
+        [
+            np.ascontiguousarray(placed.shards.split(np.asarray(whole), d % program.partitions)).reshape(
+                placed.shards.shard_dims(np.shape(whole))
+            )
+            for whole, placed in zip(wholes, program.parameters, strict=True)
+        ]
+        for d in range(program.count)
+    ]
+
+
+def _allowed(array: Recorded, moved: Sequence[Recording], tolerance: float | None) -> Allowed:
+    """From the runs that went the same way."""
+    others = [recording.arrays[array.number] for recording in moved if array.number < len(recording.arrays)]
+    others = [o for o in others if o.instruction is array.instruction and o.iterations == array.iterations]
+    found = [
+        allowed([array.on(device), *(other.on(device) for other in others if device in other.values)], tolerance)
+        for device in array.values
+    ]
+    return max(found, key=lambda each: (each.distance, each.elements))
+
+
+def _differing(
+    sharded: Program,
+    outs: list[list[Any]],
+    wanted: list[list[Any]],
+    theirs: Recording,
+    limits: Sequence[Allowed],
+    twins: Twins,
+) -> Iterator[_ResultDifference]:
+    if len(outs[0]) != len(wanted[0]):
+        raise ArgumentError(f"expected as many results of both programs, found {len(outs[0])} and {len(wanted[0])}")
+    for leaf, target in enumerate(wanted[0]):
+        if target is None:
+            continue
+        maker = theirs.maker(0, target)
+        limit = allowed([target]) if maker is None else limits[maker.number]
+        values = [row[leaf] for row in outs]
+        if twins.is_each_devices:
+            yield from _differing_devices(leaf, values, [row[leaf] for row in wanted], limit)
+        else:
+            yield from _difference(sharded, leaf, values, target, limit, twins)
+
+
+def _differing_devices(leaf: int, values: list[Any], targets: list[Any], limit: Allowed) -> Iterator[_ResultDifference]:
+    """Of two programs for as many devices."""
+    pairs = list(zip(values, targets, strict=True))
+    wrong = tuple(
+        d for d, (a, b) in enumerate(pairs) if a.shape != b.shape or a.dtype != b.dtype or not limit.fits(a, b)
+    )
+    if wrong:
+        yield _ResultDifference(leaf, wrong, f"out{leaf} differs on {len(wrong)} of {len(values)} devices")
+
+
+def _difference(
+    sharded: Program, leaf: int, values: list[Any], target: Array, limit: Allowed, twins: Twins
+) -> Iterator[_ResultDifference]:
+    every = tuple(range(len(values)))
+    if values[0].dtype != target.dtype:
+        yield _ResultDifference(leaf, every, f"out{leaf}: expected {target.dtype}, found {values[0].dtype}")
+    elif sharded.results is None:
+        found = relation(values, target, twins.devices, limit)
+        if found is None or not found.is_complete:
+            yield _ResultDifference(leaf, every, f"out{leaf}: {'differs' if found is None else found.text}")
+    elif sharded.results[leaf].shape.dims != target.shape:
+        dims = list(sharded.results[leaf].shape.dims)
+        yield _ResultDifference(
+            leaf, every, f"out{leaf}: expected {list(target.shape)} as in the unsharded, found {dims}"
+        )
+    else:
+        shards = sharded.results[leaf].shards
+        parts = [shards.split(target, d % sharded.partitions) for d in every]
+        wrong = tuple(d for d in every if not limit.fits(values[d], parts[d]))
+        if wrong:
+            yield _ResultDifference(leaf, wrong, f"out{leaf} differs on {len(wrong)} of {len(every)} devices")
+
+
+__all__ = ["MEMORY", "Program", "compare_programs", "cut"]

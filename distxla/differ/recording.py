@@ -1,0 +1,154 @@
+"""Every array that a run computes, on every device, and which arrays it was made of."""
+
+from __future__ import annotations
+
+import weakref
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from distxla.differ.value_store import Stored, ValueStore
+from distxla.ir.instruction import Instruction
+from distxla.ir.module import Module
+from distxla.ir.op import Lowering
+from distxla.lazy_dataclass import dataclass, field
+from distxla.oracle.evaluation import Device, InstructionEvaluation
+from distxla.oracle.waits import Pending
+
+Array = np.ndarray[Any, Any]
+Iterations = tuple[int, ...]
+Key = tuple[int, int, Iterations, int]  # instruction, leaf, iterations of the loops around it, which execution of these
+
+Makers = dict[int, tuple[Any, int]]  # by the array's id: a weak reference to it, and its number
+Change = Callable[[InstructionEvaluation, Sequence[Any], Any], Any]
+_PASSING = (Lowering.ALIAS, Lowering.CONTROL, Lowering.CALL)  # their results are arrays that are recorded already
+
+
+@dataclass(eq=False)
+class Recorded:
+    """One array: a leaf of the result of one execution of an instruction, on all devices that executed it.
+
+    number: the place in the order of execution.  argument: the number of the entry's argument that it is, else None.
+    iterations: of the loops around it, outermost first, from 0.  loops: those loops' names.
+    made_of: numbers of the arrays that the instruction took, in operand order, as on the first device.
+    values: by device.
+    """
+
+    number: int
+    instruction: Instruction
+    module: Module
+    leaf: int
+    iterations: Iterations
+    loops: tuple[str, ...]
+    made_of: tuple[int, ...]
+    values: dict[int, Stored] = field(default_factory=dict)
+    argument: int | None = None
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        """On the first device that has it."""
+        return next(iter(self.values.values())).dims
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return next(iter(self.values.values())).dtype
+
+    def on(self, device: int) -> Array:
+        return self.values[device].array()
+
+    def arrays(self) -> list[Array]:
+        """By device, ascending."""
+        return [self.values[device].array() for device in sorted(self.values)]
+
+
+class Recording:
+    """A `Watch` of the reference that keeps what it sees.
+
+    store: holds the arrays.  change: makes another value of the one that was computed, for a run with perturbed values.
+    """
+
+    def __init__(
+        self, store: ValueStore, change: Callable[[InstructionEvaluation, Sequence[Any], Any], Any] | None = None
+    ):
+        self.arrays: list[Recorded] = []
+        self._store, self._change = store, change
+        self._by_key: dict[Key, Recorded] = {}
+        self._executions: defaultdict[tuple[int, int, int, Iterations], int] = defaultdict(int)
+        self._makers: defaultdict[int, dict[int, tuple[Any, int]]] = defaultdict(
+            dict
+        )  # by device, then id of the array
+
+    def begin(self, device: Device, arguments: tuple[Any, ...]) -> None:
+        leaf = 0
+        for parameter, value in zip(device.module.entry_computation.parameters, arguments, strict=True):
+            for array in _leaves(value):
+                if array is not None:
+                    self._note(device, parameter, leaf, (), (), (), array, argument=leaf)
+                leaf += 1
+
+    def value(self, run: InstructionEvaluation, operands: Sequence[Any], value: Any) -> Any:
+        op = run.instruction.op
+        if op.lowering in _PASSING or isinstance(value, Pending):
+            return value
+        if self._change is not None:
+            value = self._change(run, operands, value)
+        makers = self._makers[run.device.id]
+        arrays = [array for operand in operands for array in _leaves(operand)]
+        made_of = tuple(n for array in arrays if (n := _maker(makers, array)) is not None)
+        loops = run.world.loops
+        names = tuple(loop.instruction.name for loop in loops)
+        iterations = tuple(loop.iterations - 1 for loop in loops)
+        for leaf, array in enumerate(_leaves(value)):
+            if array is not None:
+                self._note(run.device, run.instruction, leaf, iterations, names, made_of, array)
+        return value
+
+    def maker(self, device: int, array: Any) -> Recorded | None:
+        """What is recorded of this very array."""
+        number = _maker(self._makers[device], array)
+        return None if number is None else self.arrays[number]
+
+    def _note(
+        self,
+        device: Device,
+        instruction: Instruction,
+        leaf: int,
+        iterations: Iterations,
+        loops: tuple[str, ...],
+        made_of: tuple[int, ...],
+        array: Array,
+        argument: int | None = None,
+    ) -> None:
+        makers = self._makers[device.id]
+        if made_of and _maker(makers, array) is not None:
+            return  # the operand itself, as a copy gives it
+        place = device.id, id(instruction), leaf, iterations
+        count = self._executions[place]
+        self._executions[place] += 1
+        key = (id(instruction), leaf, iterations, count)
+        found = self._by_key.get(key)
+        if found is None:
+            found = Recorded(
+                len(self.arrays), instruction, device.module, leaf, iterations, loops, made_of, argument=argument
+            )
+            self._by_key[key] = found
+            self.arrays.append(found)
+        found.values[device.id] = self._store.keep(array)
+        makers[id(array)] = weakref.ref(array), found.number
+
+
+def _maker(makers: Makers, array: Any) -> int | None:
+    reference, number = makers.get(id(array), (None, 0))
+    return number if reference is not None and reference() is array else None
+
+
+def _leaves(value: Any) -> list[Any]:
+    """None for tokens and for what is pending."""
+    if isinstance(value, tuple):
+        return [leaf for part in value for leaf in _leaves(part)]
+    return [value if isinstance(value, np.ndarray) else None]
+
+
+__all__ = ["Recorded", "Recording"]

@@ -1,0 +1,96 @@
+"""The user's lines that an instruction comes from: the frames of its metadata, innermost first."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from distxla.ir.instruction import Instruction
+from distxla.ir.module import FrameTables, Module
+from distxla.lazy_dataclass import dataclass
+
+# parts of op_name that only say which function, or which region of devices, an instruction stands in
+_PLACES = re.compile(
+    r"p?jit\(.*\)|shard_map|shmap_body|main|closed_call|core_call|xla_call|checkpoint|rematted_computation"
+)
+_AT = re.compile(r"^(?P<line>.*?:\d+)(?::\d+)?(?: in (?P<function>.*))?$", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Frame:
+    """line: `file.py:12`."""
+
+    line: str
+    function: str
+
+
+def frames(module: Module, instruction: Instruction) -> tuple[Frame, ...]:
+    """Innermost first; one frame where the metadata has no stack, none where it names no line."""
+    metadata = instruction.metadata
+    if metadata is None:
+        return ()
+    number = metadata.get("stack_frame_id")
+    if number is not None and (found := _stacks(module.frames).get(number)):
+        return found
+    at = module.frame(instruction)
+    return () if at is None or (frame := _frame(at)) is None else (frame,)
+
+
+def source_line(module: Module, instruction: Instruction) -> str | None:
+    """`file.py:12`; None where the metadata names no line."""
+    found = frames(module, instruction)
+    return found[0].line if found else None
+
+
+def written_as(instruction: Instruction) -> str:
+    """op_name without the parts that depend on where the function was called: `jvp()/dot_general`."""
+    name = "" if instruction.metadata is None else instruction.metadata.op_name
+    return "/".join(part for part in name.split("/") if part and not _PLACES.fullmatch(part))
+
+
+def primitive(instruction: Instruction) -> str:
+    """The last part of op_name: `dot_general`; the opcode where there is none."""
+    return written_as(instruction).rpartition("/")[2] or instruction.opcode
+
+
+def _frame(at: str) -> Frame | None:
+    found = _AT.match(at)
+    return Frame(found["line"], found["function"] or "") if found else None
+
+
+@lru_cache(maxsize=8)
+def _stacks(tables: FrameTables) -> dict[int, tuple[Frame, ...]]:
+    rows, places = dict(tables.stack_frames), dict(tables.file_locations)
+    files, functions = dict(tables.file_names), dict(tables.function_names)
+    shift = _parent_shift(tables)
+    found: dict[int, tuple[Frame, ...]] = {0: ()}
+
+    def stack(number: int) -> tuple[Frame, ...]:
+        if number not in found:
+            found[number] = ()  # of a chain that comes back to itself
+            row = rows.get(number)
+            place = None if row is None else places.get(row.file_location_id)
+            if row is not None and place is not None:
+                parent = row.parent_frame_id - shift
+                own = Frame(
+                    f"{files.get(place.file_name_id, '?')}:{place.line}", functions.get(place.function_name_id, "")
+                )
+                found[number] = (own, *(stack(parent) if parent != number else ()))
+        return found[number]
+
+    for number in rows:
+        stack(number)
+    return found
+
+
+def _parent_shift(tables: FrameTables) -> int:
+    """1 where parent_frame_id is the parent's id plus one, as some writers have it, else 0.
+
+    Tables list a frame right after its parent where they can: these rows tell.
+    """
+    own = sum(row.parent_frame_id == number for number, row in tables.stack_frames)
+    before = sum(row.parent_frame_id == number - 1 for number, row in tables.stack_frames if number > 1)
+    return 1 if own > before else 0
+
+
+__all__ = ["Frame", "frames", "primitive", "source_line", "written_as"]
