@@ -33,6 +33,7 @@ READER_GONE = 1
 COMMANDS = {
     "run": "Run a module on all its devices, or several programs on disjoint devices.",
     "check": "Verify modules and say what would keep them from running; run nothing.",
+    "differ": "Say where a sharded program's values first leave the unsharded ones.",
     "compile": "Show a stage of the compiler: HLO, schedule, buffers, LLVM IR, assembly, object code.",
     "partition": "Partition a global module by XLA's own partitioner; write HLO text.",
     "ops": "The reference of the op set.",

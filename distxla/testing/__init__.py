@@ -15,7 +15,11 @@ from typing import TYPE_CHECKING
 from distxla.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from distxla.testing.assertions import assert_matches_reference, assert_same_on_all_devices
+    from distxla.testing.assertions import (
+        assert_matches_reference,
+        assert_matches_unsharded,
+        assert_same_on_all_devices,
+    )
     from distxla.testing.pool import ClusterPool
 
 __getattr__, __dir__ = lazy_names(
@@ -23,8 +27,9 @@ __getattr__, __dir__ = lazy_names(
     {
         "ClusterPool": "distxla.testing.pool",
         "assert_matches_reference": "distxla.testing.assertions",
+        "assert_matches_unsharded": "distxla.testing.assertions",
         "assert_same_on_all_devices": "distxla.testing.assertions",
     },
 )
 
-__all__ = ["ClusterPool", "assert_matches_reference", "assert_same_on_all_devices"]
+__all__ = ["ClusterPool", "assert_matches_reference", "assert_matches_unsharded", "assert_same_on_all_devices"]

@@ -110,6 +110,21 @@ def assert_matches_reference(
     _require(found, "the reference")
 
 
+def assert_matches_unsharded(sharded: Any, unsharded: Any, *args: Any, tolerance: float | None = None) -> None:
+    """A sharded JAX function has the results of its unsharded form; runs both on the reference, no cluster.
+
+        assert_matches_unsharded(sharded_step, step, params, batch)
+
+    The arguments are those of `distxla.jax.compare`.  Blocks; large programs take long in NumPy. AssertionError that
+    says where the values go wrong, and how; the errors of `compare`.
+    """
+    from distxla.jax.comparing import compare as compare_values
+
+    found = compare_values(sharded, unsharded, *args, tolerance=tolerance)
+    if not found.same:
+        raise AssertionError(str(found))
+
+
 def _argument(executable: Executable, value: Any, k: int, device: int) -> Any:
     """What the device takes: its shard of an array that is given whole, a number as an array of the right type."""
     if executable.whole is not None:
