@@ -189,9 +189,9 @@ class _Alarm:
     """The alarm of this process. Another one that was pending rings at its own time, or once this one has ended."""
 
     def __init__(self, ring: Callable[[int, FrameType | None], None]) -> None:
-        self._begin = time.monotonic()
         self._former = signal.signal(signal.SIGALRM, ring)
         self._left, self._interval = signal.setitimer(signal.ITIMER_REAL, 0)
+        self._begin = time.monotonic()  # not before: the other one would ring too early by what lies between
 
     def set(self, seconds: float) -> None:
         """It rings in so many seconds, and every AGAIN_S from then on."""
