@@ -87,8 +87,11 @@ def command(
     world = read_world([sharded], replicas, partitions).settled()
     twin = _twin(sharded, unsharded, world, replicas)
     with phase("reading arguments"):
-        rows = _rows(twin, args_file, seed, generate)
-        sharded_rows = _sharded_rows(world, twin, rows, args_file, seed, generate)
+        if world.device_count == twin.device_count:
+            rows = sharded_rows = _rows(world, args_file, seed, generate)
+        else:
+            rows = _rows(twin, args_file, seed, generate)
+            sharded_rows = _sharded_rows(world, rows, args_file, seed, generate)
     with phase("comparing"):
         found = compare_programs(
             _program(world),
@@ -148,11 +151,11 @@ def _rows(world: RunPrograms, path: str | None, seed: int, generate: bool) -> li
 
 
 def _sharded_rows(
-    world: RunPrograms, twin: RunPrograms, rows: list[list[Any]], path: str | None, seed: int, generate: bool
+    world: RunPrograms, rows: list[list[Any]], path: str | None, seed: int, generate: bool
 ) -> list[list[Any]]:
     """The same arguments as the twin's, in parts."""
     (program,) = world.programs
-    if program.whole is not None or path is not None or world.device_count == twin.device_count:
+    if program.whole is not None or path is not None:
         return _rows(world, path, seed, generate)
     from distxla.cli.arguments import parameter_leaves
 

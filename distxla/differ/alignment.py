@@ -7,6 +7,7 @@ the twin's.
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import SequenceMatcher
@@ -47,7 +48,7 @@ class Pair:
 
 
 class Twins:
-    """sharded, whole: all arrays of both runs, in order.  allowed: of arrays of the second by number.
+    """sharded, whole: all arrays of both runs, in order.  allowed: of arrays of the second.
 
     is_each_devices: both programs are for as many devices, each of which has a twin of its own in the other.
     """
@@ -57,7 +58,7 @@ class Twins:
         sharded: Sequence[Recorded],
         whole: Sequence[Recorded],
         devices: Devices,
-        allowed: Sequence[Allowed],
+        allowed: Callable[[Recorded], Allowed],
         *,
         is_each_devices: bool = False,
     ) -> None:
@@ -82,15 +83,21 @@ class Twins:
         """Between any array of the sharded run and any of the other."""
         if len(array.values) != self.devices.count or array.dtype != twin.dtype:
             return None
-        limit = self.allowed[twin.number]
         if self.is_each_devices:
-            return SAME if self._is_same(array, twin, limit) else None
-        return relation(array.arrays(), twin.on(min(twin.values)), self.devices, limit)
+            return SAME if self._is_same(array, twin) else None
+        values, whole = array.arrays(), twin.on(min(twin.values))
+        if array.dims == twin.dims and all(np.array_equal(value, whole) for value in values):
+            return SAME
+        return relation(values, whole, self.devices, self.allowed(twin))
 
-    def _is_same(self, array: Recorded, twin: Recorded, limit: Allowed) -> bool:
+    def _is_same(self, array: Recorded, twin: Recorded) -> bool:
         if array.dims != twin.dims or array.values.keys() != twin.values.keys():
             return False
-        return all(limit.fits(array.on(device), twin.on(device)) for device in array.values)
+        pairs = [(array.on(device), twin.on(device)) for device in array.values]
+        if all(np.array_equal(ours, theirs) for ours, theirs in pairs):
+            return True
+        limit = self.allowed(twin)
+        return all(limit.fits(ours, theirs) for ours, theirs in pairs)
 
     def operands(self, array: Recorded) -> list[Pair]:
         return [self.pairs[n] for n in array.made_of]
@@ -159,19 +166,26 @@ class Twins:
 
     def _similar(self, array: Recorded) -> Iterable[Recorded]:
         """Arrays of the same opcode, the nearest ones first."""
-        found = [
-            twin
-            for twin in self._by_opcode.get(array.instruction.opcode, ())
-            if twin.number not in self._taken and len(twin.dims) == len(array.dims) and twin.dtype == array.dtype
-        ]
-        return sorted(found, key=lambda twin: abs(twin.number - self._near))[:_MOST_TRIED]
+        alike = self._alike.get(_likeness(array), [])
+        after = bisect(alike, self._near, key=lambda twin: twin.number)
+        before = after - 1
+        for _ in range(_MOST_TRIED):
+            if before < 0 and after >= len(alike):
+                return
+            is_before = after >= len(alike) or (
+                before >= 0 and self._near - alike[before].number <= alike[after].number - self._near
+            )
+            twin = alike[before] if is_before else alike[after]
+            before, after = (before - 1, after) if is_before else (before, after + 1)
+            if twin.number not in self._taken:
+                yield twin
 
     def _by_name(self) -> dict[int, Recorded]:
         """By number of the sharded array."""
         waiting: defaultdict[Any, list[Recorded]] = defaultdict(list)
-        self._by_opcode: defaultdict[Any, list[Recorded]] = defaultdict(list)
+        self._alike: defaultdict[Any, list[Recorded]] = defaultdict(list)
         for twin in self.whole:
-            self._by_opcode[twin.instruction.opcode].append(twin)
+            self._alike[_likeness(twin)].append(twin)
             if (name := _name(twin)) is not None:
                 waiting[name].append(twin)
         found = {}
@@ -205,6 +219,10 @@ def _name(array: Recorded) -> Any:
     if not place:
         return None
     return written_as(array.instruction), place[0].line, array.instruction.opcode, array.leaf, array.iterations
+
+
+def _likeness(array: Recorded) -> Any:
+    return array.instruction.opcode, len(array.dims), array.dtype
 
 
 def _token(array: Recorded) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -85,11 +85,12 @@ def _compared(
     ours, outs = _record(sharded, sharded_rows, store, None)
     theirs, wanted = _record(whole, rows, store, None)
     moved = []
-    for seed in range(PERTURBED_RUNS if tolerance is None else 0):
+    runs = 0 if tolerance is not None else PERTURBED_RUNS if whole.count == 1 else 1  # several devices tell enough
+    for seed in range(runs):
         change = Perturbation(seed)
         moved_rows = [[change.argument(np.asarray(a)) for a in row] for row in rows]
         moved.append(_record(whole, moved_rows, store, change)[0])
-    limits = [_allowed(array, moved, tolerance) for array in theirs.arrays]
+    limits = _Limits(moved, tolerance)
     devices = devices_of(sharded.module, sharded.replicas, sharded.partitions, sharded.text)
     twins = Twins(ours.arrays, theirs.arrays, devices, limits, is_each_devices=1 < sharded.count == whole.count)
     differing = list(_differing(sharded, outs, wanted, theirs, limits, twins))
@@ -143,15 +144,27 @@ def cut(program: Program, wholes: Sequence[Any]) -> list[list[Any]]:
     ]
 
 
-def _allowed(array: Recorded, moved: Sequence[Recording], tolerance: float | None) -> Allowed:
-    """From the runs that went the same way."""
-    others = [recording.arrays[array.number] for recording in moved if array.number < len(recording.arrays)]
-    others = [o for o in others if o.instruction is array.instruction and o.iterations == array.iterations]
-    found = [
-        allowed([array.on(device), *(other.on(device) for other in others if device in other.values)], tolerance)
-        for device in array.values
-    ]
-    return max(found, key=lambda each: (each.distance, each.elements))
+class _Limits:
+    """How far values may be apart, found when it is asked for.  moved: runs with moved rounding."""
+
+    def __init__(self, moved: Sequence[Recording], tolerance: float | None) -> None:
+        self._moved, self._tolerance = moved, tolerance
+        self._found: dict[int, Allowed] = {}
+
+    def __call__(self, array: Recorded) -> Allowed:
+        """From the runs that went the same way, on all devices."""
+        number = array.number
+        if number not in self._found:
+            others = [recording.arrays[number] for recording in self._moved if number < len(recording.arrays)]
+            others = [o for o in others if o.instruction is array.instruction and o.iterations == array.iterations]
+            self._found[number] = max(
+                (
+                    allowed([array.on(d), *(o.on(d) for o in others if d in o.values)], self._tolerance)
+                    for d in array.values
+                ),
+                key=lambda each: (each.distance, each.elements),
+            )
+        return self._found[number]
 
 
 def _differing(
@@ -159,7 +172,7 @@ def _differing(
     outs: list[list[Any]],
     wanted: list[list[Any]],
     theirs: Recording,
-    limits: Sequence[Allowed],
+    limits: Callable[[Recorded], Allowed],
     twins: Twins,
 ) -> Iterator[_ResultDifference]:
     if len(outs[0]) != len(wanted[0]):
@@ -168,7 +181,7 @@ def _differing(
         if target is None:
             continue
         maker = theirs.maker(0, target)
-        limit = allowed([target]) if maker is None else limits[maker.number]
+        limit = allowed([target]) if maker is None else limits(maker)
         values = [row[leaf] for row in outs]
         if twins.is_each_devices:
             yield from _differing_devices(leaf, values, [row[leaf] for row in wanted], limit)

@@ -32,8 +32,8 @@ class Recorded:
 
     number: the place in the order of execution.  argument: the number of the entry's argument that it is, else None.
     iterations: of the loops around it, outermost first, from 0.  loops: those loops' names.
-    made_of: numbers of the arrays that the instruction took, in operand order, as on the first device.
-    values: by device.
+    made_of: numbers of the arrays that the instruction took, in operand order; they, dims and dtype as on the first
+    device.  values: by device.
     """
 
     number: int
@@ -43,17 +43,10 @@ class Recorded:
     iterations: Iterations
     loops: tuple[str, ...]
     made_of: tuple[int, ...]
+    dims: tuple[int, ...]
+    dtype: np.dtype[Any]
     values: dict[int, Stored] = field(default_factory=dict)
     argument: int | None = None
-
-    @property
-    def dims(self) -> tuple[int, ...]:
-        """On the first device that has it."""
-        return next(iter(self.values.values())).dims
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return next(iter(self.values.values())).dtype
 
     def on(self, device: int) -> Array:
         return self.values[device].array()
@@ -75,7 +68,7 @@ class Recording:
         self.arrays: list[Recorded] = []
         self._store, self._change = store, change
         self._by_key: dict[Key, Recorded] = {}
-        self._executions: defaultdict[tuple[int, int, int, Iterations], int] = defaultdict(int)
+        self._executions: dict[tuple[int, int, int, Iterations], int] = {}
         self._makers: defaultdict[int, dict[int, tuple[Any, int]]] = defaultdict(
             dict
         )  # by device, then id of the array
@@ -89,20 +82,23 @@ class Recording:
                 leaf += 1
 
     def value(self, run: InstructionEvaluation, operands: Sequence[Any], value: Any) -> Any:
-        op = run.instruction.op
-        if op.lowering in _PASSING or isinstance(value, Pending):
+        instruction = run.instruction
+        if instruction.op.lowering in _PASSING or isinstance(value, Pending):
             return value
         if self._change is not None:
             value = self._change(run, operands, value)
-        makers = self._makers[run.device.id]
-        arrays = [array for operand in operands for array in _leaves(operand)]
-        made_of = tuple(n for array in arrays if (n := _maker(makers, array)) is not None)
-        loops = run.world.loops
-        names = tuple(loop.instruction.name for loop in loops)
-        iterations = tuple(loop.iterations - 1 for loop in loops)
-        for leaf, array in enumerate(_leaves(value)):
+        makers, loops = self._makers[run.device.id], run.world.loops
+        made_of = []
+        for operand in operands:
+            for array in (operand,) if isinstance(operand, np.ndarray) else _leaves(operand):
+                number = _maker(makers, array)
+                if number is not None:
+                    made_of.append(number)
+        names = tuple([loop.instruction.name for loop in loops]) if loops else ()
+        iterations = tuple([loop.iterations - 1 for loop in loops]) if loops else ()
+        for leaf, array in enumerate((value,) if isinstance(value, np.ndarray) else _leaves(value)):
             if array is not None:
-                self._note(run.device, run.instruction, leaf, iterations, names, made_of, array)
+                self._note(run.device, instruction, leaf, iterations, names, tuple(made_of), array)
         return value
 
     def maker(self, device: int, array: Any) -> Recorded | None:
@@ -125,23 +121,31 @@ class Recording:
         if made_of and _maker(makers, array) is not None:
             return  # the operand itself, as a copy gives it
         place = device.id, id(instruction), leaf, iterations
-        count = self._executions[place]
-        self._executions[place] += 1
+        count = self._executions.get(place, 0)
+        self._executions[place] = count + 1
         key = (id(instruction), leaf, iterations, count)
         found = self._by_key.get(key)
         if found is None:
-            found = Recorded(
-                len(self.arrays), instruction, device.module, leaf, iterations, loops, made_of, argument=argument
+            found = self._by_key[key] = Recorded(
+                len(self.arrays),
+                instruction,
+                device.module,
+                leaf,
+                iterations,
+                loops,
+                made_of,
+                array.shape,
+                array.dtype,
+                argument=argument,
             )
-            self._by_key[key] = found
             self.arrays.append(found)
         found.values[device.id] = self._store.keep(array)
         makers[id(array)] = weakref.ref(array), found.number
 
 
 def _maker(makers: Makers, array: Any) -> int | None:
-    reference, number = makers.get(id(array), (None, 0))
-    return number if reference is not None and reference() is array else None
+    found = makers.get(id(array))
+    return found[1] if found is not None and found[0]() is array else None
 
 
 def _leaves(value: Any) -> list[Any]:

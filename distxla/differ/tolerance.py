@@ -100,8 +100,13 @@ def root_mean_square(array: Array) -> float:
     """Of the finite elements."""
     if array.size == 0:
         return 0.0
-    squares = np.square(np.abs(real(array)), dtype=np.float64)
-    return float(np.sqrt(np.mean(squares, where=np.isfinite(squares)) if np.isfinite(squares).any() else 0.0))
+    flat = np.abs(real(array)).reshape(-1).astype(np.float64)
+    with np.errstate(all="ignore"):
+        total = float(np.dot(flat, flat))
+    if not np.isfinite(total):
+        flat = flat[np.isfinite(flat)]
+        total = float(np.dot(flat, flat))
+    return float(np.sqrt(total / flat.size)) if flat.size else 0.0
 
 
 def unit(dtype: np.dtype[Any]) -> float:
