@@ -132,15 +132,23 @@ def _program(world: RunPrograms) -> Program:
     from distxla.differ.comparison import Program
 
     (program,) = world.programs
-    whole, text = program.whole, program.module.stablehlo or b""
+    whole = program.whole
     return Program(
         program.module,
         world.replicas,
         world.partitions,
         None if whole is None else whole.parameters,
         None if whole is None else whole.results,
-        text=text.decode(errors="replace"),
+        text="" if whole is None else _mesh_text(program.path),
     )
+
+
+def _mesh_text(path: str) -> str:
+    """Where the mesh has names: in the module as it was given, and no longer in each device's."""
+    from distxla.jax.loading import load_module
+
+    module = load_module(path)
+    return "\n".join([*(value for _, value in module.header), (module.stablehlo or b"").decode(errors="replace")])
 
 
 def _rows(world: RunPrograms, path: str | None, seed: int, generate: bool) -> list[list[Any]]:
