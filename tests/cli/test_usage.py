@@ -195,7 +195,10 @@ def test_scripts_for_completion(
     [
         (
             "distxla ",
-            {f"plain,{name}" for name in ("run", "check", "compile", "partition", "ops", "cache", "conformance")},
+            {
+                f"plain,{name}"
+                for name in ("run", "check", "compile", "partition", "ops", "cache", "conformance", "differ")
+            },
         ),
         ("distxla run --rep", {"plain,--replicas", "plain,--repeat", "plain,--report"}),
         ("distxla run --backend ", {"plain,cpu", "plain,gpu", "plain,interpreted", "plain,reference"}),
