@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from distxla.cli.array_files import read_leaves
+from distxla.cli.array_files import Chosen, read_leaves
 from distxla.cli.generated_values import generate
 from distxla.cli.programs import DeviceProgram, RunPrograms
 from distxla.compiler.passes.given_whole import given_whole, leaf_names
@@ -38,17 +38,24 @@ class Arguments:
         return names
 
 
-def read_arguments(world: RunPrograms, path: str | None, seed: int, generate_missing: bool = False) -> Arguments:
+def read_arguments(
+    world: RunPrograms,
+    path: str | None,
+    seed: int,
+    generate_missing: bool = False,
+    chosen: Chosen = lambda keys: keys,
+) -> Arguments:
     """The arguments of every device that runs a program; ArgumentError where file and programs don't fit.
 
     Without a file all of them are generated; those that a file lacks only where `generate_missing` asks for it.
+    chosen: the keys that are read, of all that the file holds.
     """
     shapes = {device: parameter_leaves(program.module) for device, program in world.program_of.items()}
     for device, leaves in shapes.items():
         for k, shape in enumerate(leaves):
             if not shape.is_array:
                 raise ArgumentError(f"argument {k} of device {device} is {shape}, which no file can hold")
-    given = read_leaves(path, "arg", shapes, partial(_part, world, path)) if path is not None else {}
+    given = read_leaves(path, "arg", shapes, partial(_part, world, path), chosen) if path is not None else {}
     if path is not None and not generate_missing:
         _require_all(world, path, given)
     generated: dict[int, tuple[int, ...]] = {}

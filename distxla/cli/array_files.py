@@ -25,27 +25,34 @@ KEY = re.compile(f"([a-z]+){NUMBER}(?:@{NUMBER})?")
 
 
 Part = Callable[[int, int, Array], Array]
+Chosen = Callable[[Sequence[str]], Sequence[str]]
 
 
 def read_leaves(
-    path: str, prefix: str, shapes: Mapping[int, Sequence[Shape]], part: Part = lambda k, device, array: array
+    path: str,
+    prefix: str,
+    shapes: Mapping[int, Sequence[Shape]],
+    part: Part = lambda k, device, array: array,
+    chosen: Chosen = lambda keys: keys,
 ) -> dict[tuple[int, int], Array]:
     """(leaf, device) -> array, for every leaf that the file holds for a device.
 
     prefix: `arg` or `out`.  shapes: leaf shapes by device.  part: makes a device's array of one that the file holds
-    (leaf, device, array).  ArgumentError for a file that is no .npz, and for keys, element types and dimension sizes
-    that don't fit: then only headers were read.
+    (leaf, device, array).  chosen: the keys that are read, of all that the file holds.  ArgumentError for a file that is
+    no .npz, and for keys, element types and dimension sizes that don't fit: then only headers were read.
     """
     found: dict[tuple[int, int], Array] = {}
     shared: dict[tuple[int, int], Array] = {}
     with Archive(path) as archive:
-        owners = {member.key: _owners(path, prefix, member.key, shapes) for member in archive.members}
-        for member in archive.members:  # all of them are checked before the first one is read
+        keys = set(chosen([member.key for member in archive.members]))
+        members = [member for member in archive.members if member.key in keys]
+        owners = {member.key: _owners(path, prefix, member.key, shapes) for member in members}
+        for member in members:  # all of them are checked before the first one is read
             leaf, devices, _ = owners[member.key]
             for device in devices:
                 require_fit(part(leaf, device, member.stand_in), shapes[device][leaf], f"{path}: {member.key}")
         archive.require_memory()
-        for member in archive.members:
+        for member in members:
             leaf, devices, is_shared = owners[member.key]
             target = shared if is_shared else found
             for device in devices:

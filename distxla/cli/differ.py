@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,6 +15,7 @@ from distxla.errors import ArgumentError
 from distxla.time_limit import phase
 
 if TYPE_CHECKING:
+    from distxla.cli.array_files import Chosen
     from distxla.differ.comparison import Program
     from distxla.differ.report import Comparison
     from distxla.without_cluster.programs import RunPrograms
@@ -88,9 +90,9 @@ def command(
     twin = _twin(sharded, unsharded, world, replicas)
     with phase("reading arguments"):
         if world.device_count == twin.device_count:
-            rows = sharded_rows = _rows(world, args_file, seed, generate)
+            rows = sharded_rows = _rows(world, args_file, seed, generate, _all)
         else:
-            rows = _rows(twin, args_file, seed, generate)
+            rows = _rows(twin, args_file, seed, generate, _wholes)
             sharded_rows = _sharded_rows(world, rows, args_file, seed, generate)
     with phase("comparing"):
         found = compare_programs(
@@ -151,11 +153,27 @@ def _mesh_text(path: str) -> str:
     return "\n".join([*(value for _, value in module.header), (module.stablehlo or b"").decode(errors="replace")])
 
 
-def _rows(world: RunPrograms, path: str | None, seed: int, generate: bool) -> list[list[Any]]:
+def _rows(world: RunPrograms, path: str | None, seed: int, generate: bool, chosen: Chosen) -> list[list[Any]]:
     from distxla.cli.arguments import read_arguments
 
-    found = read_arguments(world, path, seed, generate).by_device
+    found = read_arguments(world, path, seed, generate, chosen).by_device
     return [found[device] for device in range(world.device_count)]
+
+
+def _all(keys: Sequence[str]) -> Sequence[str]:
+    """Of programs for as many devices."""
+    return keys
+
+
+def _wholes(keys: Sequence[str]) -> Sequence[str]:
+    """Of a file that also has the parts of devices, those of the unsharded program."""
+    return [key for key in keys if "@" not in key]
+
+
+def _parts(keys: Sequence[str]) -> Sequence[str]:
+    """Those of the sharded program: the parts, and wholes that have none."""
+    in_parts = {key.partition("@")[0] for key in keys if "@" in key}
+    return [key for key in keys if key not in in_parts]
 
 
 def _sharded_rows(
@@ -164,7 +182,7 @@ def _sharded_rows(
     """The same arguments as the twin's, in parts."""
     (program,) = world.programs
     if program.whole is not None or path is not None:
-        return _rows(world, path, seed, generate)
+        return _rows(world, path, seed, generate, _parts)
     from distxla.cli.arguments import parameter_leaves
 
     leaves = parameter_leaves(program.module)
