@@ -38,8 +38,8 @@ def read_leaves(
     """(leaf, device) -> array, for every leaf that the file holds for a device.
 
     prefix: `arg` or `out`.  shapes: leaf shapes by device.  part: makes a device's array of one that the file holds
-    (leaf, device, array).  chosen: the keys that are read, of all that the file holds.  ArgumentError for a file that is
-    no .npz, and for keys, element types and dimension sizes that don't fit: then only headers were read.
+    (leaf, device, array).  chosen: the keys that are read, of all that the file holds.  ArgumentError for a file that
+    is no .npz, and for keys, element types and dimension sizes that don't fit: then only headers were read.
     """
     found: dict[tuple[int, int], Array] = {}
     shared: dict[tuple[int, int], Array] = {}

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import distxla as dx
-from distxla.testing import assert_matches_reference, assert_same_on_all_devices
+from distxla.testing import assert_matches_reference, assert_matches_unsharded, assert_same_on_all_devices
 
 F32 = np.float32
 GLOBAL = """HloModule halves, num_partitions=2
@@ -129,3 +129,24 @@ def test_the_reference(cluster: dx.Cluster) -> None:
         assert_matches_reference(step, args, outs[::-1])
     with pytest.raises(dx.ArgumentError, match="its module is not known"):
         assert_matches_reference(cluster.adopt(step.program), args)
+
+
+def test_sharded_functions_and_their_unsharded_form() -> None:
+    jax = pytest.importorskip("jax")
+    import distxla.jax as dxj
+
+    def on_mesh(total: Any) -> Any:
+        mesh, spec = dxj.make_mesh((4,), ("x",)), jax.sharding.PartitionSpec
+        return jax.shard_map(total, mesh=mesh, in_specs=spec("x"), out_specs=spec(), check_vma=False)
+
+    x = np.linspace(0, 1, 16, dtype=F32)
+    right, wrong = on_mesh(lambda x: jax.lax.psum(x.sum(), "x")), on_mesh(lambda x: x.sum())
+    assert_matches_unsharded(right, lambda x: x.sum(), x)
+    with pytest.raises(AssertionError) as caught:
+        assert_matches_unsharded(wrong, lambda x: x.sum(), x)
+    text = str(caught.value)
+    assert text.startswith("out0 differs on 4 of 4 devices\nfirst difference: not reduced at ")
+    assert "a psum over 'x' is missing" in text
+    assert_matches_unsharded(on_mesh(lambda x: jax.lax.psum(x.sum(), "x") * 1.01), lambda x: x.sum(), x, tolerance=0.1)
+    with pytest.raises(AssertionError):
+        assert_matches_unsharded(on_mesh(lambda x: jax.lax.psum(x.sum(), "x") * 1.01), lambda x: x.sum(), x)
