@@ -66,12 +66,10 @@ def summands(count: int, seed: int = 2) -> list[Array]:
         ([4 * WHOLE] * 4, ROW, "4 times the whole"),
         ([WHOLE / 2] * 4, ROW, "0.5 times the whole"),
         ([WHOLE + 1] * 4, ROW, None),
-        ([WHOLE, WHOLE, WHOLE, WHOLE + 1], ROW, None),
+        ([WHOLE, WHOLE, WHOLE, WHOLE[::-1]], ROW, None),
     ],
 )
 def test_each_relation(values: list[Array], devices: Devices, wanted: str | None) -> None:
-    if wanted is not None and wanted.startswith(("0.5", "4 times")):
-        assert found(values, devices) is not None
     values = [np.ascontiguousarray(value, np.float32) for value in values]
     assert text(values, devices) == wanted
 
@@ -85,12 +83,8 @@ def test_padding_of_the_last_shard_may_be_anything() -> None:
 
 
 def test_which_relations_have_everything() -> None:
-    complete = {
-        "the same": [WHOLE] * 4,
-        "shard": np.split(WHOLE, 4),
-        "halo": [WHOLE[2 * d : 2 * d + 2] for d in range(4)],
-    }
-    for values in complete.values():
+    halo = [WHOLE[:, 2 * d : 2 * d + 6] for d in range(4)]
+    for values in ([WHOLE] * 4, np.split(WHOLE, 4), halo):
         one = found(values)
         assert one is not None
         assert one.is_complete
@@ -103,11 +97,8 @@ def test_which_relations_have_everything() -> None:
 
 @pytest.mark.parametrize("dtype", [np.int32, np.uint32, bool])
 def test_other_types(dtype: Any) -> None:
-    whole = (
-        (np.arange(24) % 5 > 1).astype(dtype).reshape(4, 6)
-        if dtype is bool
-        else np.arange(24, dtype=dtype).reshape(4, 6)
-    )
+    numbers = np.arange(24).reshape(4, 6)
+    whole = numbers % 5 > 1 if dtype is bool else numbers.astype(dtype)
     limit = allowed([whole])
     assert text_of([whole] * 4, whole, limit) == "the same"
     assert text_of(np.split(whole, 4), whole, limit) == "a shard: dimension 0 over 'x'"

@@ -35,12 +35,8 @@ def test_memory_is_limited() -> None:
     with ValueStore(96) as store:
         arrays = [np.full(size, k, np.float32) for k, size in enumerate((10, 10, 10, 4))]
         kept = [store.keep(array) for array in arrays]
-        assert [stored.array() is array for stored, array in zip(kept, arrays, strict=True)] == [
-            True,
-            True,
-            False,
-            True,
-        ]
+        is_held = [stored.array() is array for stored, array in zip(kept, arrays, strict=True)]
+        assert is_held == [True, True, False, True]
         assert not kept[2].array().flags.writeable
 
 
