@@ -219,3 +219,16 @@ def test_the_time_limit(files: Path, capsys: pytest.CaptureFixture[str]) -> None
     )
     assert status == 5
     assert "time-limit" in errors
+
+
+def test_axes_of_stablehlo_with_automatic_shardings(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    jax = pytest.importorskip("jax")
+    from tests.jax.programs import P, lowered, mesh, stablehlo
+
+    arguments = [np.load("args.npz")[f"arg{k}"] for k in range(2)]
+    sharded = lowered(lambda x, w: jax.numpy.tanh(x @ w), mesh(2, 4), arguments, [P("x", "y"), P("y")])
+    Path("automatic.mlir").write_text(stablehlo(sharded))
+    status, printed, _ = call(capsys, "differ", "automatic.mlir", "--args", "args.npz", "--relations")
+    assert status == 0
+    assert "partial sums over 'y', each a shard: dimension 0 over 'x'" in printed
+    assert "another order" not in printed
