@@ -165,7 +165,8 @@ def test_two_dumps_are_compared_device_by_device(files: Path, capsys: pytest.Cap
     found = json.loads(printed)
     assert status == 1
     assert found["results"] == ["out0 differs on 4 of 4 devices"]
-    assert found["first"]["source"] == "layer.py:5"
+    assert found["first"]["kind"] == "older value"  # y, where the other one has its sum
+    assert found["first"]["source"] == "layer.py:4"
 
 
 def test_one_device_of_two_dumps(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
