@@ -62,10 +62,8 @@ def _case(
 def started(collective: Collective) -> str:
     """The shape of the opcode's start: an all-reduce's is its result, others have the operands, too."""
     operands = one_or_tuple(collective.operands)
-    if collective.opcode == "all-reduce":
-        return collective.result
-    context = ", u32[], u32[]" if collective.opcode == "collective-permute" else ""
-    return f"({operands}, {collective.result}{context})"
+    shapes = {"all-reduce": collective.result, "collective-permute": f"({operands}, {collective.result}, u32[], u32[])"}
+    return shapes.get(collective.opcode, f"({operands}, {collective.result})")
 
 
 def _operands(collective: Collective) -> str:

@@ -9,8 +9,10 @@ import numpy as np
 
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
+from distxla.ir.op import Lowering
 from distxla.ir.shards import Shards
 from distxla.lazy_dataclass import replace
+from distxla.ops.copy import Copy
 from distxla.proofs.coordinates import Coordinates, coordinates, lies_at
 from distxla.proofs.deduction import Deduction
 from distxla.proofs.lines import Array
@@ -235,9 +237,9 @@ def _defining(module: Module, k: int) -> Instruction:
             assert op.element_index is not None
             number += sum(len(list(e.leaves())) for e in source.shape.elements[: op.element_index])
             instruction = source
-        elif instruction.opcode == "copy":
+        elif isinstance(op, Copy):
             instruction = computation[instruction.operands[0]]
-        elif instruction.opcode in ("call", "fusion"):
+        elif op.lowering is Lowering.CALL:
             computation = module[op.called_computations[0]]
             instruction = computation.root_instruction
         else:

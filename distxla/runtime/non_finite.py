@@ -49,13 +49,13 @@ class _Noted:
     """One device's report."""
 
     def __init__(self, watch: WatchReport, device: int, words: NDArray[np.uint32]) -> None:
-        self.watch, self.device, self.words = watch, device, words
+        self.watch, self.device, self.report = watch, device, words
 
     def origin(self, shadow: int, half: int) -> int:
-        return int(self.words[self.watch.shadows + 2 * shadow + half])
+        return int(self.report[self.watch.shadows + 2 * shadow + half])
 
     def entry(self, step: int, word: int) -> int:
-        return int(self.words[self.watch.entries + ENTRY_WORDS * step + word])
+        return int(self.report[self.watch.entries + ENTRY_WORDS * step + word])
 
     def found(self, number: int, half: int, *, sent: bool = False) -> _Found:
         """An origin, with its place in the order of execution."""
@@ -266,7 +266,7 @@ class NonFinite:
         if watched.snapshot < 0:
             return self._alone(program, watched)
         noted = self.noted[found.device]
-        if watched.shares_snapshot and noted.words[W_SNAPSHOT] != step + 1:
+        if watched.shares_snapshot and noted.report[W_SNAPSHOT] != step + 1:
             return None
         try:
             return evaluated(

@@ -11,6 +11,7 @@ from distxla.ops.convert import Convert, ReducePrecision
 from distxla.ops.elementwise_binary import ElementwiseBinary
 from distxla.ops.elementwise_unary import ElementwiseUnary
 from distxla.ops.map import Map
+from distxla.ops.registry import op_class
 from distxla.ops.select import Select
 from distxla.proofs import indices, views
 from distxla.proofs.inference import Inference
@@ -32,13 +33,13 @@ def function(inference: Inference, instruction: Instruction, operands: list[Valu
     known = indices.computed(inference.space, instruction, operands)
     if known is not None:
         return known
-    if instruction.opcode == "negate" and instruction.shape.dtype.is_float:
+    if isinstance(instruction.op, op_class("negate")) and instruction.shape.dtype.is_float:
         return inference.arithmetic.sum([(-1, operands[0])], instruction.shape.dims)
     what = _USED.get(instruction.opcode, f"the operand of {instruction.opcode}")
     key: tuple[object, ...] = (instruction.opcode, *instruction.op._values())
     if isinstance(instruction.op, Compare):
         key = compare_key(instruction.op.direction, instruction.op.comparison)
-    if instruction.opcode in ("real", "imag") or isinstance(instruction.op, ElementwiseUnary):
+    if isinstance(instruction.op, ElementwiseUnary):
         key = (instruction.opcode,)  # result_accuracy is a wish
     return inference.arithmetic.of_wholes(key, instruction.shape.dtype, operands, instruction.shape.dims, what)
 
