@@ -8,6 +8,7 @@ operands are equal. Loops are repeated until nothing changes.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, cast
 
@@ -28,6 +29,7 @@ from distxla.scheduler.simulation.static_values import content, evaluated, is_sm
 
 Labels = int  # number of a division of the devices into classes, in Classes
 SAME: Labels = 0
+MOST_CALLS = 256  # of one computation with different arguments, from which on only the arguments' classes count
 
 
 class Classes:
@@ -92,7 +94,9 @@ class UniformityAnalysis:
     def __init__(self, module: Module, replicas: int, partitions: int) -> None:
         self._module, self._replicas, self._partitions = module, replicas, partitions
         self.classes = Classes(replicas * partitions)
-        self._known: dict[tuple[str, tuple[Any, ...]], Leaves] = {}
+        # with the arguments, so that no other leaf gets the id of one of their sources
+        self._known: dict[tuple[str, tuple[Any, ...]], tuple[Sequence[Leaves], Leaves]] = {}
+        self._calls: Counter[str] = Counter()
 
     def results(self, parameters: Sequence[Labels]) -> Leaves:
         """The leaves of the entry's result. parameters: of the leaves of its parameters."""
@@ -114,13 +118,26 @@ class UniformityAnalysis:
         return values[computation.root]
 
     def _called(self, name: str, arguments: Sequence[Leaves]) -> Leaves:
-        """A computation that several instructions may call: computed once for equal arguments."""
-        if any(leaf.values is not None for leaves in arguments for leaf in leaves):
+        """A computation that several instructions may call: computed once for equal arguments.
+
+        Calls that double thirty times would have as many different arguments. So of a computation that is called very
+        often known values are dropped, and calls with equal classes share the result, and the causes that it names.
+        """
+        is_frequent = self._calls[name] >= MOST_CALLS
+        if is_frequent:
+            arguments = [
+                [Leaf(leaf.labels, None, leaf.instruction, leaf.computation, leaf.source) for leaf in leaves]
+                for leaves in arguments
+            ]
+        elif any(leaf.values is not None for leaves in arguments for leaf in leaves):
+            self._calls[name] += 1
             return self._computation(self._module[name], arguments)
-        key = name, tuple(tuple((leaf.labels, id(leaf.source)) for leaf in leaves) for leaves in arguments)
+        sources = [0 if is_frequent else id(leaf.source) for leaves in arguments for leaf in leaves]
+        key = name, (*(leaf.labels for leaves in arguments for leaf in leaves), *sources)
         if key not in self._known:
-            self._known[key] = self._computation(self._module[name], arguments)
-        return self._known[key]
+            self._calls[name] += 1
+            self._known[key] = arguments, self._computation(self._module[name], arguments)
+        return self._known[key][1]
 
     def _instruction(self, computation: Computation, instruction: Instruction, operands: list[Leaves]) -> Leaves:
         op = instruction.op

@@ -173,3 +173,15 @@ def test_groups_of_a_sharding_are_judged_by_themselves() -> None:
     assert not unsure(lines, result=result)
     (found,) = unsure("ROOT y = f32[4] negate(x)", result=result)
     assert found.devices == (0, 1)
+
+
+@pytest.mark.parametrize("argument", ["x", "known"])
+def test_calls_that_double_thirty_times_are_computed_a_few_hundred_times(argument: str) -> None:
+    levels = ["level0 { p = f32[4] parameter(0)  ROOT y = f32[4] negate(p) }\n"]
+    for k in range(30):
+        call = f"to_apply=level{k}"
+        lines = f"p = f32[4] parameter(0)  a = f32[4] call(p), {call}  ROOT b = f32[4] call(a), {call}"
+        levels.append(f"level{k + 1} {{ {lines} }}\n")
+    lines = f"known = f32[4] constant({{1, 2, 3, 4}})\n  ROOT y = f32[4] call({argument}), to_apply=level30"
+    found = unsure(lines, "".join(levels))
+    assert [one.cause_instruction for one in found] == (["x"] if argument == "x" else [])
