@@ -116,10 +116,13 @@ class Comparison:
 
     def relations(self) -> Iterator[tuple[Instruction, Relation]]:
         """Of the sharded program, in the order of execution."""
-        by_name = {i.name: i for c in self.sharded.module.computations for i in c}
+        module = self.sharded.module
+        anywhere = {i.name: i for c in module.computations for i in c}
         for path, value in self.sharded.found.items():
             if isinstance(value, Relation):
-                yield by_name[path[-1]], value
+                caller = module[path[-2].rpartition("/")[2] if len(path) > 1 else module.entry]
+                # those of computations of scalars have the path of the instruction that applies them
+                yield caller.by_name.get(path[-1]) or anywhere[path[-1]], value
 
     def origin(self, own: Relation) -> Instruction | None:
         """The first instruction that has the same parts as a result."""

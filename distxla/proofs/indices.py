@@ -14,7 +14,7 @@ from distxla.ir.shape import Shape
 from distxla.ops.support.executable import executable
 from distxla.proofs.lines import Array, is_nowhere
 from distxla.proofs.relation import Relation, united
-from distxla.proofs.space import Space
+from distxla.proofs.space import LARGEST_INDEX, Space
 
 
 def along(relation: Relation) -> set[int]:
@@ -62,7 +62,8 @@ def _of_indices(
     dims = set().union(*(along(o) for o in operands))
     is_integer = result.is_integer or result.kind == "pred"
     if len(dims) > 1:
-        return _sum_of_indices(space, instruction, operands) if instruction.op.is_sum and is_integer else None
+        is_sum = instruction.op.is_sum and result.is_integer  # of predicates `add` is `or`
+        return _sum_of_indices(space, instruction, operands) if is_sum else None
     dim = dims.pop() if dims else None
     rows = [np.asarray(values(space, o, dim)) for o in operands]
     count = max(r.shape[1] for r in rows)
@@ -73,7 +74,7 @@ def _of_indices(
         found = _evaluated(instruction, [t[0, 0] for t in typed], operands)
         return space.splat(found.reshape(-1)[0], result, instruction.shape.dims).changed(assumed=united(operands))
     found = _evaluated(instruction, typed, operands)
-    if np.abs(found.astype(np.float64)).max(initial=0) > 1 << 53:
+    if np.abs(found.astype(np.float64)).max(initial=0) >= LARGEST_INDEX:
         return None
     at = -1 if dim is None else dim
     made = space.index(result, instruction.shape.dims, {at: space.lines(found.astype(np.int64))})
@@ -88,10 +89,12 @@ def _sum_of_indices(space: Space, instruction: Instruction, operands: Sequence[R
             if lines.has_zeros:
                 return None
             parts[d] = parts[d] + lines.rows if d in parts else lines.rows
-    info = np.iinfo(instruction.shape.dtype.dtype)
+    element_type = instruction.shape.dtype
+    high = 1 << element_type.bits - element_type.is_signed
+    low = -high if element_type.is_signed else 0
     largest = sum(int(r.max(initial=0)) for r in parts.values())
     least = sum(int(r.min(initial=0)) for r in parts.values())
-    if largest > info.max or least < info.min:
+    if largest >= min(high, LARGEST_INDEX) or least < max(low, -LARGEST_INDEX):
         return None
     made = space.index(instruction.shape.dtype, instruction.shape.dims, {d: space.lines(r) for d, r in parts.items()})
     return made.changed(assumed=united(operands))

@@ -73,7 +73,7 @@ def prove(sharded: Sharded, unsharded: Module, *, is_alone: bool = False) -> Ver
         if is_alone
         else None
         if sharded.results is None
-        else sharded.results[k].shards
+        else _on_all(sharded, sharded.results[k].shards)
         for k, s in enumerate(results)
     ]
     verdict = Comparison(own, theirs, shards).run(found, expected)
@@ -108,7 +108,7 @@ def _require_fit(what: str, own: Sequence[Shape], whole: Sequence[Shape]) -> Non
 
 def _shards(sharded: Sharded, k: int, parameter: Instruction, shape: Shape, whole: Shape) -> Shards:
     if sharded.parameters is not None:
-        found = sharded.parameters[k].shards
+        found = _on_all(sharded, sharded.parameters[k].shards)
     else:
         found = _annotated(sharded, parameter, shape, whole)
     if found.shard_dims(whole.dims) != shape.dims or any(n % t for n, t in zip(whole.dims, found.tiles)):
@@ -116,6 +116,11 @@ def _shards(sharded: Sharded, k: int, parameter: Instruction, shape: Shape, whol
         where = sharded.module.locate(parameter, "sharding")
         raise ArgumentError(f"parameter {k} is {shape}: not a part of {whole} cut into ({tiles})", where)
     return found
+
+
+def _on_all(sharded: Sharded, shards: Shards) -> Shards:
+    """Of all devices, where every replica has the same array."""
+    return replace(shards, places=shards.places * sharded.replicas)
 
 
 def _annotated(sharded: Sharded, parameter: Instruction, shape: Shape, whole: Shape) -> Shards:

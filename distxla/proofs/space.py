@@ -17,6 +17,7 @@ from distxla.proofs.rounding import as_fraction
 from distxla.proofs.terms import ENDLESS, Axis, Term, Terms
 
 LARGEST_CONSTANT = 1 << 22  # elements
+LARGEST_INDEX = 1 << 53  # of known integers; larger ones could be taken for lines.NOWHERE
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,9 @@ class Space:
         """An array of one number; value: a NumPy scalar of the element type's NumPy type."""
         value = np.asarray(value)
         if element_type.is_integer or element_type.kind == "pred":
-            return self.index(element_type, dims, {-1: self.lines(np.array([int(value)]))})
+            if abs(int(value)) < LARGEST_INDEX:
+                return self.index(element_type, dims, {-1: self.lines(np.array([int(value)]))})
+            return Relation(self.terms.term(("constant", value.tobytes()), element_type, ()), (), dims)
         if element_type.is_float and float(value) == 0 and not np.signbit(value.astype(np.float64)):
             return Relation(self.terms.term("zero", element_type, ()), (), dims)
         if element_type.is_float and np.isfinite(value.astype(np.float64)) and float(value) != 0:
@@ -121,7 +124,7 @@ class Space:
 
 
 def _fits(array: Array) -> bool:
-    return bool(array.size and abs(int(array.max())) < 1 << 53 and abs(int(array.min())) < 1 << 53)
+    return bool(array.size and abs(int(array.max())) < LARGEST_INDEX and abs(int(array.min())) < LARGEST_INDEX)
 
 
 __all__ = ["Axis", "Doubt", "Space"]
