@@ -82,15 +82,15 @@ def _compared(
     tolerance: float | None,
     store: ValueStore,
 ) -> Comparison:
-    ours, outs = _record(sharded, sharded_rows, store, None)
-    theirs, wanted = _record(whole, rows, store, None)
+    ours, outs = recorded(sharded, sharded_rows, store, None)
+    theirs, wanted = recorded(whole, rows, store, None)
     moved = []
     runs = 0 if tolerance is not None else PERTURBED_RUNS if whole.count == 1 else 1  # several devices tell enough
     for seed in range(runs):
         change = Perturbation(seed)
         moved_rows = [[change.argument(np.asarray(a)) for a in row] for row in rows]
-        moved.append(_record(whole, moved_rows, store, change)[0])
-    limits = _Limits(moved, tolerance)
+        moved.append(recorded(whole, moved_rows, store, change)[0])
+    limits = Limits(moved, tolerance)
     devices = devices_of(sharded.module, sharded.replicas, sharded.partitions, sharded.text)
     twins = Twins(ours.arrays, theirs.arrays, devices, limits, is_each_devices=1 < sharded.count == whole.count)
     differing = list(_differing(sharded, outs, wanted, theirs, limits, twins))
@@ -115,9 +115,10 @@ def _first(
     return first_difference(one.at, one.kind, one.line, one.hint, one.use)
 
 
-def _record(
+def recorded(
     program: Program, rows: Sequence[Sequence[Any]], store: ValueStore, change: Perturbation | None
 ) -> tuple[Recording, list[list[Any]]]:
+    """A run of the reference: all its arrays, and its results by device. rows: by device the arguments' leaves."""
     watch = Recording(store, None if change is None else change.value)
     outs = run_reference(program.module, rows, replicas=program.replicas, partitions=program.partitions, watch=watch)
     if program.arguments:
@@ -144,7 +145,7 @@ def cut(program: Program, wholes: Sequence[Any]) -> list[list[Any]]:
     ]
 
 
-class _Limits:
+class Limits:
     """How far values may be apart, found when it is asked for.  moved: runs with moved rounding."""
 
     def __init__(self, moved: Sequence[Recording], tolerance: float | None) -> None:
@@ -156,7 +157,7 @@ class _Limits:
         number = array.number
         if number not in self._found:
             others = [recording.arrays[number] for recording in self._moved if number < len(recording.arrays)]
-            others = [o for o in others if o.instruction is array.instruction and o.iterations == array.iterations]
+            others = [o for o in others if _place(o) == _place(array)]  # each run has rewritten instructions of its own
             self._found[number] = max(
                 (
                     allowed([array.on(d), *(o.on(d) for o in others if d in o.values)], self._tolerance)
@@ -165,6 +166,10 @@ class _Limits:
                 key=lambda each: (each.distance, each.elements),
             )
         return self._found[number]
+
+
+def _place(array: Recorded) -> tuple[str, int, tuple[int, ...]]:
+    return array.instruction.name, array.leaf, array.iterations
 
 
 def _differing(
@@ -183,6 +188,8 @@ def _differing(
         maker = theirs.maker(0, target)
         limit = allowed([target]) if maker is None else limits(maker)
         values = [row[leaf] for row in outs]
+        if any(value is None for value in values):
+            raise ArgumentError(f"out{leaf}: expected an array as in the unsharded program, found a token")
         if twins.is_each_devices:
             yield from _differing_devices(leaf, values, [row[leaf] for row in wanted], limit)
         else:
@@ -222,4 +229,4 @@ def _difference(
             yield _ResultDifference(leaf, wrong, f"out{leaf} differs on {len(wrong)} of {len(every)} devices")
 
 
-__all__ = ["MEMORY", "Program", "compare_programs", "cut"]
+__all__ = ["MEMORY", "Limits", "Program", "compare_programs", "cut", "recorded"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from distxla.differ.alignment import CONSTANT, Pair, Twins
+from distxla.differ.alignment import CONSTANT, MOVED, Pair, Twins
 from distxla.differ.op_kinds import divides, joins, keeps_whole, moves_between_devices
 from distxla.differ.recording import Recorded
 from distxla.differ.relations import Relation
@@ -110,6 +110,9 @@ class Origin:
             return Finding(_kind(found), source, line, text)
         if found.kind == "scaled":
             return self._times(pair, None)
+        if found in (CONSTANT, MOVED):
+            text = f"{_named(pair)} is {found.text}, and the unsharded result has other values"
+            return Finding(found.kind, pair, self._line(pair), text)
         kind = "local part" if found.kind in ("shard", "part") else found.kind
         text = f"{_named(pair)} is {found.text}, and the result is declared otherwise"
         return Finding(kind, pair, self._line(pair), text)

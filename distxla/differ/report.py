@@ -167,7 +167,8 @@ def _shown(array: Recorded, twin: Recorded | None) -> tuple[tuple[int, ...], str
     device = differing[0] if differing else devices[0]
     value = array.on(device)
     with np.errstate(all="ignore"):
-        apart = np.abs(value.astype(np.complex128) - whole.astype(np.complex128))
+        a, b = value.astype(np.complex128), whole.astype(np.complex128)
+        apart = np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0, np.abs(a - b))  # equal infinities, too
     place = np.unravel_index(int(np.argmax(np.nan_to_num(apart, nan=np.inf))), value.shape) if value.size else None
     return differing or devices, _value(value, place, device), _value(whole, place, None)
 

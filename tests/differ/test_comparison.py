@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 import distxla as dx
-from distxla.differ.comparison import Program, compare_programs, cut
+from distxla.differ.comparison import MEMORY, Limits, Program, compare_programs, cut, recorded
 from distxla.differ.report import Comparison
+from distxla.differ.value_store import ValueStore
 from distxla.errors import ArgumentError
 from distxla.ir.shards import GlobalArray, Shards
 from distxla.text.shapes import parse_shape
@@ -162,3 +164,48 @@ def test_from_which_iteration_on() -> None:
     assert found.first is not None
     assert (found.first.instruction, found.first.iteration) == ("sums", 2)
     assert "iterations 0 to 1 are right" in found.first.hint
+
+
+ONE = "HloModule one\nENTRY main {{\n  {lines}\n}}"
+ADDED = "p = f32[4] parameter(0)\n  k = f32[4] constant({%s})\n  ROOT a = f32[4] add(p, k)"
+SOURCE = ', metadata={op_name="add" source_file="model.py" source_line=3}'
+
+
+def of_two(own: str, whole: str, *args: np.ndarray) -> Comparison:
+    """The first text on two replicas, which have the arguments of the second one."""
+    sharded, unsharded = (Program(dx.parse(ONE.format(lines=lines)), count) for lines, count in ((own, 2), (whole, 1)))
+    return compare_programs(sharded, unsharded, [list(args)] * 2, [list(args)])
+
+
+def test_equal_infinities_are_no_difference_to_show() -> None:
+    found = of_two(ADDED % "1, inf, 1, 5" + SOURCE, ADDED % "1, inf, 1, 1" + SOURCE, np.arange(4, dtype=np.float32))
+    assert found.first is not None
+    assert (found.first.sharded, found.first.unsharded) == (
+        "float32[4]: 8.0 at [3] on device 0",
+        "float32[4]: 4.0 at [3]",
+    )
+
+
+def test_another_constant() -> None:
+    found = of_two("ROOT r = f32[] constant(2)", "ROOT r = f32[] constant(3)")
+    assert found.first is not None
+    assert found.first.hint == "r is made of constants, and the unsharded result has other values"
+
+
+def test_a_token_is_no_array() -> None:
+    lines = "p = f32[2] parameter(0)\n  t = token[] after-all()\n  ROOT r = (f32[2], {}) tuple(p, {})"
+    with pytest.raises(ArgumentError, match="out1: expected an array as in the unsharded program, found a token"):
+        of_two(lines.format("token[]", "t"), lines.format("f32[2]", "p"), np.ones(2, np.float32))
+
+
+def test_rounding_is_measured_of_instructions_that_are_rewritten() -> None:
+    """A sum of two types of floats becomes a conversion and a sum."""
+    lines = "p = bf16[64] parameter(0)\n  q = f32[64] parameter(1)\n  ROOT r = f32[64] add(p, q)"
+    random = np.random.default_rng(0)
+    p, q = random.normal(size=64).astype(ml_dtypes.bfloat16), random.normal(size=64).astype(np.float32)
+    with ValueStore(MEMORY) as store:
+        program = Program(dx.parse(ONE.format(lines=lines)))
+        plain, moved = (recorded(program, [[a, q]], store, None)[0] for a in (p, np.nextafter(p, p + 1)))
+        root = plain.arrays[-1]
+        assert root.instruction.name == "r"
+        assert Limits([moved], None)(root).distance > Limits([], None)(root).distance
