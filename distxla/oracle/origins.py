@@ -19,6 +19,7 @@ from distxla.ir.element_type import element_type_of
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.lazy_dataclass import dataclass, replace
+from distxla.ops.registry import op_class
 
 Array = np.ndarray[Any, Any]
 KINDS = ("NaN", "Inf")
