@@ -11,7 +11,7 @@ from distxla.differ.relations import Relation
 from distxla.differ.source_lines import Frame, frames, written_as
 from distxla.lazy_dataclass import dataclass, replace
 
-_MOST_BEFORE: Final = 400  # arrays in which a permute is looked for
+_MOST_BEFORE: Final = 400  # arrays in which a permute, or a line, is looked for
 
 
 @dataclass(frozen=True)
@@ -37,10 +37,29 @@ class Origin:
     def find(self, result: Recorded) -> Finding:
         """result: the array of the sharded run that is a result and differs."""
         found = self._found(result)
-        first = (found.use or found.at).array
-        if not first.iterations or first.iterations[-1] == 0 or not self._was_right(first):
+        if found.line is None:
+            found = replace(found, line=self._nearest_line(found.at))
+        use = found.use or found.at
+        last = use.array.iterations[-1] if use.array.iterations else 0
+        if last == 0 or not self._was_right(use.array):
             return found
-        return replace(found, hint=f"{found.hint}; iterations 0 to {first.iterations[-1] - 1} are right")
+        right = "iteration 0" if last == 1 else f"iterations 0 to {last - 1}"
+        return replace(found, hint=f"{found.hint}; in {right} {_named(use)} is right")
+
+    def _nearest_line(self, pair: Pair) -> str | None:
+        """Of what the array is made of, the nearest one first."""
+        seen, waiting = {pair.array.number}, [pair.array.number]
+        while waiting and len(seen) < _MOST_BEFORE:
+            number = max(waiting)
+            waiting.remove(number)
+            line = self._line(self._twins.pairs[number])
+            if line is not None:
+                return line
+            for n in self._twins.pairs[number].array.made_of:
+                if n not in seen:
+                    seen.add(n)
+                    waiting.append(n)
+        return None
 
     def _was_right(self, array: Recorded) -> bool:
         """Whether the instruction's arrays of all iterations before are right."""

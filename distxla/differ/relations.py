@@ -46,6 +46,7 @@ class Relation:
 
 SAME: Final = Relation("same", "the same")
 
+_EXTREMES: Final = ("maximum", "minimum")
 _MAKINGS: Final[tuple[tuple[str, str, Callable[[Array], Array]], ...]] = (
     ("sum", "partial sums", lambda stack: stack.sum(0)),
     ("mean", "local means", lambda stack: stack.mean(0)),
@@ -83,13 +84,15 @@ def _partial(values: Sequence[Array], whole: Array, devices: Devices, allowed: A
     if whole.dtype.kind == "u":
         return None  # keys and bits of random numbers
     if whole.dtype.kind == "b":
-        makings = [m for m in _MAKINGS if m[0] in ("maximum", "minimum")]
+        makings = [m for m in _MAKINGS if m[0] in _EXTREMES]
     elif is_inexact(whole.dtype):
         makings = [m for m in _MAKINGS if whole.dtype.kind != "c" or m[0] in ("sum", "mean")]
     else:
         makings = [m for m in _MAKINGS if m[0] != "mean"]
     wide = [_wide(value) for value in values]
     for grouping in devices.groupings:
+        if _is_same_in_groups(values, grouping):
+            continue
         for kind, words, make in makings:
             scale = max(map(largest, values)) if kind == "sum" and is_inexact(whole.dtype) else 0.0
             made: list[Array] = [whole] * len(values)
@@ -105,11 +108,23 @@ def _partial(values: Sequence[Array], whole: Array, devices: Devices, allowed: A
                 offsets = _offsets(made, whole, allowed, scale)
             if offsets is not None:
                 placed = _placed(offsets, made[0].shape, whole.shape, devices)
-                if not placed.is_complete:
+                if not placed.is_complete or (kind in _EXTREMES and _is_chance(values, whole, grouping, allowed)):
                     continue
                 more = "" if placed.kind == "same" else f", each {placed.text}"
                 return Relation(kind, f"{words} over {grouping.name}{more}", grouping, placed.offsets)
     return None
+
+
+def _is_same_in_groups(values: Sequence[Array], grouping: Grouping) -> bool:
+    """Whether there is nothing to combine."""
+    return all(np.array_equal(values[d], values[group[0]]) for group in grouping.groups for d in group[1:])
+
+
+def _is_chance(values: Sequence[Array], whole: Array, grouping: Grouping, allowed: Allowed) -> bool:
+    """Whether several devices of a group have all of the whole, and others something larger, or smaller."""
+    if whole.dtype.kind == "b" or values[0].shape != whole.shape:
+        return False
+    return any(1 < sum(allowed.fits(values[d], whole) for d in group) < len(group) for group in grouping.groups)
 
 
 def _scaled_sums(values: Sequence[Array], whole: Array, devices: Devices, allowed: Allowed) -> Relation | None:
@@ -118,6 +133,8 @@ def _scaled_sums(values: Sequence[Array], whole: Array, devices: Devices, allowe
         return None
     wide = [_wide(value) for value in values]
     for grouping in devices.groupings:
+        if _is_same_in_groups(values, grouping):
+            continue
         made: list[Array] = [whole] * len(values)
         for group in grouping.groups:
             one = np.stack([wide[d] for d in group]).sum(0)

@@ -18,6 +18,9 @@ Array = np.ndarray[Any, Any]
 
 MOVES = 12.0  # how many times further than in the runs that measure it a value may be: other sums, more of them
 UNITS = 6.0  # of the last place of the largest value, where the runs moved nothing
+COARSE = 2.0**-5  # the last place of types of 8 bits is larger: their runs move values by much of themselves
+COARSE_MOVES = 2.5
+COARSE_UNITS = 2.0
 MANY = 16  # elements from which on their differences together tell more than the largest one
 SPREADS = 8.0
 SPREAD_UNITS = 3.0
@@ -39,7 +42,8 @@ class Allowed:
         if not is_inexact(got.dtype):
             return int(np.count_nonzero(got != wanted)) <= self.elements
         a, b = real(got), real(wanted)
-        limit = max(self.distance, UNITS * unit(got.dtype) * scale)
+        last = unit(got.dtype)
+        limit = max(self.distance, (COARSE_UNITS if last > COARSE else UNITS) * last * scale)
         with np.errstate(all="ignore"):
             apart = np.abs(a - b)
             near = apart <= limit
@@ -47,7 +51,7 @@ class Allowed:
                 return False
             if got.size < MANY:
                 return True
-            return root_mean_square(apart) <= max(self.spread, SPREAD_UNITS * unit(got.dtype) * scale)
+            return root_mean_square(apart) <= max(self.spread, SPREAD_UNITS * last * scale)
 
 
 def allowed(values: Sequence[Array], factor: float | None = None) -> Allowed:
@@ -67,9 +71,11 @@ def allowed(values: Sequence[Array], factor: float | None = None) -> Allowed:
     distance = max(map(largest, distances), default=0.0)
     spread = max(map(root_mean_square, distances), default=0.0)
     last = unit(first.dtype)
+    moves, units = (COARSE_MOVES, COARSE_UNITS) if last > COARSE else (MOVES, UNITS)
+    share = moves / MOVES
     return Allowed(
-        MOVES * distance + UNITS * last * size,
-        spread=SPREADS * spread + SPREAD_UNITS * last * root_mean_square(a),
+        moves * distance + units * last * size,
+        spread=share * SPREADS * spread + units / UNITS * SPREAD_UNITS * last * root_mean_square(a),
     )
 
 

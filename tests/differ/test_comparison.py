@@ -163,7 +163,7 @@ def test_from_which_iteration_on() -> None:
     found = compare_programs(Program(wrong, partitions=2), Program(whole), [args] * 2, [args])
     assert found.first is not None
     assert (found.first.instruction, found.first.iteration) == ("sums", 2)
-    assert "iterations 0 to 1 are right" in found.first.hint
+    assert "in iterations 0 to 1 choose (loop.py:4) is right" in found.first.hint
 
 
 ONE = "HloModule one\nENTRY main {{\n  {lines}\n}}"
