@@ -143,7 +143,8 @@ class Arithmetic:
         if _same(given[0], given[1]):
             return given[0]
         scale = ONE
-        if given[0].scale == given[1].scale and given[0].scale > 0:
+        is_float = left.element_type.is_float  # of integers multiples wrap, and have other bits
+        if is_float and given[0].scale == given[1].scale and given[0].scale > 0:
             scale = given[0].scale
         else:
             given = [self.unscaled(r) for r in given]

@@ -166,7 +166,8 @@ class Comparison:
             firsts = np.array(shards.places).reshape(len(shards.places), -1) * np.array(own.dims, np.int64)
         else:
             blocks = [np.zeros(self.sharded.space.devices, np.int64) if r is None else r[:, 0] for r in placed]
-            firsts = np.array([b // max(n, 1) * n for b, n in zip(blocks, own.dims, strict=True)]).T
+            each = [b // max(n, 1) * n for b, n in zip(blocks, own.dims, strict=True)]
+            firsts = np.array(each).reshape(len(each), self.sharded.space.devices).T
         if not lies_at(own, whole, firsts):
             for dim, rows in enumerate(placed):
                 wrong = None if rows is None else _first_wrong(rows, firsts[:, dim])

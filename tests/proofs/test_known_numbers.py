@@ -55,6 +55,93 @@ def test_sums_of_iotas_of_every_type(kind: str) -> None:
     assert verdict(sum_of_iotas(kind), sum_of_iotas(kind)).outcome is Outcome.EQUAL
 
 
+def reduced_ids(kind: str, opcode: str, more: int) -> str:
+    """The ids of two replicas, each with a number added, reduced and added to an argument."""
+    return f"""HloModule m
+c {{
+  a = {kind}[] parameter(0)
+  b = {kind}[] parameter(1)
+  ROOT r = {kind}[] {opcode}(a, b)
+}}
+ENTRY main {{
+  p = {kind}[] parameter(0)
+  i = u32[] replica-id()
+  j = {kind}[] convert(i)
+  n = {kind}[] constant({more})
+  m = {kind}[] add(j, n)
+  s = {kind}[] all-reduce(m), replica_groups={{}}, to_apply=c
+  ROOT r = {kind}[] add(p, s)
+}}"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "opcode", "more", "expected"),
+    [
+        ("u32", "or", 1, 3),
+        ("u32", "and", 1, 0),
+        ("s32", "and", -1, 0),
+        ("u32", "maximum", 1, 2),
+        ("u32", "minimum", 1, 1),
+        ("s32", "add", 1, 3),
+        ("s8", "add", 100, -55),
+        ("u8", "add", 200, 145),
+        ("s4", "add", 4, -7),
+    ],
+)
+def test_reduced_integers_have_their_bits(kind: str, opcode: str, more: int, expected: int) -> None:
+    own = Sharded(parse_module(reduced_ids(kind, opcode, more)), 2, 1)
+    for number in {0, 1, 2, 3, expected}:
+        lines = f"p = {kind}[] parameter(0)", f"k = {kind}[] constant({number})", f"ROOT r = {kind}[] add(p, k)"
+        outcome = prove(own, parse_module("HloModule m\nENTRY main {" + chr(10).join(lines) + "}")).outcome
+        assert (outcome is Outcome.EQUAL) == (number == expected), number
+
+
+def test_results_may_be_numbers() -> None:
+    own = ["i = u32[] replica-id()", "z = u32[] constant(5)", "ROOT m = pred[] compare(i, z), direction=LT"]
+    assert verdict(own, ["ROOT m = pred[] constant(true)"]).outcome is Outcome.EQUAL
+    assert verdict(own, ["ROOT m = pred[] constant(false)"]).outcome is not Outcome.EQUAL
+
+
+@pytest.mark.parametrize("kind", ["f32", "s32"])
+def test_multiples_of_integers_wrap(kind: str) -> None:
+    own = ["p = X[2] parameter(0)", "q = X[2] parameter(1)", "a = X[2] add(p, p)", "b = X[2] add(q, q)"]
+    whole = ["p = X[2] parameter(0)", "q = X[2] parameter(1)", "m = X[2] maximum(p, q)", "ROOT r = X[2] add(m, m)"]
+    own, whole = (
+        [line.replace("X", kind) for line in lines] for lines in ([*own, "ROOT r = X[2] maximum(a, b)"], whole)
+    )
+    assert verdict(own, whole).outcome is (Outcome.EQUAL if kind == "f32" else Outcome.UNDECIDED)
+
+
+def test_devices_may_meet_in_different_branches() -> None:
+    """The devices' collectives meet, although their operands come from different branches."""
+    text = """HloModule m
+add {{
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = f32[] add(a, b)
+}}
+t {{
+  x = f32[2] parameter(0)
+  ROOT y = f32[2] all-reduce(x), channel_id=1, replica_groups={{{{0,1}}}}, use_global_device_ids=true, to_apply=add
+}}
+f {{
+  x = f32[2] parameter(0)
+  n = f32[2] negate(x)
+  a = f32[2] all-reduce(n), channel_id=1, replica_groups={{{{0,1}}}}, use_global_device_ids=true, to_apply=add
+  ROOT y = f32[2] negate(a)
+}}
+ENTRY main {{
+  p = f32[2] parameter(0)
+  i = u32[] {selector}
+  c = pred[] convert(i)
+  ROOT r = f32[2] conditional(c, p, p), true_computation=t, false_computation=f
+}}"""
+    whole = parse_module("HloModule m\nENTRY main {\n  p = f32[2] parameter(0)\n  ROOT r = f32[2] add(p, p)\n}")
+    for selector, expected in (("replica-id()", Outcome.UNDECIDED), ("constant(1)", Outcome.EQUAL)):
+        own = Sharded(parse_module(text.format(selector=selector)), 2, 1)
+        assert prove(own, whole).outcome is expected
+
+
 def test_every_replica_has_the_arrays_of_a_global_module() -> None:
     halves = GlobalArray(parse_shape("f32[8]"), Shards((2,), ((0,), (1,))))
     own, whole = (

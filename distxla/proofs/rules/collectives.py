@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Hashable, Sequence
+from functools import reduce
 
 import numpy as np
 
+from distxla.ir.element_type import ElementType
 from distxla.ir.instruction import Instruction
 from distxla.ops.all_gather import AllGather, AllGatherDone, AllGatherStart
 from distxla.ops.all_reduce import AllReduce, AllReduceDone
@@ -21,7 +24,7 @@ from distxla.proofs.lines import Array, Lines, is_nowhere
 from distxla.proofs.relation import NoRule, Relation, Value
 from distxla.proofs.rules.contractions import fingerprint, reducer
 from distxla.proofs.rules.registry import Infer, rule
-from distxla.proofs.space import Space
+from distxla.proofs.space import LARGEST_INDEX, Space
 
 Groups = tuple[tuple[int, ...], ...]
 
@@ -124,16 +127,27 @@ def summed(inference: Inference, operand: Relation, kind: str, groups: Groups) -
 def _of_numbers(space: Space, operand: Relation, kind: str, groups: Groups) -> Relation:
     numbers, of = indices.scalar(space, operand), _group_of(groups)
     assert numbers is not None
-    ways: dict[str, Callable[[list[int]], int]] = {
-        "add": sum,
+    ways: dict[str, Callable[[int, int], int]] = {
+        "add": operator.add,
         "maximum": max,
-        "or": max,
+        "or": operator.or_,
         "minimum": min,
-        "and": min,
+        "and": operator.and_,
     }
-    take = ways[kind]
-    rows = np.array([[take([int(numbers[g]) for g in of[d]])] for d in range(space.devices)])
+    take, element_type = ways[kind], operand.element_type
+    found = [_wrapped(reduce(take, (int(numbers[g]) for g in of[d])), element_type) for d in range(space.devices)]
+    if max(map(abs, found)) >= LARGEST_INDEX:
+        raise NoRule("large integers that are reduced")
+    rows = np.array(found).reshape(-1, 1)
     return space.index(operand.element_type, operand.dims, {-1: space.lines(rows)}).changed(assumed=operand.assumed)
+
+
+def _wrapped(number: int, element_type: ElementType) -> int:
+    """The integer of the type that has the number's last bits."""
+    if not element_type.is_integer:
+        return number
+    half = 1 << element_type.bits - 1 if element_type.is_signed else 0
+    return (number + half) % (1 << element_type.bits) - half
 
 
 def _is_same_in_groups(relation: Relation, groups: Groups) -> bool:

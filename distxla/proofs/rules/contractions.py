@@ -125,7 +125,7 @@ def _extreme(
     if parts is not None and parts.kind != kind:
         operand, parts = inference.doubted(operand, f"{parts.described()} is reduced by {kind}"), None
     bare = operand.changed(parts=None)
-    scale = bare.scale
+    scale = bare.scale if operand.element_type.is_float else 0  # of integers multiples wrap
     if scale > 0:
         bare = bare.changed(scale=1)
     found = inference.structured(

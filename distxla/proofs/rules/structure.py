@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from distxla.ir.effects import COMMUNICATING
 from distxla.ir.instruction import Instruction
 from distxla.ops.asynchronous import AsyncDone, AsyncStart, AsyncUpdate
 from distxla.ops.call import Call, Fusion
@@ -65,10 +66,17 @@ def conditional(inference: Inference, instruction: Instruction, operands: list[V
     if known is not None and (known == known[0]).all():
         number = op.branch_of(bool(known[0]) if selector.element_type.kind == "pred" else int(known[0]))
         return inference.called(instruction, op.branches[number], [arguments[number]])
+    inside = (i.op for c in inference.module.reached(*op.branches) for i in c)
+    if not _is_same_everywhere(selector) and any(o.effects in COMMUNICATING for o in inside):
+        raise NoRule("devices may take different branches, in which they communicate")
     values = [
         inference.called(instruction, name, [argument]) for name, argument in zip(op.branches, arguments, strict=True)
     ]
     return _chosen(inference, selector, values)
+
+
+def _is_same_everywhere(relation: Relation) -> bool:
+    return relation.parts is None and all(lines.is_uniform for axis in relation.axes for _, lines in axis)
 
 
 def _chosen(inference: Inference, selector: Relation, values: list[Value]) -> Value:
