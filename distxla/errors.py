@@ -209,7 +209,8 @@ class NonFiniteError(DistxlaError):
 
 
 class ReplicationError(DistxlaError):
-    """An array that is declared the same on several devices differs; raised after the call, where it is checked.
+    """An array that is declared the same on several devices differs. Raised where it is checked: before the call for an
+    argument, after it for a result.
 
     array: `out0`, `arg0`.  devices: that should have the same; differing: those that have another than the first.
     index: of the first element that differs.

@@ -36,7 +36,7 @@ MOST_EDGES = 8
     "--partitions", type=click.IntRange(1), metavar="N", help="Number of partitions, where no header says it."
 )
 @click.option("--strict", is_flag=True, help="Exit with 3 also where nothing is decided.")
-@click.option("--json", "as_json", is_flag=True, help="Print the verdict on deadlocks, or the error, as JSON only.")
+@click.option("--json", "as_json", is_flag=True, help="Print what is found, or the error, as JSON only.")
 @click.option(
     "--report",
     metavar="FILE.html",
@@ -66,9 +66,9 @@ def command(
 
     Instructions that are correct but that this version has no code for are listed, and the exit status is 2: `distxla
     run` would refuse them. Where devices would wait for each other for ever it is 3; where only the run can tell, a
-    warning names the instruction that decides, and it is 0. Another one names results that are declared the same on
-    several devices, although nothing ensures that. With --against it is 1 where the results differ; where that isn't
-    decided, a warning names the instruction, and it is 0.
+    warning names the instruction that decides, and it is 0. Another warning names results that are declared the same
+    on several devices, although nothing ensures that. With --against the exit status is 1 where the results differ;
+    where that isn't decided, a warning names the instruction, and it is 0.
     """
     from distxla.cli.output_files import require_writable
     from distxla.cli.programs import read_world

@@ -77,7 +77,8 @@ def command(
     custom_calls: tuple[str, ...],
     time_limit: float | None,
 ) -> None:
-    """Run SHARDED and UNSHARDED on the reference, on the same arguments, and compare each value with its twin.
+    """Run SHARDED and UNSHARDED on the reference, on the same arguments, and compare each value with its twin: the
+    value of UNSHARDED that it is, or is a part of.
 
     Without UNSHARDED the twin of a module with automatic shardings is that module itself, unpartitioned. Two modules
     for as many devices are compared device by device. Exit status 0: all results are the same; 1: they differ.
@@ -121,8 +122,7 @@ def _twin(sharded: str, unsharded: str | None, world: RunPrograms, replicas: int
     try:
         is_global = device_program(module) is not None
     except UnsupportedOpError:
-        module, is_global, replicas = module.replace(num_partitions=1), False, None
-        return programs_of_run([GivenProgram(path, module)], 1, 1).settled()
+        return programs_of_run([GivenProgram(path, module.replace(num_partitions=1))], 1, 1).settled()
     if unsharded is None:
         what = "computes with shards in manual regions" if is_global else "is each device's program already"
         raise ArgumentError(f"{path} {what}: name the unsharded program, too")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from numbers import Integral
 from typing import Any, TypeAlias
 
 from distxla.collectives.protocols.control_block import MOST_DEVICES
@@ -16,7 +17,7 @@ ModuleOrPrograms: TypeAlias = "Module | Sequence[tuple[Iterable[int], Module]]"
 def given_programs(module: ModuleOrPrograms, replicas: int | None, partitions: int | None) -> RunPrograms:
     """The programs of a run. Raises ArgumentError for anything else, the errors of `programs_of_run`."""
     for count, name in ((replicas, "replicas"), (partitions, "partitions")):
-        if count is not None and not (isinstance(count, int) and count > 0):
+        if count is not None and not (isinstance(count, Integral) and count > 0):
             raise ArgumentError(f"{name}: expected a positive number, found {count!r}")
     if isinstance(module, Module):
         given = [GivenProgram(_name(module), module)]
@@ -31,13 +32,13 @@ def _given(entry: Any) -> GivenProgram:
     if not isinstance(entry, Sequence) or len(entry) != 2 or not isinstance(entry[1], Module):
         raise ArgumentError(f"module: expected (devices, module) for each program, found {_shown(entry)}")
     devices, module = entry
-    ids = (devices,) if isinstance(devices, int) else devices
+    ids = (devices,) if isinstance(devices, Integral) else devices
     if not isinstance(ids, Iterable) or isinstance(ids, str | bytes):
         raise ArgumentError(f"devices of {_name(module)}: expected flattened ids, found {_shown(devices)}")
-    found = sorted(ids)
-    wrong = next((i for i in found if not isinstance(i, int) or not 0 <= i < MOST_DEVICES), None)
-    if wrong is not None:
-        raise ArgumentError(f"devices of {_name(module)}: expected ids below {MOST_DEVICES}, found {wrong!r}")
+    ids = list(ids)
+    if wrong := [i for i in ids if not isinstance(i, Integral) or not 0 <= int(i) < MOST_DEVICES]:
+        raise ArgumentError(f"devices of {_name(module)}: expected ids below {MOST_DEVICES}, found {wrong[0]!r}")
+    found = sorted(map(int, ids))
     if len(set(found)) != len(found):
         raise ArgumentError(f"devices of {_name(module)}: a device is named twice")
     if not found:
@@ -50,7 +51,7 @@ def _name(module: Module) -> str:
 
 
 def _shown(value: object) -> str:
-    return "an empty list" if value == [] else f"{type(value).__name__} {value!r:.60}"
+    return "an empty list" if isinstance(value, list) and not value else f"{type(value).__name__} {value!r:.60}"
 
 
 __all__ = ["ModuleOrPrograms", "given_programs"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -59,7 +60,9 @@ class Watch:
         self.names = names
         self.values: dict[str, dict[int, list[WatchedValue]]] = {}
         self._where = where
-        chosen = (devices,) if isinstance(devices, int) else devices
+        chosen: Any = (devices,) if isinstance(devices, Integral) else devices
+        if chosen is not None and (not isinstance(chosen, Iterable) or isinstance(chosen, str)):
+            raise ArgumentError(f"devices: expected flattened ids, found {devices!r:.60}")
         self.devices = None if chosen is None else frozenset(chosen)
         self._chosen: dict[int, tuple[Instruction, bool]] = {}  # by identity: comparing instructions takes long
 
@@ -110,7 +113,7 @@ class Watch:
     def require_matches(self, modules: Iterable[Module], devices: int) -> None:
         """ArgumentError where a name matches no instruction of these modules, in the form that is executed, or a device
         is none of the run's. devices: how many there are."""
-        wrong = next((d for d in self.devices or () if not isinstance(d, int) or not 0 <= d < devices), None)
+        wrong = next((d for d in self.devices or () if not isinstance(d, Integral) or not 0 <= int(d) < devices), None)
         if wrong is not None:
             raise ArgumentError(f"Watch: there is no device {wrong!r} among {devices}")
         known = {i.name for module in modules for computation in module.computations for i in computation}

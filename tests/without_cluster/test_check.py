@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import distxla as dx
@@ -115,12 +116,19 @@ def test_several_programs() -> None:
         ([((0, 0), dx.parse(SUM))], "a device is named twice"),
         ([((), dx.parse(SUM))], "expected at least one"),
         ([((-1,), dx.parse(SUM))], "expected ids below"),
+        ([((0, "a"), dx.parse(SUM))], "expected ids below 4096, found 'a'"),
+        ([((0, None), dx.parse(SUM))], "expected ids below 4096, found None"),
+        (np.zeros(3), "found ndarray array"),
         ([("0-3", dx.parse(SUM))], "expected flattened ids"),
     ],
 )
 def test_what_is_no_program(module: object, message: str) -> None:
     with pytest.raises(dx.ArgumentError, match=message):
         dx.check(module)  # type: ignore[arg-type]
+
+
+def test_ids_may_be_numpys() -> None:
+    assert dx.check([(np.arange(4), dx.parse(SUM))]).verdict.devices == 4
 
 
 def test_a_broken_rule_is_raised_with_the_counts_that_are_missing() -> None:

@@ -198,6 +198,9 @@ def test_names_and_devices_that_are_none() -> None:
     assert caught.value.__notes__ == ["hint: did you mean total?"]
     with pytest.raises(dx.ArgumentError, match="there is no device 2 among 2"):
         dx.reference(module, ONES, watch=dx.Watch(devices=[2]))
+    with pytest.raises(dx.ArgumentError, match=r"devices: expected flattened ids, found 1\.5"):
+        dx.Watch(devices=1.5)  # type: ignore[arg-type]
+    assert dx.Watch(devices=np.arange(2)).devices == frozenset((0, 1))
     with pytest.raises(dx.ArgumentError, match="expected names of instructions, found 3"):
         dx.Watch(3)  # type: ignore[arg-type]
     with pytest.raises(dx.ArgumentError, match="where: expected a function"):
