@@ -83,10 +83,13 @@ def command(
     Without UNSHARDED the twin of a module with automatic shardings is that module itself, unpartitioned. Two modules
     for as many devices are compared device by device. Exit status 0: all results are the same; 1: they differ.
     """
-    from distxla.cli.programs import read_world
+    from distxla.cli.programs import read_world, split_devices
     from distxla.differ.comparison import compare_programs
 
     register_all(custom_calls)
+    for name in filter(None, (sharded, unsharded)):
+        if split_devices(name)[1] is not None:
+            raise ArgumentError(f"{name}: differ compares modules that all devices run, and takes no @DEVICES")
     world = read_world([sharded], replicas, partitions).settled()
     twin = _twin(sharded, unsharded, world, replicas)
     with phase("reading arguments"):
@@ -111,6 +114,7 @@ def command(
 
 def _twin(sharded: str, unsharded: str | None, world: RunPrograms, replicas: int | None) -> RunPrograms:
     """The unsharded program; a global module with automatic shardings as it is, on one device."""
+    from distxla.compiler.passes.manual_partitions import has_manual_regions
     from distxla.compiler.passes.partitioning import device_program
     from distxla.errors import UnsupportedOpError
     from distxla.jax.loading import load_module
@@ -122,6 +126,8 @@ def _twin(sharded: str, unsharded: str | None, world: RunPrograms, replicas: int
     try:
         is_global = device_program(module) is not None
     except UnsupportedOpError:
+        if has_manual_regions(module):
+            raise
         return programs_of_run([GivenProgram(path, module.replace(num_partitions=1))], 1, 1).settled()
     if unsharded is None:
         what = "computes with shards in manual regions" if is_global else "is each device's program already"

@@ -158,12 +158,14 @@ class Limits:
         if number not in self._found:
             others = [recording.arrays[number] for recording in self._moved if number < len(recording.arrays)]
             others = [o for o in others if _place(o) == _place(array)]  # each run has rewritten instructions of its own
-            self._found[number] = max(
-                (
-                    allowed([array.on(d), *(o.on(d) for o in others if d in o.values)], self._tolerance)
-                    for d in array.values
-                ),
-                key=lambda each: (each.distance, each.elements),
+            limits = [
+                allowed([array.on(d), *(o.on(d) for o in others if d in o.values)], self._tolerance)
+                for d in array.values
+            ]
+            self._found[number] = Allowed(
+                max(each.distance for each in limits),
+                max(each.elements for each in limits),
+                max(each.spread for each in limits),
             )
         return self._found[number]
 

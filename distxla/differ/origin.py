@@ -87,7 +87,7 @@ class Origin:
             found = explain_place(pair)
             if found is not None:
                 return found
-        return Finding("none", pair, self._line(pair), self._sentence(pair))
+        return Finding("unexplained", pair, self._line(pair), self._sentence(pair))
 
     # --- the first wrong array ----------------------------------------------------------------------------------------
 
