@@ -46,6 +46,11 @@ class Pair:
     relation: Relation | None = None
     by: str = ""
 
+    @property
+    def is_right(self) -> bool:
+        """Whether the values are as they should be, as far as their twin tells."""
+        return self.relation is not None
+
 
 class Twins:
     """sharded, whole: all arrays of both runs, in order.  allowed: of arrays of the second.

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from distxla.differ.alignment import CONSTANT, Pair
+from distxla.differ.ancestry import line_of
 from distxla.differ.recording import Recorded
-from distxla.differ.source_lines import frames
 from distxla.lazy_dataclass import dataclass, field
 
 FORMAT = 1
@@ -127,7 +127,7 @@ def first_difference(pair: Pair, kind: str, line: str | None, hint: str, use: Pa
         kind,
         hint,
         None if use is None else use.array.instruction.name,
-        None if use is None else _line(use.array),
+        None if use is None else line_of(use.array),
     )
 
 
@@ -143,16 +143,11 @@ def value_relations(pairs: list[Pair]) -> tuple[ValueRelation, ...]:
         ValueRelation(
             pair.array.instruction.name,
             None if pair.twin is None or pair.relation is CONSTANT else pair.twin.instruction.name,
-            _line(pair.array),
+            line_of(pair.array),
             pair.relation.text if pair.relation is not None else "none" if pair.twin is not None else "no twin",
         )
         for pair in found.values()
     )
-
-
-def _line(array: Recorded) -> str | None:
-    found = frames(array.module, array.instruction)
-    return found[0].line if found else None
 
 
 def _shown(array: Recorded, twin: Recorded | None) -> tuple[tuple[int, ...], str, str | None]:
