@@ -132,9 +132,7 @@ class ProgramLoader:
             # programs never run at once on one device
             self._arena = self._heap.allocate(program.arena_bytes, executable.devices, of_runtime=True)
         packed = pack(executable.targets) if executable.targets else None
-        for_agents = (
-            dataclasses.replace(program, steps=(), module=None, watch=None) if self._hosts.agent_actors else None
-        )
+        for_agents = dataclasses.replace(program, steps=(), watch=None) if self._hosts.agent_actors else None
         self.streams.load(number, program, executable.devices)
         self._tell_hosts(number, program)
         shared = [self._shared_arena(number, arena, executable) for number, arena in enumerate(program.shared)]
