@@ -41,7 +41,7 @@ class Kernels:
     """Those of one loaded program. report: called with a kernel's error, before the program ends."""
 
     def __init__(self, program: CompiledProgram, report: KernelErrorHandler | None) -> None:
-        if program.module is None:
+        if program.module is None and program.kernels:
             raise InternalError(f"{program.name} has no module to interpret")
         self._module = program.module
         self._report = report
@@ -76,6 +76,7 @@ class Kernels:
         """The device, with a random state that goes on from call to call."""
         device = self._devices.get(context.device)
         if device is None:
+            assert self._module is not None  # it has a kernel
             device = Device(context.device, context.replica, context.partition, self._module)
             self._devices[context.device] = device
         return device
