@@ -459,7 +459,8 @@ class _EntryEmitter:
             self.count(count)
         self.watching.iteration(self.body, step)
         self.steps(step.body)
-        del self.loops[len(self.loops) - (count is not None) :]
+        if count is not None:
+            self.loops.pop()
         self.body.builder.branch(test)
         self.body.builder.position_at_end(done)
 
