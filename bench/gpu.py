@@ -33,17 +33,17 @@ from bench.format import geometric_mean, number, seconds
 from bench.kernel_programs import KernelProgram, kernel_programs
 from bench.one_device import XlaProgram
 from bench.one_device import arguments as arguments_for
-from distxla.compiler.artifact import CompiledProgram
 from distxla.compiler.compile import compile_module
 from distxla.errors import DistxlaError
 from distxla.ir.module import Module
 from distxla.ops.dot import Dot
+from distxla.program.artifact import CompiledProgram
 from distxla.targets.nvptx import load
 from distxla.targets.nvptx.cublas.choice import VARIABLE, WITHOUT
-from distxla.targets.nvptx.cublas.interface import FUNCTIONS as CUBLAS_FUNCTIONS
-from distxla.targets.nvptx.cublas.interface import GEMM
 from distxla.targets.nvptx.driver.choice import open_driver
-from distxla.targets.nvptx.driver.interface import FUNCTIONS
+from distxla.targets.nvptx.interfaces.cublas import FUNCTIONS as CUBLAS_FUNCTIONS
+from distxla.targets.nvptx.interfaces.cublas import GEMM
+from distxla.targets.nvptx.interfaces.driver import FUNCTIONS
 from distxla.targets.nvptx.program_memory import ProgramOnGpu
 from distxla.text.parser import parse_module
 from tests.compiler.runner import Devices, run_single

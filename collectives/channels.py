@@ -27,10 +27,8 @@ from functools import lru_cache
 from itertools import islice
 from operator import itemgetter
 
-from distxla.collectives.channel_end import End, Pairs
 from distxla.collectives.joined_channels import Ends, Key, joined, near_misses, one_sided
 from distxla.collectives.transfer import Route, Transfer
-from distxla.diagnosis.sentences import named
 from distxla.errors import CollectiveMismatchError, DeadlockError, DistxlaError, VerificationError
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
@@ -38,6 +36,8 @@ from distxla.ir.shape import Shape
 from distxla.lazy_dataclass import dataclass, replace
 from distxla.location import Location
 from distxla.ops.channel import Recv, Send, ZeroCopyRecv, ZeroCopySend
+from distxla.program.channel_end import End, Pairs
+from distxla.wording import named
 
 PAIRS, PIPELINE, VALIDATION = (
     "_xla_send_recv_source_target_pairs",

@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 
-from distxla.collectives.channel_end import End, Pairs
 from distxla.collectives.transfer import Route, Transfer
+from distxla.program.channel_end import End, Pairs
 
 Key = tuple[int, int]  # channel and stream
 Ends = list[tuple[int, End]]  # each with the number of its program

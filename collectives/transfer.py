@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from distxla.collectives.channel_end import End
 from distxla.lazy_dataclass import dataclass
+from distxla.program.channel_end import End
 
 
 @dataclass(frozen=True)

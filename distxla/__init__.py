@@ -45,12 +45,12 @@ if TYPE_CHECKING:
     from distxla.ir.layout import Layout
     from distxla.ir.module import Module
     from distxla.ir.shape import Shape
-    from distxla.jax.loading import load_module as load
+    from distxla.jax.partitioner.loading import load_module as load
     from distxla.location import Location
     from distxla.ops.custom_calls.user import register_custom_call, unregister_custom_call
+    from distxla.runtime.arrays.device_array import DeviceArray
+    from distxla.runtime.arrays.executable import Executable
     from distxla.runtime.cluster import Cluster
-    from distxla.runtime.device_array import DeviceArray
-    from distxla.runtime.executable import Executable
     from distxla.text.parser import parse_module as parse
     from distxla.without_cluster.check import CheckResult, check
     from distxla.without_cluster.reference_run import reference
@@ -67,11 +67,11 @@ __getattr__, __dir__ = lazy_names(
         "CompileError": "distxla.errors",
         "DamagedMessageError": "distxla.errors",
         "DeadlockError": "distxla.errors",
-        "DeviceArray": "distxla.runtime.device_array",
+        "DeviceArray": "distxla.runtime.arrays.device_array",
         "DistxlaError": "distxla.errors",
         "DistxlaWarning": "distxla.errors",
         "DotDimensionNumbers": "distxla.builder.windows",
-        "Executable": "distxla.runtime.executable",
+        "Executable": "distxla.runtime.arrays.executable",
         "ExecutionError": "distxla.errors",
         "HloSyntaxError": "distxla.errors",
         "InternalError": "distxla.errors",
@@ -94,7 +94,7 @@ __getattr__, __dir__ = lazy_names(
         "XlaBuilder": "distxla.builder.xla_builder",
         "XlaOp": "distxla.builder.xla_op",
         "check": "distxla.without_cluster.check",
-        "load": "distxla.jax.loading:load_module",
+        "load": "distxla.jax.partitioner.loading:load_module",
         "parse": "distxla.text.parser:parse_module",
         "reference": "distxla.without_cluster.reference_run",
         "register_custom_call": "distxla.ops.custom_calls.user",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 from distxla.location import Location, printable
 
 if TYPE_CHECKING:
-    from distxla.diagnosis.diagnosis import Diagnosis
+    from distxla.diagnosis.report.diagnosis import Diagnosis
 
 
 class DistxlaError(Exception):

@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 
-from distxla.collectives.executed_form import executed_form
 from distxla.ir.effects import Effects
 from distxla.ir.effects_order import effectful_computations, has_effects
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.lazy_dataclass import dataclass
 from distxla.location import Location
+from distxla.rewrites.executed_form import executed_form
 
 Programs = Sequence[tuple[Iterable[int], Module]]
 

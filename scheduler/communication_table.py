@@ -14,8 +14,6 @@ from math import prod
 from typing import Any
 
 from distxla.collectives.channels import is_end, payload_of
-from distxla.collectives.executed_form import executed_form
-from distxla.diagnosis.sentences import ranges
 from distxla.ir.computation import Computation
 from distxla.ir.effects import Effects
 from distxla.ir.instruction import Instruction
@@ -28,9 +26,11 @@ from distxla.ops.collective_permute import CollectivePermute
 from distxla.ops.ragged_all_to_all import RaggedAllToAll
 from distxla.ops.support.collective_start_done import single_collective
 from distxla.ops.support.executable import CollectiveOp
+from distxla.rewrites.executed_form import executed_form
 from distxla.scheduler.execution_counts import ExecutionCounts
 from distxla.scheduler.simulation.communication import Communication
 from distxla.scheduler.tpu_kernel import communicates
+from distxla.wording import ranges
 
 HOST = "host"
 KERNEL = "only its kernel says"

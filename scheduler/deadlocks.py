@@ -6,16 +6,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from operator import itemgetter
 
-from distxla.collectives.executed_form import executed_form
-from distxla.diagnosis.blocked import DeviceState, Place
 from distxla.diagnosis.diagnose import deadlock_error, diagnose, refused
-from distxla.diagnosis.diagnosis import Diagnosis
-from distxla.diagnosis.findings import UNDECIDED, Undecided
+from distxla.diagnosis.facts.blocked import DeviceState, Place
+from distxla.diagnosis.facts.findings import UNDECIDED, Undecided
 from distxla.diagnosis.graph import Deadlock
-from distxla.diagnosis.sentences import listed, mismatch_of, round_called, transfer_called
+from distxla.diagnosis.report.diagnosis import Diagnosis
 from distxla.errors import CollectiveMismatchError, DeadlockError
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
+from distxla.rewrites.executed_form import executed_form
 from distxla.scheduler.device_states import DeviceStates
 from distxla.scheduler.simulation.blocked_devices import never_go_on, wait_graph
 from distxla.scheduler.simulation.communication import Communication, CommunicationSite, Edge, Rendezvous
@@ -27,6 +26,7 @@ from distxla.scheduler.simulation.traces import Trace
 from distxla.scheduler.simulation.tracing import TooLongError, Tracer
 from distxla.scheduler.tpu_kernel import communicates
 from distxla.scheduler.verdict import Outcome, Verdict
+from distxla.wording import listed, mismatch_of, round_called, transfer_called
 
 
 def examine(programs: Sequence[tuple[Iterable[int], Module]], replicas: int, partitions: int) -> Verdict:

@@ -10,7 +10,7 @@ from functools import cached_property
 from itertools import islice
 from typing import Any
 
-from distxla.diagnosis.blocked import DeviceState, Doing, Event, Loop
+from distxla.diagnosis.facts.blocked import DeviceState, Doing, Event, Loop
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.scheduler.simulation import traces

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from distxla.collectives.executed_form import executed_form
-from distxla.diagnosis.sentences import named
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.op import Lowering
 from distxla.ir.shards import Shards
 from distxla.lazy_dataclass import dataclass
 from distxla.location import Location
+from distxla.rewrites.executed_form import executed_form
 from distxla.scheduler.uniformity import Labels, Leaf, UniformityAnalysis, path_of
+from distxla.wording import named
 
 _CONTRACTING = ("dot", "convolution", "reduce-window", "scatter", "select-and-scatter")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Any
 
-from distxla.diagnosis.diagnosis import Diagnosis
+from distxla.diagnosis.report.diagnosis import Diagnosis
 from distxla.lazy_dataclass import dataclass
 from distxla.location import Location
 

@@ -42,7 +42,7 @@ OWN_RAY = {"runtime/ray", "runtime/hosts"}  # folders in which every module has 
 LEAK_GRACE_S = 15.0
 PARTITIONER_FILE = "distxla-partition-messages"  # of the process below
 FORKS = "tests/runtime/hosts/forks.py"  # of which some nodes' workers are copies
-PARTITIONER = "distxla.jax.partition_worker"  # waits for modules until the process ends that has started it
+PARTITIONER = "distxla.jax.partitioner.partition_worker"  # waits for modules until the process ends that has started it
 # the entry point of the first has this name, too: one is enough
 pytest_plugins = ["distxla.testing.plugin", "tests.failed_tests"]
 

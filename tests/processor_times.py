@@ -27,7 +27,7 @@ COLLECTION, AFTERWARDS, CONTROLLER = BESIDE = "collection", "after the tests", "
 KINDS = {  # words of a command
     "Ray": "distxla/runtime/ray/supervisor.py",
     "compiling": "distxla.compiler.worker",
-    "partitioning": "distxla.jax.partition_worker",
+    "partitioning": "distxla.jax.partitioner.partition_worker",
 }
 COUNTED = ("clusters", *KINDS, "Python")
 

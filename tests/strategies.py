@@ -17,7 +17,7 @@ from distxla.ir.op import Op
 from distxla.ir.replica_groups import ReplicaGroups
 from distxla.ir.shape import Layout, ProgramShape, Shape
 from distxla.ir.sharding import Sharding
-from distxla.ops.registry import op_class
+from distxla.ops.support.registry import op_class
 
 # The underscore keeps them apart from keywords and element types, which XLA does not take as names.
 NAMES = st.from_regex(r"[a-z]_[a-zA-Z0-9_.\-]{0,6}", fullmatch=True)

@@ -19,7 +19,7 @@ from distxla.compiler.pipeline import Pipeline
 from distxla.compiler.verify.verifier import verify_module
 from distxla.errors import DistxlaError, UnsupportedOpError, VerificationError
 from distxla.ir.module import Module
-from distxla.ops.custom_call import CustomCall
+from distxla.ops.custom_calls.custom_call import CustomCall
 from distxla.oracle.lockstep import run_reference
 from distxla.text.parser import parse_module
 from distxla.text.printer import print_module

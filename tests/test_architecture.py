@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from distxla.ir.op import Lowering, Op
-from distxla.ops.registry import op_classes
 from distxla.ops.support.executable import CollectiveOp, ExecutableOp
+from distxla.ops.support.registry import op_classes
 
 ROOT = Path(__file__).parent.parent
 SOURCES = sorted(

@@ -146,7 +146,7 @@ def test_tables() -> None:
         f"start\t\tpython -c xdist\nspent\tcollection\t0\t{2 * TICKS}\t0\n"
         "start\ttests/a/x.py\t/bin/python -I -S /here/distxla/runtime/ray/supervisor.py\ncluster\ttests/a/x.py\n"
         "start\ttests/a/x.py\tpython -P -m distxla.compiler.worker 7\ncluster\ttests/a/x.py\n"
-        "start\ttests/a/y.py\tpython -P -m distxla.jax.partition_worker 7\n"
+        "start\ttests/a/y.py\tpython -P -m distxla.jax.partitioner.partition_worker 7\n"
         f"spent\ttests/a/x.py\t3\t{TICKS}\t{4 * TICKS}\nspent\ttests/a/x.py\t1\t0\t{TICKS}\n"
         f"spent\ttests/a/y.py\t2\t{TICKS}\t{TICKS}\n"
     )

@@ -11,7 +11,7 @@ from packaging.requirements import Requirement
 import distxla
 from distxla.cli.main import COMMANDS, main
 from distxla.ops.custom_calls.target import built_in_targets
-from distxla.ops.registry import op_classes
+from distxla.ops.support.registry import op_classes
 from docs.update_tables import CUSTOM_CALLS, OPS, updated_custom_calls, updated_ops
 from tests.documentation.blocks import PAGES, blocks
 

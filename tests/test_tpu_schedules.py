@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from distxla.collectives.executed_form import executed_form
 from distxla.compiler.obstacles import obstacles
 from distxla.compiler.verify.verifier import verify_module
 from distxla.ir.element_type import BF16
+from distxla.rewrites.executed_form import executed_form
 from distxla.scheduler.deadlocks import examine
 from distxla.text.parser import parse_module
 from distxla.text.printer import print_module

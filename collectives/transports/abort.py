@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.transports.control_block import ControlBlock
-from distxla.compiler.abi import Status
+from distxla.program.abi import Status
 from distxla.targets.registry import wake_all
 
 

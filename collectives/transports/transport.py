@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from distxla.compiler.artifact import CompiledProgram
 from distxla.lazy_dataclass import dataclass
+from distxla.program.artifact import CompiledProgram
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from distxla.builder.xla_op import OperandLike, XlaOp
 from distxla.ir.element_type import PRED, S32
 from distxla.ops.call import Call
 from distxla.ops.control_flow import Conditional, While
-from distxla.ops.custom_call import CustomCall
+from distxla.ops.custom_calls.custom_call import CustomCall
 
 
 class ControlFlow(Tuples):

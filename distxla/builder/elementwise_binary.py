@@ -8,7 +8,7 @@ from distxla.builder.choices import Choices
 from distxla.builder.comparisons import Comparisons
 from distxla.builder.elementwise_unary import ElementwiseUnary
 from distxla.builder.xla_op import OperandLike, XlaOp
-from distxla.ops.registry import op_class
+from distxla.ops.support.registry import op_class
 
 
 class ElementwiseBinary(Comparisons, Choices, ElementwiseUnary):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from distxla.builder.recorder import Recorder
 from distxla.builder.xla_op import OperandLike, XlaOp
-from distxla.ops.registry import op_class
+from distxla.ops.support.registry import op_class
 
 
 class ElementwiseUnary(Recorder):

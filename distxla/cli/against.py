@@ -43,7 +43,7 @@ def _unsharded(path: str, world: RunPrograms) -> tuple[Module, bool]:
     from distxla.compiler.passes.manual_partitions import has_manual_regions
     from distxla.compiler.passes.partitioning import device_program, is_partitioned, partition_count
     from distxla.ir.effects import Effects
-    from distxla.jax.loading import load_module
+    from distxla.jax.partitioner.loading import load_module
 
     module = load_module(path)
     devices = world.replicas * world.partitions

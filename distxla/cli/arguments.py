@@ -12,11 +12,11 @@ from distxla.cli.array_files import Chosen, read_leaves
 from distxla.cli.generated_values import generate
 from distxla.cli.programs import DeviceProgram, RunPrograms
 from distxla.compiler.passes.given_whole import given_whole, leaf_names
-from distxla.diagnosis.sentences import named, ranges
 from distxla.errors import ArgumentError
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
 from distxla.lazy_dataclass import dataclass
+from distxla.wording import named, ranges
 
 Array = np.ndarray[Any, Any]
 _LISTED = 3  # missing arguments that an error names

@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from distxla.cli import terminal
-from distxla.diagnosis.sentences import counted
 from distxla.errors import ArgumentError
+from distxla.wording import counted
 
 
 @click.command("cache", short_help="Show or clear the folder of compiled programs.")

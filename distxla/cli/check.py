@@ -14,7 +14,7 @@ from distxla.cli.report_page import ReportingCommand, write_page
 from distxla.cli.time_limits import time_limit_option
 from distxla.cli.usage import files
 from distxla.cli.warnings import tell_warnings
-from distxla.diagnosis.sentences import counted
+from distxla.wording import counted
 
 if TYPE_CHECKING:
     from distxla.ir.instruction import Instruction
@@ -170,10 +170,10 @@ def _print_hope(world: RunPrograms, verdict: Verdict) -> None:
 def _describe(findings: Findings, *, is_fine: bool) -> None:
     """Print the programs' contents. is_fine: whether nothing speaks against running them all."""
     from distxla.cli.layout_note import ignored_tiles
-    from distxla.collectives.spread_collectives import with_spread_collectives
-    from distxla.diagnosis.sentences import named
     from distxla.ir.effects import COMMUNICATING
+    from distxla.rewrites.spread_collectives import with_spread_collectives
     from distxla.scheduler.simulation.transfer_rules import notes
+    from distxla.wording import named
 
     world = findings.programs
     for program, found in zip(world.programs, findings.obstacles, strict=True):

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from distxla.diagnosis.sentences import counted
 from distxla.ir.element_type import ElementType
 from distxla.lazy_dataclass import dataclass
+from distxla.wording import counted
 
 Array = np.ndarray[Any, Any]
 

@@ -14,8 +14,8 @@ import click
 from distxla.cli import terminal
 from distxla.cli.time_limits import LimitedCommand
 from distxla.cli.usage import files as complete_files
-from distxla.diagnosis.sentences import counted
 from distxla.errors import ArgumentError, UsageError
+from distxla.wording import counted
 
 if TYPE_CHECKING:
     from distxla.cli.conformance_outcome import Outcome

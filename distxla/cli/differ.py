@@ -117,7 +117,7 @@ def _twin(sharded: str, unsharded: str | None, world: RunPrograms, replicas: int
     from distxla.compiler.passes.manual_partitions import has_manual_regions
     from distxla.compiler.passes.partitioning import device_program
     from distxla.errors import UnsupportedOpError
-    from distxla.jax.loading import load_module
+    from distxla.jax.partitioner.loading import load_module
     from distxla.without_cluster.programs import GivenProgram, programs_of_run
 
     path = unsharded or sharded
@@ -153,7 +153,7 @@ def _program(world: RunPrograms) -> Program:
 
 def _mesh_text(path: str) -> str:
     """Where the mesh has names: in the module as it was given, and no longer in each device's."""
-    from distxla.jax.loading import load_module
+    from distxla.jax.partitioner.loading import load_module
 
     module = load_module(path)
     return "\n".join([*(value for _, value in module.header), (module.stablehlo or b"").decode(errors="replace")])

@@ -21,12 +21,12 @@ from distxla.without_cluster.whole_limit import whole_limit
 
 if TYPE_CHECKING:
     from distxla.cli.nodes import Nodes
-    from distxla.diagnosis.blocked import Injected
+    from distxla.diagnosis.facts.blocked import Injected
     from distxla.ir.module import Module
     from distxla.oracle.origins import Origins
+    from distxla.runtime.arrays.executable import Executable
+    from distxla.runtime.calls.fault_injection import Injection
     from distxla.runtime.cluster import Cluster
-    from distxla.runtime.executable import Executable
-    from distxla.runtime.fault_injection import Injection
 
 Array = np.ndarray[Any, Any]
 Leaves = list[Array | None]
@@ -60,7 +60,7 @@ def require_memory(world: RunPrograms, nodes: Nodes, backend: str) -> None:
     Called before anything starts; temporaries aren't known yet.
     """
     from distxla.machine.memory_limits import Limit, free_memory
-    from distxla.runtime import memory_need
+    from distxla.runtime.values import memory_need
 
     room = memory_need.Room.here()
     if backend == "reference":
@@ -136,7 +136,7 @@ class _ReferenceChecks:
             raise error
         if "replication" not in self._names:
             return
-        from distxla.runtime.replication import require_same
+        from distxla.runtime.checks.replication import require_same
 
         counts = self._world.replicas, self._world.partitions
         wholes = {self._world.logical(d): p.whole for d, p in self._world.program_of.items()}

@@ -28,7 +28,7 @@ from distxla.lazy_dataclass import dataclass, field
 if TYPE_CHECKING:
     from distxla.oracle.streams import Streams as ReferenceStreams
     from distxla.runtime.cluster import Cluster
-    from distxla.runtime.streams import HostChannel, Outfeed
+    from distxla.runtime.streams.streams import HostChannel, Outfeed
 
 Array = np.ndarray[Any, Any]
 Item = tuple[Array, ...]  # its leaves

@@ -14,7 +14,7 @@ from distxla.ir.op import Lowering, Op
 from distxla.ir.replica_groups import ReplicaGroups
 from distxla.lazy_dataclass import dataclass
 from distxla.ops.custom_calls.target import built_in_targets
-from distxla.ops.registry import op_class, op_classes, with_similar_opcode
+from distxla.ops.support.registry import op_class, op_classes, with_similar_opcode
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -9,7 +9,7 @@ from distxla.cli import terminal
 
 
 def _opcodes(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    from distxla.ops.registry import op_classes
+    from distxla.ops.support.registry import op_classes
 
     return [CompletionItem(name) for name in op_classes() if name.startswith(incomplete)]
 

@@ -28,8 +28,8 @@ def command(module: str, partitions: int | None, replicas: int, time_limit: floa
 
     Needs the extra distxla[jax]. `run`, `check` and `compile` partition such modules by themselves.
     """
-    from distxla.jax.global_modules import partition
-    from distxla.jax.loading import load_module
+    from distxla.jax.partitioner.global_modules import partition
+    from distxla.jax.partitioner.loading import load_module
     from distxla.text.printer import print_module
 
     show_notices()

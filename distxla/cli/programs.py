@@ -10,8 +10,8 @@ from pathlib import Path
 from distxla.cli.generated_values import with_generated_constants
 from distxla.collectives.protocols.control_block import MOST_DEVICES
 from distxla.errors import ArgumentError
-from distxla.jax.loading import load_module
-from distxla.ops.registry import op_classes
+from distxla.jax.partitioner.loading import load_module
+from distxla.ops.support.registry import op_classes
 from distxla.time_limit import phase
 from distxla.without_cluster.programs import DeviceProgram, GivenProgram, RunPrograms, programs_of_run
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from distxla.cli.programs import RunPrograms
     from distxla.ir.element_type import ElementType
     from distxla.ir.shape import Shape
-    from distxla.runtime.fault_injection import Injection
+    from distxla.runtime.calls.fault_injection import Injection
 
 
 @dataclass(frozen=True)
@@ -270,7 +270,7 @@ def _injection(options: RunOptions, world: RunPrograms) -> Injection | None:
     """The faults to inject."""
     if not options.inject:
         return None
-    from distxla.runtime.fault_injection import Injection
+    from distxla.runtime.calls.fault_injection import Injection
 
     return Injection(options.inject, world.device_count, "--inject")
 

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from distxla.runtime.interrupts import at_end_of_step, is_deferred
+from distxla.runtime.values.interrupts import at_end_of_step, is_deferred
 
 if TYPE_CHECKING:
     from distxla.errors import TimeLimitError

@@ -16,8 +16,8 @@ from distxla.cli.feeds import Feeds
 from distxla.cli.layout_note import ignored_tiles
 from distxla.cli.programs import DeviceProgram, RunPrograms
 from distxla.diagnosis.report.json import injected_json
-from distxla.diagnosis.sentences import counted, named, ranges
 from distxla.ir.shape import Shape
+from distxla.wording import counted, named, ranges
 
 Array = np.ndarray[Any, Any]
 HANG = 13  # column of the values beside their labels

@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from typing import Any, TextIO
 
 from distxla.location import Location, printable
-from distxla.runtime.interrupts import deferred_interrupt
+from distxla.runtime.values.interrupts import deferred_interrupt
 
 DEFAULT_WIDTH = 80  # of a terminal that doesn't tell
 LEAST_WIDTH = 20

@@ -23,7 +23,7 @@ from distxla.cli.failures import tell
 from distxla.cli.stop_requests import stops
 from distxla.errors import TimeLimitError
 from distxla.machine.library_threads import one_thread
-from distxla.runtime.interrupts import deferred_interrupt
+from distxla.runtime.values.interrupts import deferred_interrupt
 from distxla.targets.registry import host
 from distxla.time_limit import MOST_S, TimeLimit, current_limit, time_limit
 

@@ -10,14 +10,14 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from distxla.collectives.executed_form import executed_form
-from distxla.compiler.artifact import CompiledProgram, EnclosingLoop, InPlace, Site
 from distxla.compiler.cache_folder import CacheFolder, cache_folder, cache_limit
 from distxla.compiler.cache_key import program_key
 from distxla.compiler.server import CompileServer
 from distxla.compiler.server_share import ServerShare
 from distxla.ir.module import Module
 from distxla.location import Location
+from distxla.program.artifact import CompiledProgram, EnclosingLoop, InPlace, Site
+from distxla.rewrites.executed_form import executed_form
 
 
 class ProgramCache:

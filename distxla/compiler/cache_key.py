@@ -17,7 +17,6 @@ from typing import Final
 
 import numpy as np
 
-from distxla.compiler.artifact import InPlace
 from distxla.compiler.cache_folder import CacheFolder, cache_folder, cache_limit
 from distxla.ir.instruction import Instruction
 from distxla.ir.literal import Literal
@@ -26,6 +25,7 @@ from distxla.ir.unwritten import is_filled
 from distxla.machine.packages import installed_version
 from distxla.ops.constant import Constant
 from distxla.ops.custom_calls.user import declarations, user_targets
+from distxla.program.artifact import InPlace
 from distxla.targets.registry import host, native_target, target_named
 from distxla.text.printer import print_module
 

@@ -11,19 +11,17 @@ from typing import Any
 
 from llvmlite import ir
 
+from distxla.collectives.transports.seam import GridRound
 from distxla.collectives.transports.shared_memory.emitter import SharedMemoryEmitter
-from distxla.compiler.artifact import CompiledProgram, InPlace, StepOrigin
 from distxla.compiler.cache_folder import CacheFolder
 from distxla.compiler.common_objects import common_object
-from distxla.compiler.lower.communication import GridRound
-from distxla.compiler.lower.entry import Entry, emit_entry
+from distxla.compiler.entry.entry import Entry, emit_entry
 from distxla.compiler.lower.grid.program import GridProgram, emit_grid_program
 from distxla.compiler.pipeline import Pipeline
 from distxla.compiler.plan.buffers import Communicate, Kernel, Plan
 from distxla.compiler.plan.transfers import place_transfers
 from distxla.compiler.plan.watch_plan import WatchPlan
 from distxla.compiler.plan_memory import PlanMemory
-from distxla.compiler.step import Compilation, Step
 from distxla.errors import ArgumentError, CompileError, DistxlaError, InternalError, UnsupportedOpError
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
@@ -31,6 +29,8 @@ from distxla.ir.op import Lowering
 from distxla.lazy_dataclass import dataclass, field, replace
 from distxla.ops.support.collective_start_done import of_whole
 from distxla.ops.support.run_time_sizes import has_dynamic_dimensions
+from distxla.program.artifact import CompiledProgram, InPlace, StepOrigin
+from distxla.rewrites.step import Compilation, Step
 from distxla.targets.code import CodeTarget
 from distxla.targets.common_functions import separated
 from distxla.targets.registry import native_target, target_named

@@ -13,7 +13,6 @@ import os
 import re
 from collections.abc import Callable, Iterable
 
-from distxla.compiler.artifact import InPlace
 from distxla.compiler.passes.bind_custom_calls import BindCustomCalls
 from distxla.compiler.passes.call_host_computations import CallHostComputations
 from distxla.compiler.passes.combine_collectives import CombineCollectives
@@ -37,12 +36,13 @@ from distxla.compiler.passes.simplify import Simplify
 from distxla.compiler.passes.sorts_as_written import SortsAsWritten
 from distxla.compiler.passes.zero_copy_transfers import ZeroCopyTransfers
 from distxla.compiler.plan_memory import PlanMemory
-from distxla.compiler.step import Compilation, Step
 from distxla.compiler.verify.verifier import verify_module
 from distxla.errors import ArgumentError, UnsupportedOpError
 from distxla.ir.module import Module
 from distxla.lazy_dataclass import dataclass, field
 from distxla.location import Location
+from distxla.program.artifact import InPlace
+from distxla.rewrites.step import Compilation, Step
 from distxla.similar_words import did_you_mean, nearest
 from distxla.time_limit import at
 

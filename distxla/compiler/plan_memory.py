@@ -6,12 +6,12 @@ import dataclasses
 from typing import ClassVar
 
 from distxla.compiler.plan.plan_program import plan
-from distxla.compiler.step import Compilation, Step
 from distxla.errors import ArgumentError
 from distxla.ir.module import Module
 from distxla.lazy_dataclass import dataclass
 from distxla.ops.call import Call
 from distxla.ops.support.run_time_sizes import has_dynamic_dimensions
+from distxla.rewrites.step import Compilation, Step
 
 
 @dataclass(frozen=True)

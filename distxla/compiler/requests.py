@@ -12,7 +12,7 @@ from distxla.compiler.compile import Progress, compile_alone, compile_module
 from distxla.compiler.stages import emit, emit_after
 from distxla.errors import CompileError
 from distxla.ops.custom_calls.user import declared
-from distxla.ops.registry import op_classes
+from distxla.ops.support.registry import op_classes
 from distxla.targets.registry import native_target
 
 

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import IO, Any
 
 from distxla.compiler import memory_limit
-from distxla.compiler.artifact import CompiledProgram, InPlace
 from distxla.compiler.cache_folder import cache_folder, cache_limit
 from distxla.compiler.memory_limit import compile_memory_bytes
 from distxla.compiler.messages import PROGRESS_BYTES, out_of_memory, receive, send
@@ -28,6 +27,7 @@ from distxla.errors import ClusterError, CompileError, DistxlaError, TimeLimitEr
 from distxla.ir.module import Module
 from distxla.machine.shortages import not_started
 from distxla.ops.custom_calls.user import declarations, user_targets
+from distxla.program.artifact import CompiledProgram, InPlace
 from distxla.targets.registry import environment_of_targets
 from distxla.time_limit import current_limit
 

@@ -8,10 +8,10 @@ import threading
 import weakref
 from typing import Any
 
-from distxla.compiler.artifact import CompiledProgram
 from distxla.compiler.server import CompileServer
 from distxla.errors import ClusterError, OutOfMemoryError
 from distxla.ir.module import Module
+from distxla.program.artifact import CompiledProgram
 
 
 class ServerShare:

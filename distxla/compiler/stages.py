@@ -19,16 +19,16 @@ from distxla.compiler.compile import (
     silent,
     with_transfers,
 )
-from distxla.compiler.lower.entry import Entry
+from distxla.compiler.entry.entry import Entry
 from distxla.compiler.lower.grid.program import emit_grid_program
 from distxla.compiler.passes.schedule import Schedule
 from distxla.compiler.passes.start_done_as_written import as_written
 from distxla.compiler.pipeline import Pipeline, parse_pipeline
 from distxla.compiler.plan_memory import PlanMemory
 from distxla.compiler.stage_names import GPU_ARCHITECTURE, GPU_STAGES, STAGES
-from distxla.compiler.step import Compilation, Step
 from distxla.errors import ArgumentError
 from distxla.ir.module import Module
+from distxla.rewrites.step import Compilation, Step
 from distxla.scheduler.program_order.listing import print_schedule
 from distxla.targets.code import CodeTarget
 from distxla.targets.nvptx.assembler import assemble

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from distxla.collectives.signature import structure
-from distxla.diagnosis.blocked import Place
+from distxla.diagnosis.facts.blocked import Place
 from distxla.ir.computation import Computation
 from distxla.ir.effects import COMMUNICATING
 from distxla.ir.instruction import Instruction

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from distxla.diagnosis.blocked import DeviceState, Doing
-from distxla.diagnosis.diagnosis import Diagnosis
 from distxla.diagnosis.divergence import divergences, point_of_divergence
-from distxla.diagnosis.findings import UNMATCHED
+from distxla.diagnosis.facts.blocked import DeviceState, Doing
+from distxla.diagnosis.facts.findings import UNMATCHED
 from distxla.diagnosis.graph import Deadlock
 from distxla.diagnosis.hints import Hints
-from distxla.diagnosis.sentences import named
+from distxla.diagnosis.report.diagnosis import Diagnosis
 from distxla.errors import CollectiveMismatchError, DeadlockError, DistxlaError
 from distxla.ir.module import Module
+from distxla.wording import named
 
 NO_DEADLOCK = Deadlock((), (), (), ())
 

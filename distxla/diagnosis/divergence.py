@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from distxla.diagnosis.blocked import DeviceState, Event, Place
 from distxla.diagnosis.communicating import Enclosing, enclosing, found
-from distxla.diagnosis.findings import Divergence
+from distxla.diagnosis.facts.blocked import DeviceState, Event, Place
+from distxla.diagnosis.facts.findings import Divergence
 from distxla.diagnosis.graph import Deadlock
 from distxla.ir.module import Module
 

@@ -10,17 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from distxla.collectives.signature import GROUPS, differing, summary
-from distxla.diagnosis.blocked import DeviceState
 from distxla.diagnosis.communicating import Enclosing, Located, enclosing, found, has_passed, start_of
 from distxla.diagnosis.counterparts import counterpart, is_same, needs_result
 from distxla.diagnosis.deciding import decided_by
-from distxla.diagnosis.findings import Divergence
+from distxla.diagnosis.facts.blocked import DeviceState
+from distxla.diagnosis.facts.findings import Divergence
 from distxla.diagnosis.graph import Deadlock
-from distxla.diagnosis.sentences import named
 from distxla.errors import DeadlockError
 from distxla.ir.module import Module
 from distxla.lazy_dataclass import dataclass, field
 from distxla.ops.channel import ChannelOp
+from distxla.wording import named
 
 MOST_HINTS = 4
 MOST_PAIRS = 64  # of a cycle that are looked at, and of waits for those that have ended

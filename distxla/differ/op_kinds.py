@@ -16,10 +16,10 @@ from distxla.ops.dynamic_slice import DynamicSlice
 from distxla.ops.dynamic_update_slice import DynamicUpdateSlice
 from distxla.ops.pad import Pad
 from distxla.ops.ragged_all_to_all import RaggedAllToAll
-from distxla.ops.registry import op_class
 from distxla.ops.reshape import Reshape
 from distxla.ops.select import Select
 from distxla.ops.slice import Slice
+from distxla.ops.support.registry import op_class
 from distxla.ops.transpose import Transpose
 
 _PARTS: Final = (Slice, DynamicSlice, Reshape, Transpose, Broadcast, Bitcast, Copy)

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from distxla.jax.array import Array, Shard
     from distxla.jax.comparing import compare
     from distxla.jax.compiled import Compiled, compile
-    from distxla.jax.global_modules import partition
     from distxla.jax.jitted import Jitted, jit
     from distxla.jax.mesh import make_mesh
-    from distxla.jax.partitioning import Partitioned, partition_module
+    from distxla.jax.partitioner.global_modules import partition
+    from distxla.jax.partitioner.partitioning import Partitioned, partition_module
     from distxla.jax.pjrt.install import install
     from distxla.jax.values import device_put
 
@@ -26,7 +26,7 @@ __getattr__, __dir__ = lazy_names(
         "Array": "distxla.jax.array",
         "Compiled": "distxla.jax.compiled",
         "Jitted": "distxla.jax.jitted",
-        "Partitioned": "distxla.jax.partitioning",
+        "Partitioned": "distxla.jax.partitioner.partitioning",
         "Shard": "distxla.jax.array",
         "compare": "distxla.jax.comparing",
         "compile": "distxla.jax.compiled",
@@ -34,8 +34,8 @@ __getattr__, __dir__ = lazy_names(
         "install": "distxla.jax.pjrt.install",
         "jit": "distxla.jax.jitted",
         "make_mesh": "distxla.jax.mesh",
-        "partition": "distxla.jax.global_modules",
-        "partition_module": "distxla.jax.partitioning",
+        "partition": "distxla.jax.partitioner.global_modules",
+        "partition_module": "distxla.jax.partitioner.partitioning",
     },
 )
 

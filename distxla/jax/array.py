@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distxla.ir.shards import Shards
-from distxla.jax.private_names import key_implementation
+from distxla.jax.private.names import key_implementation
 from distxla.jax.shardings import index_of, is_key
 from distxla.lazy_dataclass import dataclass
-from distxla.runtime.columns import Column
-from distxla.runtime.device_array import DeviceArray
-from distxla.runtime.dlpack import CPU_DEVICE, Capsule, exported
-from distxla.runtime.read_only_array import ReadOnlyArray
+from distxla.runtime.arrays.columns import Column
+from distxla.runtime.arrays.device_array import DeviceArray
+from distxla.runtime.arrays.dlpack import CPU_DEVICE, Capsule, exported
+from distxla.runtime.arrays.read_only_array import ReadOnlyArray
 
 
 @dataclass(frozen=True, eq=False)

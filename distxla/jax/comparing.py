@@ -11,9 +11,9 @@ import numpy as np
 from distxla.differ.comparison import MEMORY, Program, compare_programs, cut
 from distxla.differ.report import Comparison
 from distxla.errors import ArgumentError
-from distxla.jax.loading import read_module
 from distxla.jax.lowering import LoweredProgram, lowered_program
-from distxla.jax.private_lowering import lower_for_distxla
+from distxla.jax.partitioner.loading import read_module
+from distxla.jax.private.lowering import lower_for_distxla
 from distxla.jax.values import whole_value
 
 _MANUAL = ("manual_computation", "SPMDFullToShardShape")

@@ -14,12 +14,12 @@ from distxla.compiler.verify.aliases import in_place_pairs
 from distxla.errors import ArgumentError
 from distxla.ir.public_names import PublicNames
 from distxla.jax.array import Array
-from distxla.jax.host_callbacks import host_calls_of
 from distxla.jax.lowering import LoweredProgram, lowered_program
+from distxla.jax.partitioner.host_callbacks import host_calls_of
 from distxla.jax.values import chosen_devices, put_parameter, put_shards, whole_value
 from distxla.oracle.lockstep import run_reference
+from distxla.runtime.arrays.columns import Column, ColumnCalls, put_column
 from distxla.runtime.cluster import Cluster
-from distxla.runtime.columns import Column, ColumnCalls, put_column
 from distxla.scheduler.communication_order import order_communication
 from distxla.scheduler.communication_table import communication_table
 from distxla.scheduler.deadlocks import examine
@@ -27,7 +27,7 @@ from distxla.scheduler.replication import unsure_results
 
 if TYPE_CHECKING:
     from distxla.ir.module import Module
-    from distxla.runtime.executable import Executable
+    from distxla.runtime.arrays.executable import Executable
     from distxla.scheduler.replication import UnsureResult
     from distxla.scheduler.verdict import Verdict
 

@@ -16,10 +16,10 @@ from distxla.errors import ArgumentError, InternalError
 from distxla.jax.array import Array, Signature, signature
 from distxla.jax.compiled import Compiled
 from distxla.jax.lowering import path_of
-from distxla.jax.private_lowering import lower_for_distxla, lower_gpu_collectives
-from distxla.jax.private_names import trace_context
+from distxla.jax.private.lowering import lower_for_distxla, lower_gpu_collectives
+from distxla.jax.private.names import trace_context
 from distxla.jax.values import array_of
-from distxla.runtime.checks import checks_of
+from distxla.runtime.checks.checks import checks_of
 from distxla.runtime.cluster import Cluster
 
 MOST_PROGRAMS = 256  # of one function that stay compiled; the first ones go first

@@ -13,8 +13,8 @@ from distxla.compiler.server_share import start_server
 from distxla.errors import ArgumentError
 from distxla.ir.shards import GlobalArray, Shards
 from distxla.jax.array import Signature, signature
-from distxla.jax.partitioning import Partitioned, partition_module
-from distxla.jax.private_names import lowering_facts
+from distxla.jax.partitioner.partitioning import Partitioned, partition_module
+from distxla.jax.private.names import lowering_facts
 from distxla.jax.shardings import interned, is_key, mesh_of, most_devices, named_sharding
 from distxla.lazy_dataclass import dataclass
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from jax.sharding import AbstractMesh, AxisType
 
-from distxla.jax.private_lowering import lower_gpu_collectives
+from distxla.jax.private.lowering import lower_gpu_collectives
 
 
 def make_mesh(axis_shapes: Sequence[int], axis_names: Sequence[str], *, axis_types: Sequence[Any] | None = None) -> Any:

@@ -16,8 +16,8 @@ from distxla.ir.shards import Shards
 from distxla.jax.array import Array, signature
 from distxla.jax.lowering import Parameter
 from distxla.jax.shardings import interned, is_key, named_sharding, shards_of_sharding
+from distxla.runtime.arrays.columns import Column, ColumnDevices, put_column
 from distxla.runtime.cluster import Cluster
-from distxla.runtime.columns import Column, ColumnDevices, put_column
 
 _NARROWED = {"float64": "float32", "int64": "int32", "uint64": "uint32", "complex128": "complex64"}
 

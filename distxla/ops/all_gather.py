@@ -13,13 +13,13 @@ from distxla.ir.effects import Effects
 from distxla.ir.instruction import Instruction
 from distxla.ir.op import Lowering
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.registry import register
 from distxla.ops.support.collective import GlobalIdsCollective, one_or_tuple, require_one_dimension, synchronous
 from distxla.ops.support.collective_movement import Movement
 from distxla.ops.support.collective_start_done import begin, end, is_begun
 from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.support.executable import ExecutableOp
 from distxla.ops.support.expansion import Build
+from distxla.ops.support.registry import register
 
 
 @register

@@ -10,7 +10,6 @@ from distxla.ir.effects import Effects
 from distxla.ir.instruction import Instruction
 from distxla.ir.op import Lowering
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.registry import register
 from distxla.ops.support.collective import (
     RANK,
     RING,
@@ -25,6 +24,7 @@ from distxla.ops.support.collective_start_done import begin, end
 from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.support.executable import ExecutableOp
 from distxla.ops.support.expansion import Build
+from distxla.ops.support.registry import register
 from distxla.ops.support.run_time_sizes import smallest
 
 

@@ -2,8 +2,8 @@
 
 One that is a single collective begins its round when it is started, and async-done waits for the round's end. Of others
 that communicate the start begins all transfers and collectives, the done waits for them and computes the rest: they are
-put in the place of both before anything executes them (collectives/async_computations.py). One that doesn't communicate
-runs when it is started.
+put in the place of both before anything executes them (distxla/rewrites/async_computations.py). One that doesn't
+communicate runs when it is started.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.op import Lowering
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.call import Aliasing, Call, check_aliasing, check_arguments
-from distxla.ops.registry import register
 from distxla.ops.support.collective_start_done import begin, end, is_begun, single_collective
 from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.support.executable import ExecutableOp
 from distxla.ops.support.expansion import Build
+from distxla.ops.support.registry import register
 from distxla.ops.token import AfterAll
 
 

@@ -18,11 +18,11 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.op import Lowering, Op
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ir.window import SliceDimension
-from distxla.ops.registry import register
 from distxla.ops.slice import Slice
 from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.support.executable import ExecutableOp
 from distxla.ops.support.expansion import Build
+from distxla.ops.support.registry import register
 
 
 @register

@@ -14,13 +14,13 @@ from distxla.ir.tiles import InMemory, UnknownPlaces, in_memory, moved_by_tiles,
 from distxla.ir.window import PaddingDimension, SliceDimension
 from distxla.ops.convert import BitcastConvert
 from distxla.ops.pad import Pad
-from distxla.ops.registry import register
 from distxla.ops.reshape import Reshape
 from distxla.ops.slice import Slice
 from distxla.ops.support.conversion import Array
 from distxla.ops.support.emit import ArrayRef, Emitter, Index, IndexLike, Value
 from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.support.executable import ExecutableOp
+from distxla.ops.support.registry import register
 from distxla.ops.support.row_major import reshaped_index
 from distxla.ops.support.run_time_sizes import reshaped
 from distxla.ops.transpose import Transpose

@@ -10,9 +10,9 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.op import Lowering, Op
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.control_flow import signature
-from distxla.ops.registry import register
 from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.support.executable import ExecutableOp
+from distxla.ops.support.registry import register
 
 
 @register

@@ -16,9 +16,9 @@ from distxla.ir.shape import ProgramShape, Shape
 from distxla.ir.stream_key import StreamKey, StreamKind
 from distxla.lazy_dataclass import dataclass
 from distxla.ops.feed import item_obstacle
-from distxla.ops.registry import register
 from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.support.executable import ExecutableOp
+from distxla.ops.support.registry import register
 
 
 @dataclass(frozen=True, eq=False, repr=False)

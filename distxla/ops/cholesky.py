@@ -11,11 +11,11 @@ from distxla.ir.attribute import attribute
 from distxla.ir.element_type import PRED, S32
 from distxla.ir.op import Lowering, Op
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.registry import register
 from distxla.ops.support.emit import Buffer, Index, KernelEmitter, Value
 from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.support.executable import ExecutableOp
 from distxla.ops.support.lapack import LETTERS, call_lapack, part, working_type
+from distxla.ops.support.registry import register
 
 
 @register

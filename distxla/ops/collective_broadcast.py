@@ -8,10 +8,10 @@ from typing import Any
 from distxla.ir.attribute import attribute
 from distxla.ir.element_type import S32
 from distxla.ir.shape import Shape
-from distxla.ops.registry import register
 from distxla.ops.support.collective import GroupedCollective, one_or_tuple
 from distxla.ops.support.collective_movement import Movement
 from distxla.ops.support.evaluation import Evaluation
+from distxla.ops.support.registry import register
 
 
 @register

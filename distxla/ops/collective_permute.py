@@ -15,14 +15,14 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.op import Lowering
 from distxla.ir.replica_groups import GroupMode
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.expanding.sliced_permute import check_slices, exchanged, expand_slices
-from distxla.ops.registry import register
 from distxla.ops.support.collective import one_or_tuple, synchronous
 from distxla.ops.support.collective_start_done import begin, end, is_begun
 from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.support.executable import CollectiveOp, ExecutableOp
 from distxla.ops.support.expansion import Build
+from distxla.ops.support.registry import register
 from distxla.ops.support.run_time_sizes import nothing_received
+from distxla.ops.support.sliced_permute import check_slices, exchanged, expand_slices
 
 
 @lru_cache(maxsize=16)

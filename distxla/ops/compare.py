@@ -8,15 +8,16 @@ from typing import Any, ClassVar
 import numpy as np
 
 from distxla.ir.attribute import attribute
-from distxla.ir.element_type import F8E3M4, F8E4M3, F8E5M2, PRED, ElementType
+from distxla.ir.element_type import PRED, ElementType
 from distxla.ir.op import Lowering
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.elementwise_binary import common_shape
-from distxla.ops.registry import register
 from distxla.ops.support.conversion import Array, widened
 from distxla.ops.support.emit import ArrayRef, Emitter, Index, Value
 from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.support.executable import ExecutableOp
+from distxla.ops.support.registry import register
+from distxla.ops.support.total_order import total_order_key
 
 DIRECTIONS: dict[str, Callable[[Any, Any], Any]] = {
     "EQ": np.equal,
@@ -29,9 +30,6 @@ DIRECTIONS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 _INTEGERS = ("signed", "unsigned", "pred")
-
-# 8-bit floats with several NaNs, which the total order tells apart; the others are ordered as the f32 they are
-OWN_ORDER = (F8E5M2, F8E4M3, F8E3M4)
 
 
 def default_comparison(element_type: ElementType) -> str:
@@ -101,12 +99,3 @@ class Compare(ExecutableOp):
     def emit_element(self, emit: Emitter, shape: Shape, index: Index, *operands: ArrayRef) -> Value:
         left, right = (operand.load(index) for operand in operands)
         return emit.compare(self.direction, self.comparison_of(left.element_type), left, right)
-
-
-def total_order_key(floats: Array, element_type: ElementType) -> Array:
-    """Integers in the total order: the bits, those of negative floats reflected below -1. A type's only NaN is ordered
-    as the f32 that it is: first where its code has the sign bit (the fnuz types)."""
-    if element_type.bits < 16 and element_type not in OWN_ORDER:
-        floats = widened(floats)
-    bits = floats.view(f"i{floats.dtype.itemsize}")
-    return np.where(bits < 0, np.array(np.iinfo(bits.dtype).max, bits.dtype) ^ bits, bits)

@@ -12,11 +12,11 @@ from distxla.ir.attribute import attribute
 from distxla.ir.dynamic_shape import Agreement, same_positions
 from distxla.ir.op import Lowering
 from distxla.ir.shape import UNBOUNDED, ProgramShape, Shape
-from distxla.ops.registry import register
 from distxla.ops.support.conversion import Array
 from distxla.ops.support.emit import ArrayRef, Emitter, Index, IndexLike, Value
 from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.support.executable import ExecutableOp
+from distxla.ops.support.registry import register
 
 
 @register

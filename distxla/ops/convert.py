@@ -12,11 +12,11 @@ from distxla.ir.attribute import attribute
 from distxla.ir.element_type import F8E8M0FNU, F16, F32, F64, U2, U4, U8, U16, U32, U64, ElementType
 from distxla.ir.op import Lowering
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.registry import register
 from distxla.ops.support.conversion import Array, computation_type, converted
 from distxla.ops.support.emit import ArrayRef, Emitter, Index, Value
 from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.support.executable import ExecutableOp
+from distxla.ops.support.registry import register
 
 UNSIGNED: dict[int, ElementType] = {2: U2, 4: U4, 8: U8, 16: U16, 32: U32, 64: U64}
 

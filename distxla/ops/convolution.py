@@ -12,13 +12,13 @@ from distxla.ir.dynamic_shape import Agreement
 from distxla.ir.op import Lowering
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ir.window import ConvolutionDimensions, Window
-from distxla.ops.registry import register
 from distxla.ops.support.convolution_kernel import emit_convolution
 from distxla.ops.support.dot_dimensions import check_precision, check_result_type, product_type
 from distxla.ops.support.emit import Buffer, KernelEmitter
 from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.support.executable import ExecutableOp
 from distxla.ops.support.matrix_views import accumulation_type
+from distxla.ops.support.registry import register
 from distxla.ops.support.window_position import array_positions, check_positive
 
 

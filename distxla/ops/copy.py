@@ -11,10 +11,10 @@ from distxla.ir.attribute import attribute
 from distxla.ir.element_type import U32
 from distxla.ir.op import Lowering, T
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.registry import register
 from distxla.ops.support.emit import ArrayRef, Buffer, Emitter, Index, KernelEmitter, Value
 from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.support.executable import ExecutableOp
+from distxla.ops.support.registry import register
 
 
 @register

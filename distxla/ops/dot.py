@@ -12,7 +12,6 @@ from distxla.ir.attribute import attribute
 from distxla.ir.dynamic_shape import Agreement
 from distxla.ir.op import Lowering
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.registry import register
 from distxla.ops.support.dot_dimensions import (
     DotDimensions,
     DotOp,
@@ -33,6 +32,7 @@ from distxla.ops.support.matrix_views import (
     row_major_strides,
     store_result,
 )
+from distxla.ops.support.registry import register
 
 
 @register

@@ -16,10 +16,10 @@ from distxla.ir.attribute import attribute
 from distxla.ir.element_type import S32
 from distxla.ir.op import Lowering, Op
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.registry import register
 from distxla.ops.support.emit import ArrayRef, Emitter, Index, Value
 from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.support.executable import ExecutableOp
+from distxla.ops.support.registry import register
 from distxla.ops.support.run_time_sizes import cut
 
 

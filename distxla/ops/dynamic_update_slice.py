@@ -9,12 +9,12 @@ import numpy as np
 
 from distxla.ir.op import Lowering
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.dynamic_slice import emitted_starts, evaluated_starts, require_starts
-from distxla.ops.registry import register
+from distxla.ops.support.box_starts import emitted_starts, evaluated_starts, require_starts
 from distxla.ops.support.conversion import Array
 from distxla.ops.support.emit import Buffer, KernelEmitter
 from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.support.executable import ExecutableOp
+from distxla.ops.support.registry import register
 from distxla.ops.support.run_time_sizes import cut, widened
 
 

@@ -23,12 +23,12 @@ from distxla.ir.element_type import (
 from distxla.ir.op import Lowering, Op
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.lazy_dataclass import dataclass
-from distxla.ops.registry import register
 from distxla.ops.support.complex_arithmetic import complex_of, quotient
 from distxla.ops.support.conversion import Array, converted, kinds, widened
 from distxla.ops.support.emit import ArrayRef, Emitter, Index, Value
 from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.support.executable import ExecutableOp
+from distxla.ops.support.registry import register
 
 
 def common_shape(op: Op, operands: Sequence[Shape], rule: str) -> Shape:

@@ -14,12 +14,12 @@ from distxla.ir.element_type import COMPLEXES, F64, FLOATS, INTEGERS, PRED, Elem
 from distxla.ir.op import Lowering, Op
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.lazy_dataclass import dataclass
-from distxla.ops.registry import register
 from distxla.ops.support.complex_arithmetic import complex_of, quotient
 from distxla.ops.support.conversion import Array, converted, kinds, widened
 from distxla.ops.support.emit import ArrayRef, Emitter, Index, Value
 from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.support.executable import ExecutableOp
+from distxla.ops.support.registry import register
 
 _NUMBER = r"[0-9]+\.?[0-9]*(?:[eE][+-]?[0-9]+)?|inf"
 _TOLERANCE = rf"\s*(?:atol|rtol|ulps)\s*=\s*(?:{_NUMBER})\s*"

@@ -13,10 +13,10 @@ from distxla.ir.element_type import C64, C128, F32, F64, S64, ElementType
 from distxla.ir.literal import Literal
 from distxla.ir.op import Lowering
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.registry import register
 from distxla.ops.support.emit import Buffer, Imported, KernelEmitter
 from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.support.executable import ExecutableOp
+from distxla.ops.support.registry import register
 
 # numpy.fft.<function>.<type>.<loop or data>: imports that a target's loader resolves
 IMPORT_PREFIX = "numpy.fft."

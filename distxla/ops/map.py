@@ -9,11 +9,11 @@ from distxla.ir.attribute import attribute
 from distxla.ir.mixed_precision import Computed, with_float
 from distxla.ir.op import Lowering
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.registry import register
 from distxla.ops.support.emit import ArrayRef, Emitter, Index, Value
 from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.support.executable import ExecutableOp
 from distxla.ops.support.reducer import check_scalar_computation
+from distxla.ops.support.registry import register
 
 
 @register

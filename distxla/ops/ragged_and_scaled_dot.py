@@ -16,11 +16,11 @@ from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.dot import Dot
 from distxla.ops.dynamic_slice import DynamicSlice
 from distxla.ops.dynamic_update_slice import DynamicUpdateSlice
-from distxla.ops.registry import register
 from distxla.ops.support.dot_dimensions import DotDimensions, DotOp, check_algorithm, check_precision, product_type
 from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.support.expansion import Build
 from distxla.ops.support.matrix_views import accumulation_type
+from distxla.ops.support.registry import register
 
 # Block size along a ragged dimension: every group costs at most two products of a block in excess.
 BLOCK: Final = 128

@@ -10,7 +10,6 @@ import numpy as np
 
 from distxla.ir.attribute import attribute
 from distxla.ir.shape import Shape
-from distxla.ops.registry import register
 from distxla.ops.support.collective import (
     RANK,
     ReducingCollective,
@@ -20,6 +19,7 @@ from distxla.ops.support.collective import (
 )
 from distxla.ops.support.collective_movement import Movement
 from distxla.ops.support.evaluation import Evaluation
+from distxla.ops.support.registry import register
 
 
 @register

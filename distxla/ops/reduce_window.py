@@ -14,12 +14,12 @@ from distxla.ir.mixed_precision import Computed, by_reducer
 from distxla.ir.op import Lowering
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ir.window import Window, WindowDimension
-from distxla.ops.registry import register
 from distxla.ops.support.emit import Buffer, Index, IndexLike, KernelEmitter, Value
 from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.support.executable import ExecutableOp
 from distxla.ops.support.grid_scan import emit_grid_scan
 from distxla.ops.support.reducer import check_inputs, check_reducer, result_of, split_inputs
+from distxla.ops.support.registry import register
 from distxla.ops.support.window_position import array_positions, check_window, emit_position
 
 FEW_PLACES = 16  # of a window: their steps are written out one after the other

@@ -9,11 +9,11 @@ from typing import Any, ClassVar
 from distxla.ir.attribute import attribute
 from distxla.ir.op import Lowering
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.registry import register
 from distxla.ops.support.conversion import Array
 from distxla.ops.support.emit import ArrayRef, Emitter, Index, Value
 from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.support.executable import ExecutableOp
+from distxla.ops.support.registry import register
 from distxla.ops.support.row_major import reshaped_index
 from distxla.ops.support.run_time_sizes import cut, reshaped, reshaped_dimension_sizes
 

@@ -21,12 +21,12 @@ from distxla.ir.literal import Literal
 from distxla.ir.op import Lowering
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.concatenate import Concatenate
-from distxla.ops.registry import register
 from distxla.ops.support import random_bits
 from distxla.ops.support.emit import Buffer, KernelEmitter
 from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.support.executable import ExecutableOp
 from distxla.ops.support.expansion import Build
+from distxla.ops.support.registry import register
 
 INITIAL_STATE: Final = 0x7012395  # XLA's
 # The key under which `rng` takes Philox blocks; the state numbers the blocks, so that no two instructions share one.

@@ -18,12 +18,12 @@ from distxla.ops.constant import Constant
 from distxla.ops.control_flow import signature
 from distxla.ops.dynamic_slice import DynamicSlice
 from distxla.ops.dynamic_update_slice import DynamicUpdateSlice
-from distxla.ops.registry import register
 from distxla.ops.support.emit import Buffer, Index, IndexLike, KernelEmitter, Value
 from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.support.executable import ExecutableOp
 from distxla.ops.support.expansion import Build
 from distxla.ops.support.grid_scan import emit_grid_scan
+from distxla.ops.support.registry import register
 from distxla.ops.tuple import Tuple
 
 

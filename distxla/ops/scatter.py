@@ -14,12 +14,12 @@ from distxla.ir.dynamic_shape import Agreement, same_positions
 from distxla.ir.mixed_precision import Computed, by_reducer
 from distxla.ir.op import Lowering
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.registry import register
 from distxla.ops.sorting.grid_scatter import emit_sorted_scatter, is_sorted_on_grid
 from distxla.ops.support.emit import Buffer, Index, IndexLike, KernelEmitter, Value
 from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.support.executable import ExecutableOp
 from distxla.ops.support.reducer import check_reducer, result_of
+from distxla.ops.support.registry import register
 from distxla.ops.support.run_time_sizes import cut, widened
 
 

@@ -13,11 +13,11 @@ from distxla.ir.mixed_precision import Computed, in_type_of
 from distxla.ir.op import Lowering
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ir.window import Window
-from distxla.ops.registry import register
 from distxla.ops.support.emit import Buffer, Index, IndexLike, KernelEmitter, Value
 from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.support.executable import ExecutableOp
 from distxla.ops.support.reducer import check_scalar_computation
+from distxla.ops.support.registry import register
 from distxla.ops.support.window_position import array_positions, check_window, emit_position
 
 

@@ -14,8 +14,6 @@ from distxla.ir.element_type import PRED, S32, ElementType
 from distxla.ir.mixed_precision import Computed, float_types, narrowest, with_float
 from distxla.ir.op import Lowering
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.compare import total_order_key
-from distxla.ops.registry import register
 from distxla.ops.sorting.comparator import SortKey, sort_keys
 from distxla.ops.sorting.grid_sort import emit_grid_key_sort, emit_grid_merge_sort
 from distxla.ops.sorting.key_sort import LONGEST_LINE, emit_key_sort, key_words
@@ -24,6 +22,8 @@ from distxla.ops.support.emit import Buffer, Index, IndexLike, KernelEmitter, Va
 from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.support.executable import ExecutableOp
 from distxla.ops.support.reducer import check_scalar_computation, result_of
+from distxla.ops.support.registry import register
+from distxla.ops.support.total_order import total_order_key
 
 
 @register

@@ -7,9 +7,9 @@ from typing import Any, ClassVar, TypeVar
 
 from distxla.ir.op import Lowering
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.registry import register
 from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.support.executable import ExecutableOp
+from distxla.ops.support.registry import register
 
 T = TypeVar("T")
 

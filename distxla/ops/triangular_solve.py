@@ -13,12 +13,12 @@ from distxla.ir.dynamic_shape import Agreement, same_positions
 from distxla.ir.op import Lowering
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.cholesky import check_square_matrices
-from distxla.ops.registry import register
 from distxla.ops.support import small_triangles as small
 from distxla.ops.support.emit import Buffer, KernelEmitter
 from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.support.executable import ExecutableOp
 from distxla.ops.support.lapack import LARGEST, call_trsm, part, working_type
+from distxla.ops.support.registry import register
 
 _LETTERS = {"NO_TRANSPOSE": "N", "TRANSPOSE": "T", "ADJOINT": "C"}
 

@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 from distxla.ir.attribute import attribute
 from distxla.ir.op import Lowering, T
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.registry import register
 from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.support.executable import ExecutableOp
+from distxla.ops.support.registry import register
 
 
 @register

@@ -11,17 +11,17 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from distxla.collectives.channel_end import End
 from distxla.collectives.channels import ProgramTransfers, instruction_ends, pair_up, payload_of
 from distxla.collectives.transfer import Transfer
-from distxla.diagnosis.blocked import DeviceState
-from distxla.diagnosis.sentences import transfer_called
+from distxla.diagnosis.facts.blocked import DeviceState
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.lazy_dataclass import dataclass, field, replace
 from distxla.oracle.execution import Execution
 from distxla.oracle.waits import Wait, mismatch
+from distxla.program.channel_end import End
+from distxla.wording import transfer_called
 
 NOTHING = 0  # the ticket of a device that takes no part
 

@@ -16,9 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from distxla.collectives.executed_form import executed_form
-from distxla.diagnosis.blocked import DeviceState, Doing, Event, Loop
 from distxla.diagnosis.diagnose import diagnose
+from distxla.diagnosis.facts.blocked import DeviceState, Doing, Event, Loop
 from distxla.errors import (
     ArgumentError,
     CollectiveMismatchError,
@@ -38,6 +37,7 @@ from distxla.oracle.streams import Streams
 from distxla.oracle.stuck import Stuck
 from distxla.oracle.value_leaves import leaves_of, parameter_values
 from distxla.oracle.waits import Outcome, Pending, PendingComputation, Rounds, Wait
+from distxla.rewrites.executed_form import executed_form
 
 Array = np.ndarray[Any, Any]
 EVENTS = 32  # of each device that a report keeps

@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from distxla.diagnosis.sentences import named
 from distxla.errors import NonFiniteError
 from distxla.ir.element_type import element_type_of
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.lazy_dataclass import dataclass, replace
-from distxla.ops.registry import op_class
+from distxla.ops.support.registry import op_class
+from distxla.wording import named
 
 Array = np.ndarray[Any, Any]
 KINDS = ("NaN", "Inf")

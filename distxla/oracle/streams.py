@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from distxla.collectives.protocols import stream as streams
-from distxla.diagnosis.blocked import HOST, DeviceState
+from distxla.diagnosis.facts.blocked import HOST, DeviceState
 from distxla.errors import ArgumentError, StreamEndError, TimeLimitError
 from distxla.ir.element_type import element_type_of
 from distxla.ir.shape import Shape

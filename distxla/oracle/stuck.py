@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import chain
 
-from distxla.diagnosis.blocked import DeviceState
 from distxla.diagnosis.diagnose import deadlock_error, diagnose
+from distxla.diagnosis.facts.blocked import DeviceState
 from distxla.diagnosis.graph import Deadlock, all_of, any_of, find_deadlock, smallest_first
 from distxla.errors import DeadlockError
 from distxla.ir.module import Module

@@ -7,12 +7,12 @@ from collections import Counter, defaultdict
 from typing import Any, ClassVar, cast
 
 from distxla.collectives.signature import differences, signature, summary
-from distxla.diagnosis.blocked import DeviceState, Doing
-from distxla.diagnosis.sentences import mismatch_of, round_called
+from distxla.diagnosis.facts.blocked import DeviceState, Doing
 from distxla.errors import CollectiveMismatchError
 from distxla.lazy_dataclass import dataclass, field, replace
 from distxla.ops.support.executable import CollectiveOp
 from distxla.oracle.execution import Execution
+from distxla.wording import mismatch_of, round_called
 
 
 class Wait(ABC):

@@ -15,10 +15,10 @@ from distxla.lazy_dataclass import replace
 from distxla.ops.copy import Copy
 from distxla.proofs.coordinates import Coordinates, coordinates, lies_at
 from distxla.proofs.deduction import Deduction
-from distxla.proofs.lines import Array
 from distxla.proofs.loops import leaves
-from distxla.proofs.relation import Relation, Unknown, Value
-from distxla.proofs.terms import reached
+from distxla.proofs.relations.lines import Array
+from distxla.proofs.relations.relation import Relation, Unknown, Value
+from distxla.proofs.relations.terms import reached
 from distxla.proofs.verdict import Outcome, Verdict
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from distxla.proofs.lines import NOWHERE, Array, is_nowhere
-from distxla.proofs.relation import Relation
-from distxla.proofs.terms import Axis
+from distxla.proofs.relations.lines import NOWHERE, Array, is_nowhere
+from distxla.proofs.relations.relation import Relation
+from distxla.proofs.relations.terms import Axis
 
 Coordinates = list[Array | None]
 

@@ -9,13 +9,13 @@ from distxla.ir.element_type import ElementType
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.lazy_dataclass import replace
-from distxla.proofs.arithmetic import Arithmetic
-from distxla.proofs.combining import Label, Operation, combined, products
-from distxla.proofs.inference import Given
 from distxla.proofs.loops import FollowingLoops, ReferenceLoops
-from distxla.proofs.relation import Guarded, NoRule, Relation, Unknown, Value
+from distxla.proofs.relations.arithmetic import Arithmetic
+from distxla.proofs.relations.combining import Label, Operation, combined, products
+from distxla.proofs.relations.inference import Given
+from distxla.proofs.relations.relation import Guarded, NoRule, Relation, Unknown, Value
+from distxla.proofs.relations.space import Doubt, Space
 from distxla.proofs.rules.registry import rule_of
-from distxla.proofs.space import Doubt, Space
 
 
 class Deduction:

@@ -10,10 +10,10 @@ from distxla.ir.shape import Shape
 from distxla.lazy_dataclass import dataclass
 from distxla.ops.control_flow import While
 from distxla.proofs.coordinates import coordinates
-from distxla.proofs.inference import Inference, Reshape
-from distxla.proofs.lines import Lines
-from distxla.proofs.relation import Relation, Unknown, Value, united
-from distxla.proofs.space import Space
+from distxla.proofs.relations.inference import Inference, Reshape
+from distxla.proofs.relations.lines import Lines
+from distxla.proofs.relations.relation import Relation, Unknown, Value, united
+from distxla.proofs.relations.space import Space
 
 MOST_ROUNDS = 12
 MOST_GUESSES = 16

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from distxla.collectives.executed_form import executed_form
 from distxla.compiler.passes.manual_partitions import shards_of
 from distxla.errors import ArgumentError
 from distxla.ir.instruction import Instruction
@@ -18,12 +17,13 @@ from distxla.lazy_dataclass import dataclass, replace
 from distxla.proofs.comparison import Comparison
 from distxla.proofs.counterexample import is_different
 from distxla.proofs.deduction import Deduction
-from distxla.proofs.lines import Pool
 from distxla.proofs.loops import FollowingLoops, ReferenceLoops, built
-from distxla.proofs.relation import Relation, Value
-from distxla.proofs.space import Space
-from distxla.proofs.terms import Terms
+from distxla.proofs.relations.lines import Pool
+from distxla.proofs.relations.relation import Relation, Value
+from distxla.proofs.relations.space import Space
+from distxla.proofs.relations.terms import Terms
 from distxla.proofs.verdict import Outcome, Verdict
+from distxla.rewrites.executed_form import executed_form
 from distxla.text.sdy import UnreadableSharding
 
 

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from distxla.compiler.artifact import CompiledProgram, InPlace
 from distxla.compiler.cache import compile_cached
 from distxla.compiler.passes.host_calls import with_host_calls
 from distxla.compiler.passes.reduction_order import with_reduction_order
@@ -21,37 +20,38 @@ from distxla.compiler.verify.aliases import in_place_pairs
 from distxla.compiler.verify.compilable import require_compilable
 from distxla.errors import ArgumentError, ClusterError, DistxlaError
 from distxla.ir.module import Module
-from distxla.jax.global_modules import device_program
+from distxla.jax.partitioner.global_modules import device_program
 from distxla.machine.heap import Heap
 from distxla.machine.shortages import started_thread
 from distxla.ops.custom_calls.user import user_targets
-from distxla.runtime.call_queue import CallQueue
-from distxla.runtime.checks import NAN, begin_checks, checks_of, end_checks
-from distxla.runtime.cluster_hosts import Hosts
-from distxla.runtime.device_array import DeviceArray
-from distxla.runtime.device_assignment import DeviceAssignment, assignment_of
-from distxla.runtime.direct_calls import DirectCalls
-from distxla.runtime.executable import Executable, Row, expand, put_array, rows_of
-from distxla.runtime.fault_injection import Injection, injection_of
-from distxla.runtime.handle import Handle
-from distxla.runtime.host_calls import HostCalls, checked_host_calls, require_outside
+from distxla.program.artifact import CompiledProgram, InPlace
+from distxla.runtime.arrays.call_queue import CallQueue
+from distxla.runtime.arrays.device_array import DeviceArray
+from distxla.runtime.arrays.executable import Executable, Row, expand, put_array, rows_of
+from distxla.runtime.arrays.host_calls import HostCalls, checked_host_calls, require_outside
+from distxla.runtime.calls.cluster_hosts import Hosts
+from distxla.runtime.calls.direct_calls import DirectCalls
+from distxla.runtime.calls.fault_injection import Injection, injection_of
+from distxla.runtime.calls.program_loading import ProgramLoader
+from distxla.runtime.calls.together import together
+from distxla.runtime.calls.unloading import Loaded
+from distxla.runtime.checks.checks import NAN, begin_checks, checks_of, end_checks
 from distxla.runtime.hosts.budget import checked_memory
 from distxla.runtime.hosts.gpus import gpu_sharing
 from distxla.runtime.hosts.nodes import checked_counts, checked_size
-from distxla.runtime.interrupts import deferred_interrupt
-from distxla.runtime.memory_need import Need
-from distxla.runtime.program_loading import ProgramLoader
-from distxla.runtime.together import together
-from distxla.runtime.unloading import Loaded
+from distxla.runtime.values.device_assignment import DeviceAssignment, assignment_of
+from distxla.runtime.values.handle import Handle
+from distxla.runtime.values.interrupts import deferred_interrupt
+from distxla.runtime.values.memory_need import Need
 from distxla.targets.registry import target_of_backend
 from distxla.time_limit import phase
 from distxla.time_limit import time_limit as within
 
 if TYPE_CHECKING:
-    from distxla.diagnosis.blocked import Injected
-    from distxla.runtime.host import DeviceMemory
-    from distxla.runtime.streams import ClusterStreams, HostChannel, Infeed, Outfeed
-    from distxla.runtime.trace import Trace
+    from distxla.diagnosis.facts.blocked import Injected
+    from distxla.runtime.calls.trace import Trace
+    from distxla.runtime.streams.streams import ClusterStreams, HostChannel, Infeed, Outfeed
+    from distxla.runtime.values.host import DeviceMemory
 
 _NOT_STARTED = "the cluster is not started: use `with Cluster(...) as cluster:`, or call `start()` and then `close()`"
 
@@ -469,7 +469,7 @@ class Cluster(Handle):
                 step(args)
             trace.write("step.json")
         """
-        from distxla.runtime.trace import Trace, rings_bytes
+        from distxla.runtime.calls.trace import Trace, rings_bytes
 
         self.wait_started()
         self._queue.forbid_direct()  # which no trace sees

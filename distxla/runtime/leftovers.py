@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 from distxla.errors import DistxlaError, TimeLimitError
 from distxla.runtime import cluster as clusters
-from distxla.runtime.columns import Column
-from distxla.runtime.device_array import DeviceArray
+from distxla.runtime.arrays.columns import Column
+from distxla.runtime.arrays.device_array import DeviceArray
 
 if TYPE_CHECKING:
+    from distxla.runtime.arrays.executable import Executable
     from distxla.runtime.cluster import Cluster
-    from distxla.runtime.executable import Executable
 
 
 def open_clusters() -> list[Cluster]:

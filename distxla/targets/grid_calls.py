@@ -8,7 +8,7 @@ from typing import Protocol
 
 from llvmlite import ir
 
-from distxla.compiler.artifact import MatrixProduct
+from distxla.program.artifact import MatrixProduct
 
 
 class ArrayKind(Enum):

@@ -17,7 +17,7 @@ from distxla.errors import ArgumentError, CompileError
 from distxla.targets.local_rank import ALONE, LocalRank
 
 if TYPE_CHECKING:
-    from distxla.compiler.artifact import CompiledProgram
+    from distxla.program.artifact import CompiledProgram
     from distxla.targets.target import Atomics, Host, KernelErrorHandler, LoadedImage, Target
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from distxla.compiler.artifact import CompiledProgram
+from distxla.program.artifact import CompiledProgram
 from distxla.targets.local_rank import ALONE, LocalRank
 
 if TYPE_CHECKING:

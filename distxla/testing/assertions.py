@@ -11,7 +11,7 @@ from distxla.cli.comparison import Difference, compare, lines
 from distxla.errors import ArgumentError
 from distxla.ir.element_type import element_type_of, held_number
 from distxla.oracle.lockstep import run_programs
-from distxla.runtime.executable import Executable, rows_of
+from distxla.runtime.arrays.executable import Executable, rows_of
 from distxla.scheduler.communication_order import order_communication
 from distxla.time_limit import seconds_left
 

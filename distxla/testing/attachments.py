@@ -9,7 +9,7 @@ from zlib import crc32
 
 import pytest
 
-from distxla.diagnosis.diagnosis import Diagnosis
+from distxla.diagnosis.report.diagnosis import Diagnosis
 from distxla.errors import DistxlaError
 from distxla.testing.sections import DIAGNOSIS
 

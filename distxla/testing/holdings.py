@@ -10,9 +10,9 @@ import gc
 import sys
 from typing import Any
 
+from distxla.runtime.arrays.columns import Column
+from distxla.runtime.arrays.device_array import DeviceArray
 from distxla.runtime.cluster import Cluster
-from distxla.runtime.columns import Column
-from distxla.runtime.device_array import DeviceArray
 from distxla.runtime.leftovers import living_arrays, living_executables, value_bytes, value_offsets
 
 MOST_LISTED = 8

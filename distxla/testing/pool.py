@@ -10,13 +10,13 @@ from typing import Any
 from distxla.compiler.server_share import ServerShare
 from distxla.lazy_dataclass import dataclass
 from distxla.machine.shortages import started_thread
+from distxla.runtime.arrays.executable import Executable
+from distxla.runtime.calls.trace import Trace
 from distxla.runtime.cluster import Cluster
-from distxla.runtime.executable import Executable
-from distxla.runtime.interrupts import deferred_interrupt
 from distxla.runtime.leftovers import end_by_force, why_unusable
 from distxla.runtime.ray import access
 from distxla.runtime.ray.session import Session
-from distxla.runtime.trace import Trace
+from distxla.runtime.values.interrupts import deferred_interrupt
 from distxla.testing.holdings import Holdings
 
 GRACE_S = 10.0  # for what a test began and left to itself

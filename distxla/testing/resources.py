@@ -8,7 +8,11 @@ from contextlib import suppress
 from pathlib import Path
 
 # processes that live as long as this one, or as a cluster
-_OWN_PROCESSES = (b"distxla.compiler.worker", b"distxla.jax.partition_worker", b"distxla/runtime/ray/supervisor.py")
+_OWN_PROCESSES = (
+    b"distxla.compiler.worker",
+    b"distxla.jax.partitioner.partition_worker",
+    b"distxla/runtime/ray/supervisor.py",
+)
 # those of Ray and of clusters: who left a cluster open is told that
 _OF_CLUSTERS = ("/memfd:distxla-", "/tmp/distxla-", "/tmp/ray/", "/dev/", "/proc/", "/sys/")
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from distxla.ir.op import Op
 from distxla.lazy_dataclass import dataclass
-from distxla.ops.registry import op_class, op_classes
+from distxla.ops.support.registry import op_class, op_classes
 
 _SUFFIXES: Final = ("start", "update", "done")
 

@@ -12,7 +12,7 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.op import Op, RuleViolation
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.lazy_dataclass import dataclass, field
-from distxla.ops.registry import op_class, op_classes, with_similar_opcode
+from distxla.ops.support.registry import op_class, op_classes, with_similar_opcode
 from distxla.text.annotations import ANNOTATIONS, read_annotation
 from distxla.text.asynchronous import Sugar, sugar_of
 from distxla.text.attributes import BETWEEN_PARENTHESES, KIND_TEXTS, Reading

@@ -9,7 +9,7 @@ from itertools import count
 from distxla.ir.instruction import Instruction
 from distxla.ir.shape import Shape
 from distxla.lazy_dataclass import dataclass, field
-from distxla.ops.registry import op_class
+from distxla.ops.support.registry import op_class
 from distxla.text.fresh_names import FreshNames
 from distxla.text.lexer import BLANK, NAME, WORD, Lexer, Spans
 from distxla.text.shapes import known_shape, read_shape, starts_shape

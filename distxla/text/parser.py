@@ -13,7 +13,7 @@ from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import FrameTables, Module
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.registry import op_class
+from distxla.ops.support.registry import op_class
 from distxla.text.annotations import read_metadata
 from distxla.text.header import Header, read_header, read_tables
 from distxla.text.instructions import InstructionReader

@@ -13,7 +13,7 @@ from typing import Final
 
 from distxla.ir.instruction import Instruction, Span
 from distxla.ir.op import Op, RuleViolation
-from distxla.ops.registry import op_classes
+from distxla.ops.support.registry import op_classes
 from distxla.text.annotations import printed_metadata
 from distxla.text.attributes import BETWEEN_PARENTHESES
 from distxla.text.lexer import NAME, WORD, Lexer, LineIndex, Spans

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from distxla.diagnosis.diagnosis import Diagnosis
+from distxla.diagnosis.report.diagnosis import Diagnosis
 from distxla.errors import DeadlockError, UnsupportedOpError
 from distxla.ir.effects import COMMUNICATING
 from distxla.ir.instruction import Instruction

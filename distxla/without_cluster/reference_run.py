@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from distxla.collectives.executed_form import executed_form
 from distxla.compiler.passes.given_whole import given_whole
 from distxla.errors import ArgumentError
 from distxla.ir.element_type import held_number
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
 from distxla.oracle.lockstep import run_programs
+from distxla.rewrites.executed_form import executed_form
 from distxla.time_limit import phase, seconds_left
 from distxla.time_limit import time_limit as within
 from distxla.without_cluster.given_programs import ModuleOrPrograms, given_programs

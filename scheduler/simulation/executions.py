@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from distxla.diagnosis.sentences import listed
 from distxla.lazy_dataclass import dataclass
 from distxla.scheduler.simulation.communication import CommunicationSite, Edge, Rendezvous
 from distxla.scheduler.simulation.progress import Progress
 from distxla.scheduler.simulation.traces import Act, Split, Trace, TraceEvent, events
+from distxla.wording import listed
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from distxla.collectives.channel_end import End, Pairs
 from distxla.collectives.channels import is_end, read_end
 from distxla.ir.computation import Computation
 from distxla.ir.module import Module
+from distxla.program.channel_end import End, Pairs
 
 
 def notes(module: Module) -> Iterator[str]:

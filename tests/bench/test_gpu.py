@@ -8,7 +8,7 @@ import bench.gpu
 from bench.gpu import measure, table_of, whole_calls
 from bench.kernel_programs import KernelProgram
 from distxla.compiler.lower.grid import products
-from distxla.targets.nvptx.cublas.interface import GEMM
+from distxla.targets.nvptx.interfaces.cublas import GEMM
 from tests.programs import PROGRAMS
 
 DOT = (

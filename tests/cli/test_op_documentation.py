@@ -7,7 +7,7 @@ import pytest
 from distxla.cli.op_documentation import describe, location, markdown_table, table
 from distxla.errors import ArgumentError
 from distxla.ir.op import Lowering
-from distxla.ops.registry import op_class, op_classes
+from distxla.ops.support.registry import op_class, op_classes
 
 
 @pytest.mark.parametrize("opcode", op_classes())

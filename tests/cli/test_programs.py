@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from distxla.cli.programs import read_world, split_devices
-from distxla.diagnosis.sentences import ranges
 from distxla.errors import ArgumentError, HloSyntaxError
+from distxla.wording import ranges
 
 BODY = "ENTRY main { ROOT x = f32[] parameter(0) }\n"
 

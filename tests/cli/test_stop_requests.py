@@ -25,7 +25,7 @@ from distxla.cli.main import main
 from distxla.cli.stop_requests import StopRequests, stops
 from distxla.cli.time_limits import enforced
 from distxla.errors import DistxlaError, TimeLimitError
-from distxla.runtime.interrupts import deferred_interrupt
+from distxla.runtime.values.interrupts import deferred_interrupt
 from distxla.time_limit import current_limit
 from distxla.without_cluster import programs
 from tests.conftest import require_ended, started_processes

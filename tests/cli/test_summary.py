@@ -9,7 +9,7 @@ import pytest
 
 from distxla.cli.main import main
 from distxla.cli.summary import duration
-from distxla.diagnosis.sentences import counted
+from distxla.wording import counted
 
 ONE_PLUS_BOUND = """ENTRY main {{
   r = u32[] replica-id()

@@ -14,18 +14,18 @@ import numpy as np
 from llvmlite import ir
 
 from distxla.collectives.protocols import control_block as control_words
-from distxla.collectives.transports.shared_memory.atomics_builder import I32, I64, POINTER, AtomicsBuilder, i32, i64
 from distxla.collectives.transports.shared_memory.emitter import SharedMemoryEmitter
 from distxla.collectives.transports.shared_memory.transport import release_waits
 from distxla.collectives.transports.shared_words import SharedWords
-from distxla.compiler.abi import Status
-from distxla.compiler.artifact import CommunicatorSpec, Site
-from distxla.compiler.execution_context import ExecutionContext
+from distxla.emit.atomics_builder import I32, I64, POINTER, AtomicsBuilder, i32, i64
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.registry import op_class
+from distxla.ops.support.registry import op_class
+from distxla.program.abi import Status
+from distxla.program.artifact import CommunicatorSpec, Site
+from distxla.program.execution_context import ExecutionContext
 from distxla.targets.code import CodeModule
 from distxla.targets.registry import native_target
 from distxla.targets.x86_64 import finish

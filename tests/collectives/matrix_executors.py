@@ -10,11 +10,11 @@ from functools import lru_cache, partial
 from typing import Any
 
 import distxla as dx
-from distxla.compiler.abi import COMMUNICATE_SYMBOL
-from distxla.compiler.artifact import CompiledProgram
 from distxla.compiler.compile import compile_module
 from distxla.compiler.verify.verifier import verify_module
 from distxla.oracle.lockstep import run_reference
+from distxla.program.abi import COMMUNICATE_SYMBOL
+from distxla.program.artifact import CompiledProgram
 from distxla.text.parser import parse_module
 from tests.collectives.matrix import Case, Run
 from tests.compiler.runner import Devices

@@ -14,7 +14,6 @@ import pytest
 
 from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.protocols import group as group_words
-from distxla.compiler.abi import Status
 from distxla.ir.element_type import F32
 from distxla.ir.module import Module
 from distxla.ir.replica_groups import ReplicaGroups
@@ -27,6 +26,7 @@ from distxla.ops.collective_permute import CollectivePermute
 from distxla.ops.reduce_scatter import ReduceScatter
 from distxla.ops.support.collective_start_done import TICKET, AsyncPart, async_part, start_shape
 from distxla.ops.support.executable import CollectiveOp
+from distxla.program.abi import Status
 from tests.collectives.devices import Code, World, layout, module_of, reduction
 from tests.collectives.transports.shared_memory.test_emitter import (
     Array,

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from distxla.collectives.protocols import channel as channel_words
-from distxla.compiler.artifact import CompiledProgram
 from distxla.compiler.compile import compile_module, optimised
 from distxla.compiler.plan.buffers import Copy
 from distxla.compiler.plan.plan_program import plan
 from distxla.ir.shape import Shape
+from distxla.program.artifact import CompiledProgram
 from distxla.text.parser import parse_module
 from tests.channel_case import ChannelCase, mine, ring
 from tests.channel_programs import CASES, counted_ring, pipelined, pipelined_text

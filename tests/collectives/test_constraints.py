@@ -10,7 +10,7 @@ from distxla.ir.element_type import F32, S32, U32
 from distxla.ir.op import RuleViolation
 from distxla.ir.replica_groups import GroupMode, ReplicaGroups
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.registry import op_class
+from distxla.ops.support.registry import op_class
 
 A, B, SCALAR = Shape(F32, (8, 6)), Shape(F32, (2,)), Shape(F32, ())
 REDUCING = {"to_apply": "combine"}

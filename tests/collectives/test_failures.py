@@ -11,12 +11,12 @@ import pytest
 
 from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.protocols import permute as permute_words
-from distxla.compiler.abi import Status
 from distxla.ir.element_type import F32, S32
 from distxla.ir.shape import Shape
 from distxla.ops.all_gather import AllGather
 from distxla.ops.all_reduce import AllReduce
 from distxla.ops.collective_permute import CollectivePermute
+from distxla.program.abi import Status
 from tests.collectives.devices import Code, World, module_of, program_shapes
 from tests.collectives.transports.shared_memory.test_emitter import Case, case_of
 

@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from distxla.collectives.protocols import control_block
-from distxla.compiler.abi import Status
 from distxla.compiler.compile import compile_module
 from distxla.errors import ExecutionError
+from distxla.program.abi import Status
 from distxla.text.parser import parse_module
 from tests.collectives.executors import EXECUTORS, run_module
 from tests.compiler.runner import Devices

@@ -17,8 +17,8 @@ from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.protocols import event as event_words
 from distxla.collectives.protocols.event import EVENTS
 from distxla.collectives.recorder import CycleClock, RecordedEvent
-from distxla.compiler.abi import COMMUNICATE_SYMBOL, ROUND_SYMBOL
 from distxla.compiler.compile import compile_module
+from distxla.program.abi import COMMUNICATE_SYMBOL, ROUND_SYMBOL
 from distxla.text.parser import parse_module
 from tests.compiler.runner import Devices
 

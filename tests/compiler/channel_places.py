@@ -9,9 +9,9 @@ from typing import Any
 
 from distxla.collectives.protocols import channel as channel_words
 from distxla.collectives.transports.shared_words import SharedWords
-from distxla.compiler.artifact import CommunicatorSpec, CompiledProgram
 from distxla.machine.heap import Block
-from distxla.runtime.channels import ClusterChannels
+from distxla.program.artifact import CommunicatorSpec, CompiledProgram
+from distxla.runtime.groups.channels import ClusterChannels
 
 
 def bounce_buffer_bytes(program: CompiledProgram) -> int:

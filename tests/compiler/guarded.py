@@ -16,16 +16,16 @@ import numpy as np
 from llvmlite import ir
 
 from distxla.collectives.protocols import control_block
-from distxla.compiler.abi import COMMUNICATE_SYMBOL, ENTRY_SYMBOL, Status
-from distxla.compiler.artifact import CompiledProgram
 from distxla.compiler.compile import compile_module
-from distxla.compiler.execution_context import ExecutionContext
-from distxla.compiler.lower import entry
+from distxla.compiler.entry import entry
 from distxla.compiler.plan import plan_program
 from distxla.compiler.plan.buffers import Buffer
 from distxla.ir.element_type import S32
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
+from distxla.program.abi import COMMUNICATE_SYMBOL, ENTRY_SYMBOL, Status
+from distxla.program.artifact import CompiledProgram
+from distxla.program.execution_context import ExecutionContext
 from distxla.targets.registry import load_image
 from tests.compiler.runner import Array, _aligned, _padded
 

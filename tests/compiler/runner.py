@@ -16,16 +16,16 @@ import numpy as np
 
 from distxla.collectives.protocols import control_block
 from distxla.collectives.protocols.stream import AREA_BYTES, SLOTS_BYTES, STATE_BYTES
-from distxla.compiler.abi import ALIGNMENT, COMMUNICATE_SYMBOL, ENTRY_SYMBOL, Status
-from distxla.compiler.artifact import CompiledProgram
-from distxla.compiler.execution_context import ExecutionContext
 from distxla.ir import unwritten
 from distxla.ir.element_type import S32
 from distxla.ir.shape import Shape
 from distxla.machine.heap import Block
 from distxla.machine.segments import Segment
-from distxla.runtime.stream_ends import LocalStreamMemory
-from distxla.runtime.streams import ClusterStreams
+from distxla.program.abi import ALIGNMENT, COMMUNICATE_SYMBOL, ENTRY_SYMBOL, Status
+from distxla.program.artifact import CompiledProgram
+from distxla.program.execution_context import ExecutionContext
+from distxla.runtime.streams.stream_ends import LocalStreamMemory
+from distxla.runtime.streams.streams import ClusterStreams
 from distxla.targets.registry import load_image
 from tests.compiler.channel_places import ThreadChannels, bounce_buffer_bytes, control_bytes
 

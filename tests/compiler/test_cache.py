@@ -57,7 +57,7 @@ def test_metadata_does_not_count_everything_else_does(monkeypatch):
     assert key == program_key(module(TEXT.replace('"psum"', '"other"'), "b.hlo"), 2, 1)
     assert key != program_key(module(), 1, 2)
     assert key != program_key(module(TEXT.replace("f32[4]", "f32[5]")), 2, 1)
-    monkeypatch.setattr("distxla.targets.x86_64.host.processor", lambda: "another CPU")
+    monkeypatch.setattr("distxla.targets.native.host.processor", lambda: "another CPU")
     assert key != program_key(module(), 2, 1)
     monkeypatch.undo()
     monkeypatch.setattr("distxla.compiler.cache_key._compiler", lambda: "another version")

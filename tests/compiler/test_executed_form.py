@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from distxla.collectives.executed_form import REWRITES, executed_form
 from distxla.compiler.pipeline import STEPS
-from distxla.compiler.step import Pass
 from distxla.ir.module import Module
+from distxla.rewrites.executed_form import REWRITES, executed_form
+from distxla.rewrites.step import Pass
 from distxla.text.parser import parse_module
 from distxla.text.printer import print_module
 

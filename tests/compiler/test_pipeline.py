@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from distxla.compiler.compile import compile_module
 from distxla.compiler.pipeline import STEPS, VERIFY, Pipeline, parse_pipeline
 from distxla.compiler.stages import emit, emit_after
-from distxla.compiler.step import Pass, Step
 from distxla.errors import ArgumentError, VerificationError
 from distxla.ir.computation import Computation
 from distxla.ir.module import Module
 from distxla.lazy_dataclass import dataclass
+from distxla.rewrites.step import Pass, Step
 from distxla.text.parser import parse_module
 
 STATIC = """HloModule m

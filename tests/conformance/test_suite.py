@@ -17,8 +17,8 @@ from distxla.compiler.verify.verifier import verify_module
 from distxla.conformance.case import Case
 from distxla.conformance.suite import all_cases, chosen, is_matched
 from distxla.ir.element_type import DATA_TYPES
-from distxla.ops.registry import op_classes
 from distxla.ops.support.executable import CollectiveOp
+from distxla.ops.support.registry import op_classes
 from distxla.scheduler.deadlocks import examine
 from distxla.scheduler.verdict import Outcome
 from tests.compiler.runner import run_devices

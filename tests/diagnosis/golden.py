@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from distxla.diagnosis.diagnosis import Diagnosis
+from distxla.diagnosis.report.diagnosis import Diagnosis
 from distxla.errors import DeadlockError
 from distxla.oracle.lockstep import run_programs
 from distxla.oracle.streams import Streams

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from distxla.diagnosis.blocked import DeviceState
 from distxla.diagnosis.diagnose import diagnose
-from distxla.diagnosis.diagnosis import Diagnosis
+from distxla.diagnosis.facts.blocked import DeviceState
 from distxla.diagnosis.graph import Deadlock
+from distxla.diagnosis.report.diagnosis import Diagnosis
 from distxla.errors import CollectiveMismatchError, DeadlockError, TimeLimitError
 
 ERRORS = {error.code: error for error in (CollectiveMismatchError, DeadlockError, TimeLimitError)}

@@ -8,14 +8,14 @@ from html.parser import HTMLParser
 
 import pytest
 
-from distxla.diagnosis.blocked import DeviceState, Doing, Event, Loop
 from distxla.diagnosis.diagnose import summary_of
-from distxla.diagnosis.diagnosis import Diagnosis
 from distxla.diagnosis.divergence import divergence
+from distxla.diagnosis.facts.blocked import DeviceState, Doing, Event, Loop
 from distxla.diagnosis.graph import Deadlock
-from distxla.diagnosis.sentences import named
+from distxla.diagnosis.report.diagnosis import Diagnosis
 from distxla.errors import DeadlockError
 from distxla.location import Location
+from distxla.wording import named
 from tests.diagnosis.made import made_of
 
 EVIL = '<script>alert("x")</script>&\x1b[31m'

@@ -8,10 +8,10 @@ from itertools import combinations
 
 import pytest
 
-from distxla.diagnosis.blocked import DeviceState, Doing, Event
 from distxla.diagnosis.diagnose import summary_of
-from distxla.diagnosis.diagnosis import Diagnosis
+from distxla.diagnosis.facts.blocked import DeviceState, Doing, Event
 from distxla.diagnosis.graph import Deadlock
+from distxla.diagnosis.report.diagnosis import Diagnosis
 from distxla.diagnosis.report.html import headline_of
 from distxla.diagnosis.report.html_timelines import LABEL
 from distxla.location import Location

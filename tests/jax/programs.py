@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 
-from distxla.jax.partitioning import Partitioned
+from distxla.jax.partitioner.partitioning import Partitioned
 from distxla.oracle.lockstep import run_reference
 from distxla.text.parser import parse_module
 

@@ -13,9 +13,9 @@ import distxla.jax as dxj
 from distxla.errors import InternalError
 from distxla.ir.element_type import DATA_TYPES, F64, S32, ElementType
 from distxla.ir.module import Module
-from distxla.jax import private_names
-from distxla.jax.constants import constants_digest, module_with_constants, text_with_constants
-from distxla.jax.loading import load_module
+from distxla.jax.partitioner.constants import constants_digest, module_with_constants, text_with_constants
+from distxla.jax.partitioner.loading import load_module
+from distxla.jax.private import names as private_names
 from distxla.ops.constant import Constant
 
 SIZE = 24  # larger than what text has in full

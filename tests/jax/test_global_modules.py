@@ -20,8 +20,8 @@ import distxla.jax as dxj
 from distxla.cli.main import main
 from distxla.compiler.verify.aliases import donated_leaves
 from distxla.compiler.verify.verifier import verify_module
-from distxla.jax.global_modules import device_program, partition_hlo
-from distxla.jax.loading import load_module
+from distxla.jax.partitioner.global_modules import device_program, partition_hlo
+from distxla.jax.partitioner.loading import load_module
 from tests.jax.programs import numbers
 
 DOT = """HloModule layer, num_partitions=4, buffer_donor={ (0, {1}), (1, {}) }

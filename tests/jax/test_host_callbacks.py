@@ -16,7 +16,7 @@ jax = pytest.importorskip("jax")
 def test_callbacks_of_a_lowered_function_run_on_the_driver(capfd: pytest.CaptureFixture[str]) -> None:
     from jax.experimental import io_callback
 
-    from distxla.jax.host_callbacks import host_calls_of
+    from distxla.jax.partitioner.host_callbacks import host_calls_of
 
     seen: list[float] = []
 
@@ -119,7 +119,7 @@ def test_callbacks_take_and_give_large_arrays() -> None:
     import jax.numpy as jnp
 
     import distxla.jax as dxj
-    from distxla.runtime.stream_ends import KEPT_BYTES
+    from distxla.runtime.streams.stream_ends import KEPT_BYTES
 
     like = jax.ShapeDtypeStruct((KEPT_BYTES // 4 + 1001,), "int32")
 

@@ -8,9 +8,9 @@ import pytest
 
 pytest.importorskip("jaxlib")
 
-from distxla.jax import partitioner_input as under_test
-from distxla.jax.loading import load_module
-from distxla.jax.partitioner_input import partitioner_input
+from distxla.jax.partitioner import partitioner_input as under_test
+from distxla.jax.partitioner.loading import load_module
+from distxla.jax.partitioner.partitioner_input import partitioner_input
 from distxla.text.parser import parse_module
 
 STABLEHLO = """module @m attributes {mhlo.num_partitions = 2 : i32} {

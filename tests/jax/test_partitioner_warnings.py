@@ -19,8 +19,8 @@ from jax.sharding import NamedSharding
 
 import distxla as dx
 import distxla.jax as dxj
-from distxla.jax import partitioner_warnings
-from distxla.jax.partition_messages import warnings_of
+from distxla.jax.partitioner import partitioner_warnings
+from distxla.jax.partitioner.partition_messages import warnings_of
 from tests.jax.pjrt import scripts
 from tests.jax.programs import P, lowered, mesh, numbers, run, stablehlo
 

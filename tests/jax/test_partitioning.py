@@ -23,10 +23,10 @@ from jax.sharding import NamedSharding
 
 import distxla.jax as dxj
 from distxla.errors import ArgumentError, PartitioningError, TimeLimitError, UnsupportedOpError
-from distxla.jax import private_names
-from distxla.jax.global_modules import device_program
-from distxla.jax.partition_server import SERVER
-from distxla.jax.partition_worker import difference, last_dump
+from distxla.jax.partitioner.global_modules import device_program
+from distxla.jax.partitioner.partition_server import SERVER
+from distxla.jax.partitioner.partition_worker import difference, last_dump
+from distxla.jax.private import names as private_names
 from distxla.text.parser import parse_module
 from distxla.time_limit import time_limit
 from tests.jax import each_version
@@ -399,7 +399,7 @@ def test_the_reason_is_told_where_jaxlib_is_broken(tmp_path: Path) -> None:
 def test_the_process_ends_with_this_one() -> None:
     """However it ends."""
     script = (
-        "import distxla.jax as dxj, os, signal\nfrom distxla.jax.partition_server import SERVER\n"
+        "import distxla.jax as dxj, os, signal\nfrom distxla.jax.partitioner.partition_server import SERVER\n"
         f"dxj.partition_module({GSPMD.replace('@rows', '@ends')!r}, partitions=4)\n"
         "print(SERVER.pid, flush=True); os.kill(os.getpid(), signal.SIGKILL)"
     )
@@ -423,7 +423,7 @@ KILLED_WHILE = {
 def test_no_files_are_left_where_the_parent_is_killed_while(step: str, tmp_path: Path) -> None:
     script = (
         "import distxla.jax as dxj, glob, os, shutil, signal, threading\n"
-        "from distxla.jax.partition_server import SERVER\n"
+        "from distxla.jax.partitioner.partition_server import SERVER\n"
         "def kill(step):\n  while not step(): pass\n"
         "  print(SERVER.pid, flush=True); os.kill(os.getpid(), signal.SIGKILL)\n"
         f"{KILLED_WHILE[step]}\n"
@@ -450,7 +450,7 @@ def is_alive(pid: int) -> bool:
 
 def test_importing_distxla_imports_no_jax() -> None:
     script = (
-        "import sys, distxla, distxla.jax, distxla.jax.partitioning\n"
+        "import sys, distxla, distxla.jax, distxla.jax.partitioner.partitioning\n"
         "print([name for name in sys.modules if name.partition('.')[0] in ('jax', 'jaxlib')])\n"
         "from distxla.jax import private_names\n"
         "private_names.import_jaxlib()\n"  # as the partitioner's process does

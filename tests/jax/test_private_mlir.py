@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("jaxlib")
 
-from distxla.jax import private_mlir
+from distxla.jax.private import mlir as private_mlir
 
 MARKED = """
 module @marked {

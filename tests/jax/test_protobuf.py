@@ -6,7 +6,7 @@ from itertools import permutations
 
 import pytest
 
-from distxla.jax.protobuf import compile_options_key, varint
+from distxla.jax.partitioner.protobuf import compile_options_key, varint
 
 
 def message(number: int, *contents: bytes) -> bytes:

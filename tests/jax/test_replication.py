@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import NamedSharding
 
-from distxla.jax.partitioning import Partitioned, partition_module
+from distxla.jax.partitioner.partitioning import Partitioned, partition_module
 from distxla.scheduler.replication import UnsureResult, unsure_results
 from tests.jax.models import PROGRAMS as MODELS
 from tests.jax.programs import P, mesh, numbers, stablehlo

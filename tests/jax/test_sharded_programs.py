@@ -13,10 +13,10 @@ import pytest
 pytest.importorskip("jax")
 import jax
 
-from distxla.jax import private_names
-from distxla.jax.global_modules import partition_hlo
-from distxla.jax.loading import load_module
-from distxla.jax.partitioning import Partitioned, has_shardy, partition_module
+from distxla.jax.partitioner.global_modules import partition_hlo
+from distxla.jax.partitioner.loading import load_module
+from distxla.jax.partitioner.partitioning import Partitioned, has_shardy, partition_module
+from distxla.jax.private import names as private_names
 from distxla.text.other_formats import module_proto_of
 from tests.jax.programs import run, stablehlo
 from tests.jax.sharded_programs import PROGRAMS, Program

@@ -15,10 +15,10 @@ import jax
 import jax.numpy as jnp
 
 from distxla.errors import PartitioningError
-from distxla.jax import partitioning
-from distxla.jax.partition_server import SERVER
-from distxla.jax.partitioning import Partitioned, partition_module
-from distxla.jax.private_names import private, proto_of_stablehlo, stablehlo_of_lowered
+from distxla.jax.partitioner import partitioning
+from distxla.jax.partitioner.partition_server import SERVER
+from distxla.jax.partitioner.partitioning import Partitioned, partition_module
+from distxla.jax.private.names import private, proto_of_stablehlo, stablehlo_of_lowered
 from tests.jax.programs import P, assert_as_jax, lowered, mesh
 
 X = np.linspace(0, 1, 48, dtype=np.float32).reshape(6, 8)

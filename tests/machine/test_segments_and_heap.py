@@ -20,7 +20,7 @@ from distxla.ir.shape import Shape
 from distxla.machine import heap as heap_module
 from distxla.machine.heap import Block, Heap, HeapUse
 from distxla.machine.segments import Segment
-from distxla.runtime.device_array import DeviceArray
+from distxla.runtime.arrays.device_array import DeviceArray
 
 SIZE = 1 << 30
 

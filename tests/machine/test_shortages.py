@@ -12,9 +12,9 @@ import pytest
 
 import distxla as dx
 from distxla.compiler.server import CompileServer
-from distxla.jax.partition_server import PartitionServer
+from distxla.jax.partitioner.partition_server import PartitionServer
 from distxla.machine.shortages import FILES, MEMORY, PROCESSES, not_started, started_thread
-from distxla.runtime.call_queue import CallQueue, PendingCall
+from distxla.runtime.arrays.call_queue import CallQueue, PendingCall
 
 SHORTAGES = [
     (errno.EAGAIN, dx.ClusterError, PROCESSES),

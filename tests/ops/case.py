@@ -15,8 +15,8 @@ from distxla.ir.module import Module
 from distxla.ir.op import Op
 from distxla.ir.shape import Shape
 from distxla.ops.parameter import Parameter
-from distxla.ops.registry import op_class
 from distxla.ops.support.conversion import integer_range
+from distxla.ops.support.registry import op_class
 from distxla.ops.tuple import Tuple
 from distxla.oracle.lockstep import run_reference
 

@@ -10,7 +10,7 @@ from distxla.ir.literal import Literal
 from distxla.ir.op import RuleViolation
 from distxla.ir.shape import Shape
 from distxla.ir.window import PaddingDimension, SliceDimension
-from distxla.ops.registry import op_class
+from distxla.ops.support.registry import op_class
 from tests.ops.case import array
 
 F23, F32, S3, S = array("f32", 2, 3), array("f32", 3, 2), array("s32", 3), array("s32")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from distxla.ops.custom_calls.config import ConfigError, read_config
+from distxla.ops.custom_calls.ffi.config import ConfigError, read_config
 
 
 @pytest.mark.parametrize(

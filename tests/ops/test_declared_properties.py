@@ -16,8 +16,8 @@ from distxla.ops.all_to_all import AllToAll
 from distxla.ops.channel import Send
 from distxla.ops.collective_permute import CollectivePermute
 from distxla.ops.elementwise_binary import ROWS, Row
-from distxla.ops.registry import op_class, op_classes
 from distxla.ops.support.conversion import converted, widened
+from distxla.ops.support.registry import op_class, op_classes
 
 NEUTRAL = {row.opcode: row for row in ROWS if any(row.neutral(t) is not None for t in DATA_TYPES)}
 

@@ -142,7 +142,7 @@ def test_nan_stays_in_its_line() -> None:
 
 def test_missing_transforms_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     from distxla.errors import CompileError
-    from distxla.targets.x86_64.load import resolve_import
+    from distxla.targets.native.load import resolve_import
 
     monkeypatch.delattr("numpy.fft._pocketfft_umath.irfft")
     with pytest.raises(CompileError, match="NumPy has no transform irfft of one axis"):

@@ -11,7 +11,7 @@ import pytest
 from distxla.ir.op import RuleViolation
 from distxla.ir.shape import ProgramShape
 from distxla.ir.window import ConvolutionDimensions, Window, WindowDimension
-from distxla.ops.registry import op_class
+from distxla.ops.support.registry import op_class
 from distxla.text.shapes import parse_shape
 
 # Signatures of the computations that the broken instructions call.

@@ -16,7 +16,7 @@ from distxla.ir.replica_groups import ReplicaGroups
 from distxla.ir.window import PaddingDimension, SliceDimension
 from distxla.lazy_dataclass import replace
 from distxla.ops.copy import Copy
-from distxla.ops.registry import op_class
+from distxla.ops.support.registry import op_class
 
 Changed = Iterator[Instruction]
 OTHER_OPCODE = {"add": "subtract", "subtract": "add", "maximum": "minimum", "minimum": "maximum", "multiply": "add"}

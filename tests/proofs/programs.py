@@ -14,8 +14,8 @@ from jax.lax import all_gather, all_to_all, axis_index, axis_size, pmax, pmean, 
 from jax.sharding import NamedSharding, PartitionSpec
 
 from distxla.ir.module import Module
-from distxla.jax.global_modules import device_program
-from distxla.jax.loading import read_module
+from distxla.jax.partitioner.global_modules import device_program
+from distxla.jax.partitioner.loading import read_module
 from distxla.proofs.prove import Sharded
 from tests.jax.programs import mesh, numbers, stablehlo
 

@@ -15,7 +15,7 @@ import jax
 from distxla.compiler.verify.verifier import verify_module
 from distxla.errors import DistxlaError
 from distxla.ir.module import Module
-from distxla.jax.loading import read_module
+from distxla.jax.partitioner.loading import read_module
 from distxla.lazy_dataclass import replace
 from distxla.oracle.lockstep import run_reference
 from distxla.proofs.prove import Sharded, prove

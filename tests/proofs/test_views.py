@@ -13,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distxla.ir.element_type import F32
-from distxla.proofs import views
 from distxla.proofs.coordinates import coordinates, lies_at
-from distxla.proofs.lines import NOWHERE, Pool, is_nowhere
-from distxla.proofs.relation import NoRule, Relation
-from distxla.proofs.rounding import as_fraction
-from distxla.proofs.space import Space
-from distxla.proofs.terms import Terms
+from distxla.proofs.relations import views
+from distxla.proofs.relations.lines import NOWHERE, Pool, is_nowhere
+from distxla.proofs.relations.relation import NoRule, Relation
+from distxla.proofs.relations.rounding import as_fraction
+from distxla.proofs.relations.space import Space
+from distxla.proofs.relations.terms import Terms
 
 Array = np.ndarray[Any, Any]
 DEVICES = 4

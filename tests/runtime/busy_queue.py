@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import distxla as dx
-from distxla.runtime.call_queue import PendingCall
+from distxla.runtime.arrays.call_queue import PendingCall
 
 
 @contextmanager

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from distxla.compiler.artifact import CompiledProgram, Site
 from distxla.ir.shape import Shape
+from distxla.program.artifact import CompiledProgram, Site
 from distxla.targets.registry import native_target
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from functools import cache
 
-from distxla.compiler.artifact import CompiledProgram
 from distxla.ir.element_type import F32
 from distxla.ir.shape import Shape
+from distxla.program.artifact import CompiledProgram
+from distxla.targets.native.link import link
 from distxla.targets.registry import native_target
 from distxla.targets.x86_64.finish import compile_object
-from distxla.targets.x86_64.link import link
 
 F32_4 = Shape(F32, (4,))
 

@@ -15,9 +15,9 @@ from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.transports.shared_memory.transport import SharedMemory
 from distxla.errors import DeadlockError
 from distxla.ops.custom_calls import user
-from distxla.runtime import dispatch
+from distxla.runtime.calls import dispatch
+from distxla.runtime.calls.dispatch import Dispatcher
 from distxla.runtime.cluster import Cluster
-from distxla.runtime.dispatch import Dispatcher
 from distxla.runtime.hosts.local import LocalHost, Ticket
 from distxla.text.parser import parse_module
 from tests.runtime import hand_made

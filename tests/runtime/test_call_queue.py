@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import distxla as dx
-from distxla.runtime import call_queue
-from distxla.runtime.call_queue import CallQueue, PendingCall
+from distxla.runtime.arrays import call_queue
+from distxla.runtime.arrays.call_queue import CallQueue, PendingCall
 from tests.interrupted import Alarm, interrupted_after, interrupted_everywhere
 from tests.stopwatch import Stopwatch
 

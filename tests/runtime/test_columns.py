@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import distxla as dx
-from distxla.runtime import call_queue
-from distxla.runtime.call_queue import PendingCall
-from distxla.runtime.columns import Column, ColumnCalls, put_column
+from distxla.runtime.arrays import call_queue
+from distxla.runtime.arrays.call_queue import PendingCall
+from distxla.runtime.arrays.columns import Column, ColumnCalls, put_column
 from tests.runtime.busy_queue import busy_queue
 
 pytestmark = pytest.mark.cluster

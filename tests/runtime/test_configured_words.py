@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 
 from distxla.collectives.transports.control_block import ControlBlock
-from distxla.runtime.communicators import Communicators
-from distxla.runtime.host import Host
+from distxla.runtime.groups.communicators import Communicators
+from distxla.runtime.values.host import Host
 
 VALUES = (7, 8, 9)
 FIRST = 16  # word

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import distxla as dx
-from distxla.runtime.crash_frames import frames_text
+from distxla.runtime.replica.crash_frames import frames_text
 
 MODULE = """
 HloModule m, replica_count=2

@@ -13,10 +13,10 @@ from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.protocols import group as group_words
 from distxla.collectives.protocols import permute as permute_words
 from distxla.collectives.protocols.layout import Word
-from distxla.compiler.artifact import CommunicatorSpec
 from distxla.diagnosis.graph import Deadlock
-from distxla.runtime.deadlocks import Deadlocks
-from distxla.runtime.record_views import There
+from distxla.program.artifact import CommunicatorSpec
+from distxla.runtime.failures.deadlocks import Deadlocks
+from distxla.runtime.failures.record_views import There
 
 GROUP = (0, 1, 2)
 PAIR, OTHER_PAIR, ROUNDS = 1 << 20, 2 << 20, 3 << 20  # offsets of states

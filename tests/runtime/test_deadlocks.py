@@ -16,7 +16,7 @@ import distxla as dx
 from distxla.compiler.verify.world import verify_world
 from distxla.errors import CollectiveMismatchError, DeadlockError
 from distxla.oracle.lockstep import run_programs
-from distxla.runtime import stragglers
+from distxla.runtime.failures import stragglers
 from tests.channel_case import annotated
 from tests.deadlock_programs import (
     BY_INFEED,

@@ -17,7 +17,7 @@ from distxla.ir.element_type import BF16, S32, element_type_of
 from distxla.ir.shape import Shape
 from distxla.machine.heap import Heap
 from distxla.machine.segments import Segment
-from distxla.runtime.device_array import DeviceArray
+from distxla.runtime.arrays.device_array import DeviceArray
 
 SIZE = 1 << 20
 Array = np.ndarray[Any, Any]
@@ -295,7 +295,7 @@ def test_jax_takes_it_by_dlpack(device: Device, name: str, shape: tuple[int, ...
 
 def test_dlpack_names_the_types_of_its_own(device: Device) -> None:
     """As a consumer of version 1.1 finds them in the capsule: code, bits, lanes; and what no version holds."""
-    from distxla.runtime.dlpack import _pointer, _Tensor, _Versioned
+    from distxla.runtime.arrays.dlpack import _pointer, _Tensor, _Versioned
 
     array = device.put(np.array([1.5, -2.0], ml_dtypes.float8_e5m2))
     capsule = array.__dlpack__(max_version=(1, 1))

@@ -8,7 +8,7 @@ import pytest
 import distxla as dx
 from distxla.ir.element_type import F32
 from distxla.ir.shape import Shape
-from distxla.runtime.executable import as_argument
+from distxla.runtime.arrays.executable import as_argument
 
 Floats = np.ndarray[tuple[int, ...], np.dtype[np.float32]]
 TEXT = """HloModule joined, num_partitions=2

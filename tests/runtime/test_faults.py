@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import distxla as dx
-from distxla.compiler.abi import Status
+from distxla.program.abi import Status
 from distxla.runtime.cluster import Cluster
 from distxla.testing import ClusterPool
 from tests.interrupted import interrupted_after

@@ -11,8 +11,8 @@ import pytest
 
 import distxla as dx
 from distxla.ops.custom_calls import user
-from distxla.ops.custom_calls.config import ConfigError
 from distxla.ops.custom_calls.ffi.attributes import Typed, read_attributes
+from distxla.ops.custom_calls.ffi.config import ConfigError
 from distxla.oracle.lockstep import run_reference
 from distxla.runtime.cluster import Cluster
 from tests.runtime.ffi_library import build

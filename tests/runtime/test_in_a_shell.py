@@ -13,13 +13,13 @@ import pytest
 
 import distxla as dx
 from distxla.collectives.transports.control_block import ControlBlock
-from distxla.diagnosis.diagnosis import Diagnosis
+from distxla.diagnosis.report.diagnosis import Diagnosis
 from distxla.machine.heap import Heap
 from distxla.machine.segments import Segment
-from distxla.runtime.executable import Executable
-from distxla.runtime.stream_ends import LocalStreamMemory
-from distxla.runtime.streams import ClusterStreams, Infeed
-from distxla.runtime.trace import Trace
+from distxla.runtime.arrays.executable import Executable
+from distxla.runtime.calls.trace import Trace
+from distxla.runtime.streams.stream_ends import LocalStreamMemory
+from distxla.runtime.streams.streams import ClusterStreams, Infeed
 from tests.runtime import hand_made
 
 TEXT = """HloModule twice, num_partitions=2

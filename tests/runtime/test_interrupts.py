@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 import distxla as dx
-from distxla.runtime.interrupts import deferred_interrupt
+from distxla.runtime.values.interrupts import deferred_interrupt
 
 
 def interrupt() -> None:

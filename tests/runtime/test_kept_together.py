@@ -7,7 +7,7 @@ import weakref
 
 import pytest
 
-from distxla.runtime.executable import Executable
+from distxla.runtime.arrays.executable import Executable
 
 
 @pytest.mark.parametrize("goes", ["first", "other"])

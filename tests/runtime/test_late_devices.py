@@ -11,7 +11,7 @@ import pytest
 
 import distxla as dx
 from distxla.ops.custom_calls import user
-from distxla.runtime import stragglers
+from distxla.runtime.failures import stragglers
 from distxla.testing import ClusterPool
 from tests.deadlock_programs import by_device, reduce
 from tests.runtime.ends_of_waits import SECONDS, X

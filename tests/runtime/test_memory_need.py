@@ -13,7 +13,7 @@ import distxla as dx
 from distxla.collectives.transports.control_block import CONTROL_BYTES
 from distxla.machine.memory_limits import Limit
 from distxla.machine.segments import HUGE_PAGE
-from distxla.runtime.memory_need import LARGEST_MEMORY, Need, Room, require_host_memory, require_memory
+from distxla.runtime.values.memory_need import LARGEST_MEMORY, Need, Room, require_host_memory, require_memory
 from tests.cli.called import call
 
 MODULE = dx.parse(

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from distxla.collectives.protocols import control_block as control_words
-from distxla.compiler.abi import Status
-from distxla.diagnosis.blocked import DeviceState, Doing
-from distxla.runtime.host import Records
-from distxla.runtime.mismatch import mismatch
+from distxla.diagnosis.facts.blocked import DeviceState, Doing
+from distxla.program.abi import Status
+from distxla.runtime.failures.mismatch import mismatch
+from distxla.runtime.values.host import Records
 
 GROUP = (0, 1, 2, 3)
 

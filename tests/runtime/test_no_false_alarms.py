@@ -9,7 +9,7 @@ import pytest
 
 import distxla as dx
 from distxla.oracle.lockstep import run_reference
-from distxla.runtime import dispatch
+from distxla.runtime.calls import dispatch
 from distxla.testing import ClusterPool
 from distxla.text.parser import parse_module
 from tests.runtime.random_modules import RandomModule

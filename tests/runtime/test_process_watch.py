@@ -6,8 +6,8 @@ import subprocess
 import sys
 import threading
 
-from distxla.runtime.process_watch import Watch
-from distxla.runtime.replica import Identity
+from distxla.runtime.hosts.process_watch import Watch
+from distxla.runtime.replica.replica import Identity
 
 
 def test_what_is_read_does_not_change_while_others_end() -> None:

@@ -17,25 +17,20 @@ import pytest
 import distxla as dx
 from distxla.collectives.transports import control_block
 from distxla.collectives.transports.control_block import ControlBlock
-from distxla.compiler.artifact import CompiledProgram
 from distxla.machine.segments import Segment
-from distxla.runtime import (
-    channels,
-    cluster,
-    communicators,
-    dispatch,
-    executable,
-    program_loading,
-    shared_image,
-    streams,
-    unloading,
-)
+from distxla.program.artifact import CompiledProgram
+from distxla.runtime import cluster
+from distxla.runtime.arrays import executable
+from distxla.runtime.arrays.executable import Executable
+from distxla.runtime.calls import dispatch, program_loading, unloading
+from distxla.runtime.calls.program_loading import ProgramLoader
 from distxla.runtime.cluster import Cluster
-from distxla.runtime.communicators import Communicators
-from distxla.runtime.executable import Executable
+from distxla.runtime.groups import channels, communicators
+from distxla.runtime.groups.communicators import Communicators
 from distxla.runtime.hosts import local
-from distxla.runtime.program_loading import ProgramLoader
-from distxla.runtime.shared_image import SharedImage
+from distxla.runtime.streams import streams
+from distxla.runtime.values import shared_image
+from distxla.runtime.values.shared_image import SharedImage
 from tests.interrupted import Alarm, interrupted_everywhere
 from tests.runtime import hand_made
 

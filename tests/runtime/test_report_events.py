@@ -12,14 +12,14 @@ from distxla.collectives import recorder
 from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.protocols import event as event_words
 from distxla.collectives.protocols.control_block import CommandKind
-from distxla.compiler.abi import Status
-from distxla.diagnosis.blocked import DeviceState, Doing
+from distxla.diagnosis.facts.blocked import DeviceState, Doing
 from distxla.errors import ClusterError
-from distxla.runtime.host import Records
+from distxla.program.abi import Status
+from distxla.runtime.failures.reports import EVENTS, PostMortemSnapshot
+from distxla.runtime.hosts.process_watch import current_step
 from distxla.runtime.hosts.recorder_rings import read_rings
 from distxla.runtime.hosts.remote import RemoteHost
-from distxla.runtime.process_watch import current_step
-from distxla.runtime.reports import EVENTS, PostMortemSnapshot
+from distxla.runtime.values.host import Records
 
 KEPT = event_words.EVENTS
 

@@ -6,10 +6,10 @@ import signal
 import subprocess
 
 from distxla.collectives.protocols import control_block as control_words
-from distxla.diagnosis.blocked import HOST, DeviceState, Doing
+from distxla.diagnosis.facts.blocked import HOST, DeviceState, Doing
 from distxla.location import Location
+from distxla.runtime.failures.stragglers import late, notices
 from distxla.runtime.hosts.local import LocalHost, is_stopped
-from distxla.runtime.stragglers import late, notices
 from tests.stopwatch import eventually
 
 

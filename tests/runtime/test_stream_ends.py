@@ -11,8 +11,8 @@ import pytest
 
 from distxla.collectives.protocols import stream as streams
 from distxla.machine.heap import Block
-from distxla.runtime import stream_ends
-from distxla.runtime.stream_ends import Bytes, DeviceToHost, HostToDevice, PackedItem
+from distxla.runtime.streams import stream_ends
+from distxla.runtime.streams.stream_ends import Bytes, DeviceToHost, HostToDevice, PackedItem
 from tests.interrupted import interrupted_everywhere
 
 pytestmark = pytest.mark.skipif(sys.version_info < (3, 12), reason="sys.monitoring is new in Python 3.12")

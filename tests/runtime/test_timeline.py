@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from distxla.runtime.timeline import Arrow, Slice, Span, Timeline
+from distxla.runtime.calls.timeline import Arrow, Slice, Span, Timeline
 from tests.runtime import trace_schema
 
 TIMELINE = Timeline(

@@ -17,7 +17,7 @@ from distxla.collectives.protocols import event as event_words
 from distxla.collectives.protocols.stream import NEAR_BYTES
 from distxla.compiler.compile import compile_module
 from distxla.errors import ClusterError, DistxlaError
-from distxla.runtime import trace as trace_module
+from distxla.runtime.calls import trace as trace_module
 from distxla.testing import ClusterPool
 from distxla.text.parser import parse_module
 from tests.collectives.test_recorder import LOOP, TRANSFER, check_times

@@ -16,7 +16,8 @@ import pytest
 import distxla as dx
 from distxla.collectives.protocols import call_loops
 from distxla.errors import ClusterError
-from distxla.runtime import program_loading, stragglers
+from distxla.runtime.calls import program_loading
+from distxla.runtime.failures import stragglers
 from distxla.time_limit import time_limit
 from tests.stopwatch import Stopwatch
 

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from distxla.collectives.async_computations import with_async_inlined
 from distxla.compiler.compile import compile_module
 from distxla.compiler.verify.world import verify_together, verify_world
 from distxla.ir.module import Module
 from distxla.oracle.lockstep import run_programs
+from distxla.rewrites.async_computations import with_async_inlined
 from distxla.scheduler.communication_order import JointOrder, order_communication
 from distxla.scheduler.deadlocks import examine
 from distxla.scheduler.joint_order import order_search

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from distxla.cli.programs import read_world
-from distxla.diagnosis.blocked import Need
+from distxla.diagnosis.facts.blocked import Need
 from distxla.scheduler.deadlocks import examine
 from distxla.scheduler.verdict import Outcome
 from distxla.text.parser import parse_module

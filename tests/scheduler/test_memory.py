@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given, settings
 
-from distxla.compiler import abi
 from distxla.compiler.compile import optimised
 from distxla.compiler.passes.expand import Expand
 from distxla.compiler.plan import plan_program, planner
 from distxla.compiler.plan.buffers import MemoryRegion, Plan
 from distxla.ir.effects_order import effectful_computations, effects_order
 from distxla.ir.module import Module
+from distxla.program import abi
 from distxla.scheduler.computation_order import SMALL_BYTES, schedule, with_least_memory
 from distxla.scheduler.program_order import memory
 from distxla.scheduler.program_order.memory import ComputationMemory, ModuleMemory

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import distxla as dx
 from distxla.compiler.verify.world import verify_world
-from distxla.diagnosis.diagnosis import Diagnosis
+from distxla.diagnosis.report.diagnosis import Diagnosis
 from distxla.errors import DeadlockError
 from distxla.ir.module import Module
 from distxla.oracle.lockstep import run_programs

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from distxla.cli.main import main
-from distxla.diagnosis.blocked import Doing
+from distxla.diagnosis.facts.blocked import Doing
 from distxla.scheduler.deadlocks import examine
 from tests.deadlock_programs import NAMED
 

@@ -10,7 +10,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from distxla.collectives.protocols import control_block as control_words
-from distxla.runtime.replica import Replica
+from distxla.runtime.replica.replica import Replica
 from tests.simulation.scheduler import Process, Scheduler, Task
 
 LONGEST_CALL_NS = 300_000

@@ -31,17 +31,19 @@ import distxla.runtime
 import distxla.wire
 from distxla.collectives.transports.control_block import ControlBlock
 from distxla.collectives.transports.shared_words import SharedWords
-from distxla.compiler.artifact import CompiledProgram
 from distxla.compiler.server_share import ServerShare
 from distxla.machine import memory_limits, pages, segments
-from distxla.runtime import crash_frames, deadlocks, dispatch, process_ends, serve
-from distxla.runtime.hosts import local
+from distxla.program.artifact import CompiledProgram
+from distxla.runtime.calls import dispatch
+from distxla.runtime.failures import deadlocks
+from distxla.runtime.hosts import local, process_ends
 from distxla.runtime.ray import access
 from distxla.runtime.ray.session import RayHere
+from distxla.runtime.replica import crash_frames, serve
 from distxla.targets import registry
+from distxla.targets.native import host
+from distxla.targets.native import load as image
 from distxla.targets.target import Atomics, LoadedImage
-from distxla.targets.x86_64 import host
-from distxla.targets.x86_64 import load as image
 from tests.simulation import native
 from tests.simulation.actors import Actors
 from tests.simulation.machine import Machine

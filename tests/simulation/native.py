@@ -21,8 +21,8 @@ from distxla.collectives.transports.shared_memory import emit_call_loops as call
 from distxla.collectives.transports.shared_memory import wait_and_wake as futex
 from distxla.compiler import compile
 from distxla.targets.common_functions import Separated
+from distxla.targets.native import load as image
 from distxla.targets.x86_64 import finish
-from distxla.targets.x86_64 import load as image
 from distxla.targets.x86_64.instructions import FUTEX_WAIT, FUTEX_WAKE, SYS_FUTEX, SYS_SCHED_YIELD
 from tests.simulation.scheduler import CLOCK, COUNTDOWN, Scheduler, Task, TaskExit
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from distxla.collectives.protocols import control_block as control_words
-from distxla.compiler.artifact import CompiledProgram
+from distxla.program.artifact import CompiledProgram
 from distxla.runtime import cluster as clusters
 from tests.simulation import native
 from tests.simulation.actors import Actors

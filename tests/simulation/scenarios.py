@@ -12,8 +12,8 @@ from functools import partial
 import numpy as np
 
 from distxla.errors import ClusterError, DistxlaError, ExecutionError, ReplicaLostError, TimeLimitError
+from distxla.runtime.arrays.executable import Executable
 from distxla.runtime.cluster import Cluster
-from distxla.runtime.executable import Executable
 from tests.simulation import cases
 from tests.simulation.cases import Case
 from tests.simulation.runs import Outcome, World, simulate

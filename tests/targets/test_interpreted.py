@@ -19,10 +19,10 @@ from distxla.compiler.cache_key import program_key
 from distxla.compiler.compile import compile_module
 from distxla.compiler.plan.buffers import Kernel, Plan
 from distxla.compiler.stages import emit
-from distxla.compiler.step import Compilation
 from distxla.errors import CompileError, ExecutionError
 from distxla.ops.elementwise_binary import Multiply
 from distxla.oracle.lockstep import run_reference
+from distxla.rewrites.step import Compilation
 from distxla.targets.registry import native_target, target_named, target_names
 from distxla.text.parser import parse_module
 from tests.collectives.executors import run_module

@@ -7,14 +7,14 @@ import struct
 
 import pytest
 
-from distxla.compiler.artifact import CompiledProgram
 from distxla.errors import CompileError
 from distxla.ir.shape import Shape
+from distxla.program.artifact import CompiledProgram
 from distxla.targets.image import Image
+from distxla.targets.native.link import link
+from distxla.targets.native.load import load_image, resolve_import
 from distxla.targets.registry import native_target
 from distxla.targets.x86_64 import finish
-from distxla.targets.x86_64.link import link
-from distxla.targets.x86_64.load import load_image, resolve_import
 
 
 def build(text: str) -> Image:

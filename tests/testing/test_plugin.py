@@ -106,7 +106,7 @@ def test_leaves_a_call_that_does_not_end(cluster):
         cluster._lock.release()
 
 def test_does_not_look_at_a_failure(cluster):
-    from distxla.runtime.columns import ColumnCalls, put_column
+    from distxla.runtime.arrays.columns import ColumnCalls, put_column
     step = cluster.compile(dx.parse(DEADLOCK))
     ColumnCalls(cluster, step).submit([put_column(cluster, (0, 1), step.parameters[0], [row[0] for row in ARGS])])
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from distxla.ops.registry import op_classes
+from distxla.ops.support.registry import op_classes
 from distxla.text.parser import parse_module
 from distxla.text.printer import print_module
 from tests.text.snippets import ALL

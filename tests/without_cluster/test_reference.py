@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import distxla as dx
-from distxla.jax.private_names import is_jaxlib_there
+from distxla.jax.private.names import is_jaxlib_there
 
 ADD = "add { a = f32[] parameter(0)\n b = f32[] parameter(1)\n ROOT c = f32[] add(a, b) }\n"
 SUM = f"""HloModule sum, num_partitions=4

@@ -29,19 +29,19 @@ from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.protocols import rounds as round_words
 from distxla.collectives.protocols.layout import Word
 from distxla.collectives.protocols.proxy_queue import ProxyEvent
-from distxla.collectives.transports.shared_memory.atomics_builder import I32, I64, POINTER, AtomicsBuilder, i32, i64
+from distxla.collectives.transports.seam import GridRound
 from distxla.collectives.transports.shared_memory.copies import emit_copy, emit_zero
 from distxla.collectives.transports.shared_memory.proxy_queue import enqueue, is_elsewhere
 from distxla.collectives.transports.shared_memory.round_numbers import count_from, note_round
 from distxla.collectives.transports.shared_memory.site_emitter import Routine
 from distxla.collectives.transports.shared_memory.wait_and_wake import emit_wait, emit_wake
-from distxla.compiler.abi import Status
-from distxla.compiler.artifact import CommunicatorSpec
-from distxla.compiler.lower.communication import GridRound
+from distxla.emit.atomics_builder import I32, I64, POINTER, AtomicsBuilder, i32, i64
 from distxla.ir.instruction import Instruction
 from distxla.ir.op import Op
 from distxla.ir.shape import Shape
 from distxla.ops.channel import Recv, RecvDone, Send, SendDone, ZeroCopyRecv, ZeroCopyRecvDone, ZeroCopySend
+from distxla.program.abi import Status
+from distxla.program.artifact import CommunicatorSpec
 
 ARGUMENTS = [POINTER, I32, POINTER, POINTER, POINTER]  # the routine's, then the communicator's state
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from distxla.collectives.transports.shared_memory.atomics_builder import I8, I64, POINTER, VOID, AtomicsBuilder, i64
+from distxla.emit.atomics_builder import I8, I64, POINTER, VOID, AtomicsBuilder, i64
 from distxla.targets.code import target_of
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from llvmlite import ir
 
-from distxla.collectives.transports.shared_memory.atomics_builder import I64, AtomicsBuilder, i64
+from distxla.emit.atomics_builder import I64, AtomicsBuilder, i64
 from distxla.ir.shape import Shape
 
 DEVICE_ROW = 16  # bytes of a row of the tables by flattened device id

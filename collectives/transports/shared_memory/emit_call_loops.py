@@ -24,7 +24,10 @@ from distxla.collectives.protocols.call_loops import (
     PROGRAM_ENTRY_BYTES,
     SERVE,
 )
-from distxla.collectives.transports.shared_memory.atomics_builder import (
+from distxla.collectives.transports.shared_memory.event_recording import read_clock
+from distxla.collectives.transports.shared_memory.proxy_reduce import emit_reduce_run
+from distxla.collectives.transports.shared_memory.wait_and_wake import ALL_SLEEPERS
+from distxla.emit.atomics_builder import (
     I32,
     I64,
     POINTER,
@@ -33,11 +36,8 @@ from distxla.collectives.transports.shared_memory.atomics_builder import (
     i32,
     i64,
 )
-from distxla.collectives.transports.shared_memory.event_recording import read_clock
-from distxla.collectives.transports.shared_memory.proxy_reduce import emit_reduce_run
-from distxla.collectives.transports.shared_memory.wait_and_wake import ALL_SLEEPERS
-from distxla.compiler.artifact import CompiledProgram
 from distxla.ir.shape import Shape
+from distxla.program.artifact import CompiledProgram
 from distxla.targets.code import CodeModule, target_of
 from distxla.targets.registry import native_target
 

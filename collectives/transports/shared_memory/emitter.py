@@ -8,21 +8,21 @@ from llvmlite import ir
 
 from distxla.collectives.protocols.control_block import iterations_field
 from distxla.collectives.protocols.event import LARGE_BYTES
-from distxla.collectives.protocols.work_table import RoundWork
-from distxla.collectives.transports.shared_memory.atomics_builder import I32, POINTER, AtomicsBuilder
+from distxla.collectives.transports.seam import GridRound, GridSite
 from distxla.collectives.transports.shared_memory.channel_site import ChannelEmitter
 from distxla.collectives.transports.shared_memory.event_recording import emit_recorded, emit_step_recorded
 from distxla.collectives.transports.shared_memory.group_site import GroupEmitter
 from distxla.collectives.transports.shared_memory.permute_site import PermuteEmitter
 from distxla.collectives.transports.shared_memory.site_emitter import Routine, SiteEmitter
 from distxla.collectives.transports.shared_memory.stream_site import StreamEmitter
-from distxla.compiler.abi import COMMUNICATE_SYMBOL, ROUND_SYMBOL
-from distxla.compiler.artifact import CommunicatorSpec, Site
-from distxla.compiler.lower.communication import GridRound, GridSite
+from distxla.emit.atomics_builder import I32, POINTER, AtomicsBuilder
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.op import Lowering, Op
 from distxla.ir.shape import Shape
+from distxla.program.abi import COMMUNICATE_SYMBOL, ROUND_SYMBOL
+from distxla.program.artifact import CommunicatorSpec, Site
+from distxla.program.work_table import RoundWork
 
 SITE_EMITTERS: tuple[SiteEmitter, ...] = (GroupEmitter(), PermuteEmitter(), StreamEmitter(), ChannelEmitter())
 

@@ -14,7 +14,7 @@ from llvmlite import ir
 
 from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.protocols import event as event_words
-from distxla.collectives.transports.shared_memory.atomics_builder import (
+from distxla.emit.atomics_builder import (
     I16,
     I32,
     I64,

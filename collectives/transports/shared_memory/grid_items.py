@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from llvmlite import ir
 
 from distxla.collectives.protocols import rounds as round_words
-from distxla.collectives.transports.shared_memory.atomics_builder import I32, I64, AtomicsBuilder, i32, i64
+from distxla.collectives.transports.seam import ADDRESSES, PART, PARTS, LaunchedRound
 from distxla.collectives.transports.shared_memory.work_items import ITEMS_TYPE
-from distxla.compiler.abi import Status
-from distxla.compiler.lower.communication import ADDRESSES, PART, PARTS, LaunchedRound
+from distxla.emit.atomics_builder import I32, I64, AtomicsBuilder, i32, i64
+from distxla.program.abi import Status
 from distxla.targets.grid_calls import GridCalls
 
 ON_GRID = 0x6D656D6F72792121  # in signatures of rounds: members whose arrays are in different memory don't match

@@ -29,12 +29,12 @@ from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.protocols import group as group_words
 from distxla.collectives.protocols import rounds as round_words
 from distxla.collectives.protocols.proxy_queue import ProxyEvent
-from distxla.collectives.transports.shared_memory.atomics_builder import I32, I64, POINTER, AtomicsBuilder, i32, i64
 from distxla.collectives.transports.shared_memory.proxy_queue import emit_enqueue
 from distxla.collectives.transports.shared_memory.round_numbers import count_from, note_round
 from distxla.collectives.transports.shared_memory.wait_and_wake import ALL_SLEEPERS, emit_wait, emit_wake
 from distxla.collectives.transports.shared_memory.work_items import ITEMS_TYPE
-from distxla.compiler.abi import Status
+from distxla.emit.atomics_builder import I32, I64, POINTER, AtomicsBuilder, i32, i64
+from distxla.program.abi import Status
 
 ROUND_FUNCTION, BEGIN_FUNCTION, END_FUNCTION = "distxla_group_round", "distxla_group_begin", "distxla_group_end"
 ARGUMENTS = (

@@ -9,9 +9,8 @@ from llvmlite import ir
 
 from distxla.collectives.protocols import group as group_words
 from distxla.collectives.protocols import rounds as round_words
-from distxla.collectives.protocols.work_table import RoundWork
 from distxla.collectives.signature import signature, structure
-from distxla.collectives.transports.shared_memory.atomics_builder import I32, I64, POINTER, i32, i64
+from distxla.collectives.transports.seam import GridRound
 from distxla.collectives.transports.shared_memory.copies import emit_zero
 from distxla.collectives.transports.shared_memory.device_tables import by_device, constant, device_row, digest, ticket
 from distxla.collectives.transports.shared_memory.grid_items import (
@@ -35,9 +34,7 @@ from distxla.collectives.transports.shared_memory.work_items import (
     emit_reduce_items,
     plan_work,
 )
-from distxla.compiler.abi import Status
-from distxla.compiler.artifact import CommunicatorSpec, Site
-from distxla.compiler.lower.communication import GridRound
+from distxla.emit.atomics_builder import I32, I64, POINTER, i32, i64
 from distxla.errors import UnsupportedOpError
 from distxla.ir.instruction import Instruction
 from distxla.ir.op import Op
@@ -46,6 +43,9 @@ from distxla.ops.ragged_all_to_all import RaggedAllToAll
 from distxla.ops.support.collective import RANK, GroupedCollective
 from distxla.ops.support.collective_movement import Movement
 from distxla.ops.support.collective_start_done import AsyncPart, async_part_of, of_whole, whole
+from distxla.program.abi import Status
+from distxla.program.artifact import CommunicatorSpec, Site
+from distxla.program.work_table import RoundWork
 
 MOST_GRID_MEMBERS = 64  # whose elements one thread reduces
 

@@ -29,13 +29,13 @@ from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.protocols import permute as permute_words
 from distxla.collectives.protocols import rounds as round_words
 from distxla.collectives.protocols.proxy_queue import ProxyEvent
-from distxla.collectives.transports.shared_memory.atomics_builder import I32, I64, POINTER, AtomicsBuilder, i32, i64
 from distxla.collectives.transports.shared_memory.copies import emit_copy, emit_zero
 from distxla.collectives.transports.shared_memory.grid_items import emit_end, require
 from distxla.collectives.transports.shared_memory.proxy_queue import enqueue, is_elsewhere
 from distxla.collectives.transports.shared_memory.round_numbers import count_from, note_round
 from distxla.collectives.transports.shared_memory.wait_and_wake import ALL_SLEEPERS, emit_wait, emit_wake
-from distxla.compiler.abi import Status
+from distxla.emit.atomics_builder import I32, I64, POINTER, AtomicsBuilder, i32, i64
+from distxla.program.abi import Status
 from distxla.targets.grid_calls import GridCalls
 
 NO_PAIR = 0xFFFFFFFF

@@ -5,7 +5,7 @@ from __future__ import annotations
 from distxla.collectives.protocols import permute as permute_words
 from distxla.collectives.protocols import rounds as round_words
 from distxla.collectives.signature import signature
-from distxla.collectives.transports.shared_memory.atomics_builder import I32, I64, i32, i64
+from distxla.collectives.transports.seam import GridRound
 from distxla.collectives.transports.shared_memory.device_tables import by_device, constant, device_row, digest, ticket
 from distxla.collectives.transports.shared_memory.grid_items import ON_GRID
 from distxla.collectives.transports.shared_memory.permute_round import (
@@ -15,14 +15,14 @@ from distxla.collectives.transports.shared_memory.permute_round import (
     emit_permute_round,
 )
 from distxla.collectives.transports.shared_memory.site_emitter import Routine
-from distxla.compiler.abi import Status
-from distxla.compiler.artifact import CommunicatorSpec
-from distxla.compiler.lower.communication import GridRound
+from distxla.emit.atomics_builder import I32, I64, i32, i64
 from distxla.ir.instruction import Instruction
 from distxla.ir.op import Op
 from distxla.ir.shape import Shape
 from distxla.ops.collective_permute import CollectivePermute
 from distxla.ops.support.collective_start_done import AsyncPart, async_part_of, of_whole, whole
+from distxla.program.abi import Status
+from distxla.program.artifact import CommunicatorSpec
 
 
 class PermuteEmitter:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from llvmlite import ir
 
 from distxla.collectives.protocols.proxy_queue import REDUCE_RUN
-from distxla.collectives.transports.shared_memory.atomics_builder import (
+from distxla.collectives.transports.shared_memory.copies import emit_copy, emit_stream_copy
+from distxla.collectives.transports.shared_memory.reduce_tile import TILE_BYTES
+from distxla.emit.atomics_builder import (
     I8,
     I32,
     I64,
@@ -15,8 +17,6 @@ from distxla.collectives.transports.shared_memory.atomics_builder import (
     i32,
     i64,
 )
-from distxla.collectives.transports.shared_memory.copies import emit_copy, emit_stream_copy
-from distxla.collectives.transports.shared_memory.reduce_tile import TILE_BYTES
 
 REDUCE_TYPE = ir.FunctionType(VOID, [POINTER, POINTER, I64, I64])  # as reduce_tile.emit_reduce_tile
 

@@ -14,8 +14,6 @@ from collections.abc import Sequence
 from llvmlite import ir
 
 from distxla.collectives.protocols import control_block as control_words
-from distxla.collectives.protocols.work_table import RAGGED_COLUMNS
-from distxla.collectives.transports.shared_memory.atomics_builder import I32, I64, AtomicsBuilder, i32, i64
 from distxla.collectives.transports.shared_memory.copies import emit_copy
 from distxla.collectives.transports.shared_memory.work_items import (
     ITEMS_TYPE,
@@ -24,9 +22,11 @@ from distxla.collectives.transports.shared_memory.work_items import (
     WorkPlan,
     posted_buffer,
 )
-from distxla.compiler.abi import Status
+from distxla.emit.atomics_builder import I32, I64, AtomicsBuilder, i32, i64
 from distxla.ir.element_type import ElementType
 from distxla.ops.support.collective_movement import RaggedMovement
+from distxla.program.abi import Status
+from distxla.program.work_table import RAGGED_COLUMNS
 
 
 def plan_ragged_work(movement: RaggedMovement, element_bytes: int, members: int) -> WorkPlan:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from distxla.collectives.transports.shared_memory.atomics_builder import I8, I64, POINTER, VOID, AtomicsBuilder, i64
 from distxla.collectives.transports.shared_memory.copies import emit_copy
 from distxla.compiler.lower.emitter import ScalarEmitter
+from distxla.emit.atomics_builder import I8, I64, POINTER, VOID, AtomicsBuilder, i64
 from distxla.ir.element_type import ElementType
 from distxla.ir.module import Module
 from distxla.lazy_dataclass import dataclass

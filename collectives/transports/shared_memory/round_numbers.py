@@ -7,7 +7,7 @@ from llvmlite import ir
 
 from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.protocols import rounds as round_words
-from distxla.collectives.transports.shared_memory.atomics_builder import I32, I64, AtomicsBuilder
+from distxla.emit.atomics_builder import I32, I64, AtomicsBuilder
 
 
 def count_from(atomics: AtomicsBuilder, record: ir.Value, counted: ir.Value, number: ir.Value) -> None:

@@ -6,15 +6,15 @@ from typing import Protocol
 
 from llvmlite import ir
 
-from distxla.collectives.protocols.work_table import RoundWork
-from distxla.collectives.transports.shared_memory.atomics_builder import AtomicsBuilder
-from distxla.compiler.artifact import CommunicatorSpec, Site
-from distxla.compiler.lower.communication import GridRound, GridSite
+from distxla.collectives.transports.seam import GridRound, GridSite
+from distxla.emit.atomics_builder import AtomicsBuilder
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.op import Op
 from distxla.ir.shape import Shape
 from distxla.lazy_dataclass import dataclass, field
+from distxla.program.artifact import CommunicatorSpec, Site
+from distxla.program.work_table import RoundWork
 
 
 @dataclass(frozen=True)

@@ -6,15 +6,7 @@ from llvmlite import ir
 
 from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.protocols import stream as streams
-from distxla.collectives.transports.shared_memory.atomics_builder import (
-    I32,
-    I64,
-    POINTER,
-    VOID,
-    AtomicsBuilder,
-    i32,
-    i64,
-)
+from distxla.collectives.transports.seam import GridRound
 from distxla.collectives.transports.shared_memory.copies import emit_copy
 from distxla.collectives.transports.shared_memory.event_recording import (
     note_resumed,
@@ -25,14 +17,22 @@ from distxla.collectives.transports.shared_memory.event_recording import (
 from distxla.collectives.transports.shared_memory.round_numbers import count_from, note_round
 from distxla.collectives.transports.shared_memory.site_emitter import Routine
 from distxla.collectives.transports.shared_memory.wait_and_wake import emit_wait, emit_wake
-from distxla.compiler.abi import Status
-from distxla.compiler.artifact import CommunicatorSpec
-from distxla.compiler.lower.communication import GridRound
+from distxla.emit.atomics_builder import (
+    I32,
+    I64,
+    POINTER,
+    VOID,
+    AtomicsBuilder,
+    i32,
+    i64,
+)
 from distxla.ir.instruction import Instruction
 from distxla.ir.op import Op
 from distxla.ir.shape import Shape
 from distxla.ops.channel import Recv, RecvDone, Send
 from distxla.ops.feed import Infeed, Outfeed
+from distxla.program.abi import Status
+from distxla.program.artifact import CommunicatorSpec
 from distxla.targets.code import target_of
 
 

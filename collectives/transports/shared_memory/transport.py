@@ -9,7 +9,7 @@ from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.transports.control_block import ControlBlock
 from distxla.collectives.transports.shared_words import SharedWords
 from distxla.collectives.transports.transport import Restart, Transport
-from distxla.compiler.artifact import CompiledProgram
+from distxla.program.artifact import CompiledProgram
 from distxla.targets.registry import wake_all
 
 SWEEP_S = 0.05  # of a release, in which devices that are about to sleep are met, too

@@ -16,7 +16,14 @@ from __future__ import annotations
 from llvmlite import ir
 
 from distxla.collectives.protocols import control_block as control_words
-from distxla.collectives.transports.shared_memory.atomics_builder import (
+from distxla.collectives.transports.injection_point import emit_inside_wait
+from distxla.collectives.transports.shared_memory.event_recording import (
+    note_resumed,
+    note_wait,
+    note_waited,
+    read_clock,
+)
+from distxla.emit.atomics_builder import (
     I32,
     I64,
     POINTER,
@@ -25,14 +32,7 @@ from distxla.collectives.transports.shared_memory.atomics_builder import (
     i32,
     i64,
 )
-from distxla.collectives.transports.shared_memory.event_recording import (
-    note_resumed,
-    note_wait,
-    note_waited,
-    read_clock,
-)
-from distxla.compiler.abi import Status
-from distxla.compiler.lower.injection import emit_inside_wait
+from distxla.program.abi import Status
 from distxla.targets.code import target_of
 
 ALL_SLEEPERS = 0x7FFFFFFF

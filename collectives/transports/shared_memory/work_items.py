@@ -14,8 +14,9 @@ from llvmlite import ir
 
 from distxla.collectives.protocols import group as group_words
 from distxla.collectives.protocols import rounds as round_words
-from distxla.collectives.protocols.work_table import COLUMNS, ROW_BYTES
-from distxla.collectives.transports.shared_memory.atomics_builder import (
+from distxla.collectives.transports.shared_memory.copies import emit_copy, emit_stream_copy
+from distxla.collectives.transports.shared_memory.reduce_tile import TILE_BYTES, TileReducer, emit_reduce_tile
+from distxla.emit.atomics_builder import (
     I8,
     I32,
     I64,
@@ -24,12 +25,11 @@ from distxla.collectives.transports.shared_memory.atomics_builder import (
     i32,
     i64,
 )
-from distxla.collectives.transports.shared_memory.copies import emit_copy, emit_stream_copy
-from distxla.collectives.transports.shared_memory.reduce_tile import TILE_BYTES, TileReducer, emit_reduce_tile
-from distxla.compiler.abi import Status
 from distxla.lazy_dataclass import dataclass, replace
 from distxla.ops.support.collective import RANK, RING
 from distxla.ops.support.collective_movement import Movement
+from distxla.program.abi import Status
+from distxla.program.work_table import COLUMNS, ROW_BYTES
 
 # Measured with 8 devices on 2 cores; bytes read and written by a whole group in one round.
 SHARED_WORK_BYTES = 512 * 1024  # from here on the members share the work; below, the last one to arrive does all of it

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from distxla.collectives.protocols import group as group_words
 from distxla.collectives.protocols import rounds as round_words
 from distxla.collectives.transports.tcp.round_plan import LoadedWork
-from distxla.compiler.execution_context import ExecutionContext
+from distxla.program.execution_context import ExecutionContext
 
 ITEMS = ctypes.CFUNCTYPE(
     ctypes.c_int32,  # a Status: items in the host's memory can't fail

@@ -12,7 +12,7 @@ from distxla.collectives.protocols import permute as permute_words
 from distxla.collectives.transports.tcp.frames import MessageFrame, RoundFrame, TransferFrame
 from distxla.collectives.transports.tcp.point_to_point import MessageSlot
 from distxla.collectives.transports.tcp.subject import Subject
-from distxla.compiler.artifact import CompiledProgram
+from distxla.program.artifact import CompiledProgram
 from distxla.wire.frame import Frame
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from distxla.collectives.transports.tcp.group_state import Area
 from distxla.collectives.transports.tcp.link import Done
 from distxla.collectives.transports.tcp.round_plan import Algorithm, PlannedRegion, RoundPlan, Rows, Stream
 from distxla.collectives.transports.tcp.scratch_memory import PIECE_BYTES, ReduceRun, Scratch, rows_at, view
-from distxla.compiler.abi import Status
 from distxla.errors import ClusterError
 from distxla.ir.unwritten import empty
+from distxla.program.abi import Status
 from distxla.wire.checksums import Buffer
 
 WINDOW = 8  # reduced pieces of one round that wait to be sent

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 
 from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.protocols import group as group_words
-from distxla.collectives.protocols.work_table import RoundWork
 from distxla.collectives.transports.control_block import ControlBlock
 from distxla.collectives.transports.tcp.group_state import Area, Group
 from distxla.collectives.transports.tcp.point_to_point import Pairs
 from distxla.collectives.transports.tcp.round_plan import RoundPlan, load_work, make_plan
-from distxla.compiler.artifact import CompiledProgram
 from distxla.errors import CompileError, InternalError
+from distxla.program.artifact import CompiledProgram
+from distxla.program.work_table import RoundWork
 from distxla.targets.registry import load_image, resolve_import
 from distxla.targets.target import LoadedImage
 

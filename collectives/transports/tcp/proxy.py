@@ -45,10 +45,10 @@ from distxla.collectives.transports.tcp.point_to_point import Pairs
 from distxla.collectives.transports.tcp.round_plan import EAGER_BYTES
 from distxla.collectives.transports.tcp.scratch_memory import ReduceRun, Scratch
 from distxla.collectives.transports.transport import Restart, Transport
-from distxla.compiler.abi import Status
-from distxla.compiler.artifact import CompiledProgram
 from distxla.errors import ClusterError, DamagedMessageError, DistxlaError, InternalError
 from distxla.machine.segments import Segment
+from distxla.program.abi import Status
+from distxla.program.artifact import CompiledProgram
 from distxla.targets.registry import load_image
 from distxla.wire.checksums import Buffer
 from distxla.wire.connection import Connection

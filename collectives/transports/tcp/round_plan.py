@@ -21,8 +21,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from distxla.collectives.protocols.work_table import COLUMNS, RAGGED_COLUMNS, RoundWork
 from distxla.lazy_dataclass import dataclass
+from distxla.program.work_table import COLUMNS, RAGGED_COLUMNS, RoundWork
 from distxla.targets.target import LoadedImage
 
 EAGER_BYTES = 16 << 10  # of operands that one host sends to another in a round

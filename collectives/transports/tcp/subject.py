@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from distxla.diagnosis.sentences import named
+from distxla.wording import named
 
 
 class Subject(NamedTuple):

@@ -14,7 +14,7 @@ from distxla.compiler.lower.scalar_expression import ScalarExpr
 from distxla.compiler.lower.scalar_value import ScalarValue
 from distxla.errors import InternalError
 from distxla.ir.element_type import C64, C128, F32, PRED, ElementType
-from distxla.ops.compare import OWN_ORDER
+from distxla.ops.support.total_order import OWN_ORDER
 
 
 def unary(emit: ScalarCode, opcode: str, a: ScalarValue) -> ScalarValue:

@@ -8,7 +8,6 @@ from typing import Any
 
 from llvmlite import ir
 
-from distxla.compiler.abi import ALIGNMENT
 from distxla.compiler.lower import conversion
 from distxla.compiler.lower.arrays import MemoryArray
 from distxla.compiler.lower.constant_tables import byte_array
@@ -23,6 +22,7 @@ from distxla.ir.literal import Literal
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
 from distxla.ops.support.emit import Argument, Imported
+from distxla.program.abi import ALIGNMENT
 from distxla.targets.code import target_of
 
 POINTER = ir.PointerType()

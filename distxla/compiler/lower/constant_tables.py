@@ -8,9 +8,9 @@ from math import ldexp
 
 from llvmlite import ir
 
-from distxla.compiler.abi import ALIGNMENT
 from distxla.compiler.lower.scalar_expression import F64T, I8
 from distxla.ir.literal import Literal
+from distxla.program.abi import ALIGNMENT
 
 
 def planned_constant(module: ir.Module, literal: Literal, number: int) -> ir.GlobalVariable:

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from distxla.compiler.abi import Context
 from distxla.compiler.lower import arithmetic, conversion
 from distxla.compiler.lower.arrays import MemoryArray
 from distxla.compiler.lower.constant_tables import constant_bytes
@@ -28,6 +27,7 @@ from distxla.ir.literal import Literal
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
 from distxla.ops.support.emit import ArrayRef
+from distxla.program.abi import Context
 
 IndexLike = IndexExpression | int
 UNROLLED = 16  # iterations of a fold that are written out, so that loops around it vectorise

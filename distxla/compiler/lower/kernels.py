@@ -11,8 +11,6 @@ from typing import Any
 
 from llvmlite import ir
 
-from distxla.compiler.abi import ALIGNMENT
-from distxla.compiler.artifact import ImportedKernel
 from distxla.compiler.lower import contraction, exact_products, gemm_micro_kernel
 from distxla.compiler.lower.arrays import MemoryArray
 from distxla.compiler.lower.buffer_emitter import POINTER, BufferEmitter, MatrixOperand
@@ -34,6 +32,8 @@ from distxla.ir.structure import Structure
 from distxla.lazy_dataclass import dataclass
 from distxla.ops.support.emit import ArrayRef, Factors, RunProducts, Tuning
 from distxla.ops.support.executable import executable
+from distxla.program.abi import ALIGNMENT
+from distxla.program.artifact import ImportedKernel
 from distxla.targets.code import target_of
 
 

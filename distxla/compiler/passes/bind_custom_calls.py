@@ -6,7 +6,6 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
-from distxla.compiler.step import Pass
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
@@ -14,8 +13,8 @@ from distxla.ir.names import Names
 from distxla.ir.shape import Shape
 from distxla.ops.call import Call
 from distxla.ops.copy import Copy
-from distxla.ops.custom_call import CustomCall, HostCall
 from distxla.ops.custom_calls.annotation import Annotation
+from distxla.ops.custom_calls.custom_call import CustomCall, HostCall
 from distxla.ops.custom_calls.expanded import ExpandedTarget
 from distxla.ops.custom_calls.registry import find_target, require_target
 from distxla.ops.custom_calls.target import Call as TargetCall
@@ -24,6 +23,7 @@ from distxla.ops.custom_calls.user import ORIGINAL, NativeTarget, PythonTarget, 
 from distxla.ops.support.rewriter import Rewriter, replaced
 from distxla.ops.transpose import Transpose
 from distxla.ops.tuple import GetTupleElement, Tuple
+from distxla.rewrites.step import Pass
 
 
 class BindCustomCalls(Pass):

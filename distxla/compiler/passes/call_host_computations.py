@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from distxla.compiler.step import Pass
 from distxla.ir.module import Module
 from distxla.ops.custom_calls.host_execute import with_host_calls
+from distxla.rewrites.step import Pass
 
 
 class CallHostComputations(Pass):

@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Hashable
 from typing import ClassVar
 
-from distxla.compiler.step import Pass
 from distxla.ir.computation import Computation
 from distxla.ir.effects_order import effectful_computations, has_effects
 from distxla.ir.instruction import Instruction
@@ -17,6 +16,7 @@ from distxla.ir.shape import Shape
 from distxla.lazy_dataclass import dataclass
 from distxla.ops.support.rewriter import replaced
 from distxla.ops.tuple import GetTupleElement, Tuple
+from distxla.rewrites.step import Pass
 
 MIB = 1 << 20
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import ClassVar
 
-from distxla.compiler.step import Pass
 from distxla.ir.effects import Effects
 from distxla.ir.effects_order import effectful_computations, has_effects
 from distxla.ir.module import Module
 from distxla.ir.structure import Structure
 from distxla.ops.support.rewriter import Rewriter, replaced
+from distxla.rewrites.step import Pass
 
 
 class CommonSubexpressions(Pass):

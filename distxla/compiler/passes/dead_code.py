@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from distxla.compiler.step import Pass
 from distxla.ir.computation import Computation
 from distxla.ir.effects_order import effectful_computations, has_effects
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ops.support.rewriter import replaced
+from distxla.rewrites.step import Pass
 
 
 class DeadCode(Pass):

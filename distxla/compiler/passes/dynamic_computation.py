@@ -19,12 +19,12 @@ from distxla.ops.dot import Dot
 from distxla.ops.parameter import Parameter
 from distxla.ops.reduce import Reduce
 from distxla.ops.reduce_window import ReduceWindow
-from distxla.ops.registry import op_class
 from distxla.ops.scatter import Scatter
 from distxla.ops.select import Select
 from distxla.ops.select_and_scatter import SelectAndScatter
 from distxla.ops.sort import Sort
 from distxla.ops.support.executable import CollectiveOp
+from distxla.ops.support.registry import op_class
 
 
 @dynamic_rule(Reduce)

@@ -20,7 +20,7 @@ from distxla.ops.broadcast import Broadcast
 from distxla.ops.concatenate import Concatenate
 from distxla.ops.convert import BitcastConvert
 from distxla.ops.copy import Copy, CopyStart
-from distxla.ops.custom_call import CustomCall
+from distxla.ops.custom_calls.custom_call import CustomCall
 from distxla.ops.custom_calls.dynamic_padding import PAD_TO_STATIC, SLICE_TO_DYNAMIC
 from distxla.ops.dynamic_dimension import GetDimensionSize, SetDimensionSize
 from distxla.ops.dynamic_slice import DynamicSlice

@@ -16,7 +16,7 @@ from distxla.ir.op import Op
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ir.window import SliceDimension
 from distxla.location import Location
-from distxla.ops.expanding.composed_build import ComposedBuild
+from distxla.ops.custom_calls.composed_build import ComposedBuild
 from distxla.ops.parameter import Parameter
 from distxla.ops.slice import Slice
 from distxla.ops.support.expansion import Build

@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
-from distxla.compiler.step import Pass
 from distxla.ir.computation import Computation
 from distxla.ir.effects import Effects
 from distxla.ir.effects_order import effectful_computations, effects_order
 from distxla.ir.module import Module
 from distxla.lazy_dataclass import dataclass
 from distxla.ops.support.rewriter import replaced
+from distxla.rewrites.step import Pass
 
 
 @dataclass(frozen=True)

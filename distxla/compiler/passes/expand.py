@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import ClassVar
 
-from distxla.compiler.step import Pass
 from distxla.errors import InternalError
 from distxla.ir.computation import Computation
 from distxla.ir.effects_order import has_effects
@@ -15,12 +14,13 @@ from distxla.ir.module import Module
 from distxla.ir.names import Names
 from distxla.ir.op import Lowering, Op
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.expanding.composed_build import ComposedBuild
+from distxla.ops.custom_calls.composed_build import ComposedBuild
 from distxla.ops.parameter import Parameter
 from distxla.ops.support.executable import executable
 from distxla.ops.support.expansion import Build
 from distxla.ops.support.rewriter import Rewriter
 from distxla.ops.support.run_time_sizes import has_dynamic_dimensions
+from distxla.rewrites.step import Pass
 
 
 class Expand(Pass):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from distxla.collectives.explicit_precision import with_explicit_precision
-from distxla.compiler.step import Pass
 from distxla.ir.module import Module
+from distxla.rewrites.explicit_precision import with_explicit_precision
+from distxla.rewrites.step import Pass
 
 
 class ExplicitPrecision(Pass):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
-from distxla.compiler.step import Pass
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
-from distxla.ops.custom_call import CustomCall
 from distxla.ops.custom_calls.buffers import ALLOCATE, CREATE, PIN, UNPIN
+from distxla.ops.custom_calls.custom_call import CustomCall
 from distxla.ops.support.rewriter import Rewriter, replaced
+from distxla.rewrites.step import Pass
 
 
 class ForgetBuffers(Pass):

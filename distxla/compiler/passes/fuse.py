@@ -13,7 +13,6 @@ from distxla.compiler.passes.build_fusions import build_fusions
 from distxla.compiler.passes.fusion_group import Group, Path
 from distxla.compiler.passes.in_flight_operations import InFlightOperations
 from distxla.compiler.passes.merge_fusions import merge_fusions
-from distxla.compiler.step import Pass
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
@@ -22,6 +21,7 @@ from distxla.ir.op import Lowering
 from distxla.ir.shape import Shape
 from distxla.lazy_dataclass import dataclass
 from distxla.ops.support.rewriter import replaced
+from distxla.rewrites.step import Pass
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ from typing import ClassVar
 
 from distxla.compiler.passes.fuse import awaited, running_computations
 from distxla.compiler.passes.in_flight_operations import InFlightOperations
-from distxla.compiler.step import Pass
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
@@ -25,6 +24,7 @@ from distxla.ops.parameter import Parameter
 from distxla.ops.support.rewriter import replaced
 from distxla.ops.support.row_limits import RowLimits, common_rows, row_limits
 from distxla.ops.tuple import GetTupleElement, Tuple
+from distxla.rewrites.step import Pass
 
 
 @dataclass(frozen=True)

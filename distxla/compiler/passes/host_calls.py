@@ -24,8 +24,8 @@ from distxla.lazy_dataclass import dataclass
 from distxla.location import Location
 from distxla.ops.channel import Recv, RecvDone, Send, SendDone
 from distxla.ops.constant import Constant
-from distxla.ops.custom_call import CustomCall
-from distxla.ops.custom_calls.config import ConfigError, read_config
+from distxla.ops.custom_calls.custom_call import CustomCall
+from distxla.ops.custom_calls.ffi.config import ConfigError, read_config
 from distxla.ops.custom_calls.host_callback import BY_NUMBER, CALLBACKS, FILLING
 from distxla.ops.custom_calls.user import aliased_leaves
 from distxla.ops.support.rewriter import Rewriter, replaced

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from distxla.collectives.async_computations import with_async_inlined
-from distxla.compiler.step import Pass
 from distxla.ir.module import Module
+from distxla.rewrites.async_computations import with_async_inlined
+from distxla.rewrites.step import Pass
 
 
 class InlineAsync(Pass):

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import ClassVar
 
 from distxla.compiler.passes.inlining_budget import within_budget
-from distxla.compiler.step import Pass
 from distxla.ir.computation import Computation
 from distxla.ir.effects_order import effectful_computations
 from distxla.ir.module import Module
 from distxla.ir.op import Lowering
 from distxla.ops.support.inlining import inlined
+from distxla.rewrites.step import Pass
 
 
 class InlineCalls(Pass):

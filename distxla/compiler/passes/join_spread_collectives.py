@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from distxla.collectives.spread_collectives import with_spread_collectives
-from distxla.compiler.step import Pass
 from distxla.ir.module import Module
+from distxla.rewrites.spread_collectives import with_spread_collectives
+from distxla.rewrites.step import Pass
 
 
 class JoinSpreadCollectives(Pass):

@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
-from distxla.compiler.step import Pass
 from distxla.ir.attribute import attribute_specs
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
+from distxla.rewrites.step import Pass
 
 _THREAD = "async_execution_thread"
 

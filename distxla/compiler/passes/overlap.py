@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from distxla.compiler.step import Pass
 from distxla.ir.module import Module
 from distxla.lazy_dataclass import dataclass
+from distxla.rewrites.step import Pass
 from distxla.scheduler.computation_order import PAID_BYTES, overlapped
 
 

@@ -15,7 +15,6 @@ from distxla.compiler.passes.dynamic_site import (
     dynamic_shape,
     is_static,
 )
-from distxla.compiler.step import Compilation, Pass
 from distxla.ir.computation import Computation
 from distxla.ir.dynamic_shape import static_shape
 from distxla.ir.effects import Effects
@@ -28,6 +27,7 @@ from distxla.ops.control_flow import Conditional, While
 from distxla.ops.parameter import Parameter
 from distxla.ops.support.rewriter import Rewriter
 from distxla.ops.support.run_time_sizes import has_dynamic_dimensions
+from distxla.rewrites.step import Compilation, Pass
 
 Flags = tuple[tuple[bool, ...], ...]  # by leaf and dimension: whether an s32[] size goes with the value
 

@@ -6,7 +6,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from distxla.compiler.step import Pass
 from distxla.ir.instruction import Instruction
 from distxla.ir.literal import Literal
 from distxla.ir.module import Module
@@ -15,6 +14,7 @@ from distxla.ops.bitcast import Bitcast
 from distxla.ops.constant import Constant
 from distxla.ops.pad import Pad
 from distxla.ops.support.rewriter import Rewriter, replaced
+from distxla.rewrites.step import Pass
 
 
 class ResolveLayouts(Pass):

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 
-from distxla.collectives.async_computations import with_async_inlined
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ops.support.rewriter import replaced
+from distxla.rewrites.async_computations import with_async_inlined
 
 
 def with_rounds_in_order(module: Module) -> Module:

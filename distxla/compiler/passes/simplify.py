@@ -7,12 +7,12 @@ from typing import ClassVar
 
 from distxla.compiler.passes import fold_constants, simplify_arithmetic, simplify_contractions, simplify_data  # noqa: F401
 from distxla.compiler.passes.rules import RULES, RewriteSite
-from distxla.compiler.step import Pass
 from distxla.ir.instruction import Instruction
 from distxla.ir.literal import Literal
 from distxla.ir.module import Module
 from distxla.ops.constant import Constant
 from distxla.ops.support.rewriter import Rewriter, replaced
+from distxla.rewrites.step import Pass
 
 
 class Simplify(Pass):

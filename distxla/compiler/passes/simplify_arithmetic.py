@@ -11,7 +11,7 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.literal import Literal
 from distxla.ir.op import Op
 from distxla.ops.constant import Constant
-from distxla.ops.registry import op_class
+from distxla.ops.support.registry import op_class
 
 Outcome = Instruction | str | None
 

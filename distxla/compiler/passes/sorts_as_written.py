@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
-from distxla.compiler.step import Pass
 from distxla.ir.module import Module
 from distxla.ops.sort import Sort
 from distxla.ops.sorting.comparator import sort_keys
 from distxla.ops.support.rewriter import Rewriter, replaced
+from distxla.rewrites.step import Pass
 
 
 class SortsAsWritten(Pass):

@@ -9,10 +9,10 @@ from distxla.ir.names import Names
 from distxla.ir.shape import Shape
 from distxla.ops.asynchronous import AsyncDone, AsyncStart
 from distxla.ops.parameter import Parameter
-from distxla.ops.registry import op_classes
 from distxla.ops.support.collective import GroupedCollective, synchronous
 from distxla.ops.support.collective_start_done import AsyncPart, async_part_of, whole
 from distxla.ops.support.executable import CollectiveOp
+from distxla.ops.support.registry import op_classes
 
 
 def as_written(module: Module) -> Module:

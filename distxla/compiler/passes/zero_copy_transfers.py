@@ -9,12 +9,12 @@ from typing import ClassVar
 
 from distxla.collectives.channels import is_end, payload_of
 from distxla.collectives.protocols.channel import may_be_zero_copy
-from distxla.compiler.step import Pass
 from distxla.ir.computation import Computation
 from distxla.ir.module import Module
 from distxla.ir.op import Op
 from distxla.lazy_dataclass import dataclass
 from distxla.ops.channel import Recv, RecvDone, Send, SendDone, ZeroCopyRecv, ZeroCopyRecvDone, ZeroCopySend
+from distxla.rewrites.step import Pass
 
 
 @dataclass(frozen=True)

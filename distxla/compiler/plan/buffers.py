@@ -22,13 +22,13 @@ from itertools import accumulate
 
 import numpy as np
 
-from distxla.compiler.abi import ALIGNMENT
-from distxla.compiler.artifact import InPlace, SharedArena
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.literal import Literal
 from distxla.ir.shape import Shape
 from distxla.lazy_dataclass import dataclass, field
+from distxla.program.abi import ALIGNMENT
+from distxla.program.artifact import InPlace, SharedArena
 
 
 class MemoryRegion(Enum):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from distxla.compiler.artifact import InPlace
 from distxla.compiler.plan.buffers import MemoryRegion, Plan, place, place_routines, place_shared
 from distxla.compiler.plan.outlined_calls import outlined_computations, plan_routine
 from distxla.compiler.plan.planner import Planner
 from distxla.ir.module import Module
+from distxla.program.artifact import InPlace
 
 
 def plan(module: Module, *, replicas: int = 0, partitions: int = 0, in_place: InPlace = ()) -> Plan:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from distxla.compiler.artifact import InPlace
 from distxla.compiler.plan.breadcrumbs import has_rounds
 from distxla.compiler.plan.buffers import (
     TOKEN,
@@ -34,6 +33,7 @@ from distxla.ops.constant import Constant
 from distxla.ops.control_flow import Conditional, While
 from distxla.ops.support.collective import GroupedCollective
 from distxla.ops.support.liveness import FOREVER, Value, Values, analyse, is_alias, overwritable
+from distxla.program.artifact import InPlace
 
 # Smaller results are copied to every member: that costs less than looking up where they are.
 SHARED_BYTES = 4096

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from distxla.compiler.abi import ALIGNMENT
 from distxla.compiler.plan.buffers import (
     Branch,
     Buffer,
@@ -19,7 +18,6 @@ from distxla.compiler.plan.buffers import (
     Step,
     Swap,
 )
-from distxla.compiler.watch_report import ENTRY_WORDS, HEADER_WORDS, INF, NAN, WatchedStep, WatchReport
 from distxla.ir.instruction import Instruction
 from distxla.ir.literal import Literal
 from distxla.ir.module import Module
@@ -27,6 +25,8 @@ from distxla.ir.op import Lowering
 from distxla.ir.shape import Shape
 from distxla.lazy_dataclass import dataclass, replace
 from distxla.ops.constant import Constant
+from distxla.program.abi import ALIGNMENT
+from distxla.program.watch_report import ENTRY_WORDS, HEADER_WORDS, INF, NAN, WatchedStep, WatchReport
 
 SNAPSHOT_BYTES = 64 << 20  # of a device's memory; steps that need more have one place together
 

@@ -17,8 +17,8 @@ from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
-from distxla.ops.custom_call import CustomCall
 from distxla.ops.custom_calls.buffers import CREATE, PIN, UNPIN
+from distxla.ops.custom_calls.custom_call import CustomCall
 
 Index = tuple[int, ...]
 

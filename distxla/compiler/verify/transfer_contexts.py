@@ -1,4 +1,4 @@
-"""Contexts of sends and recvs go to their dones and nowhere else, by whatever way (collectives/context_flow.py).
+"""Contexts of sends and recvs go to their dones and nowhere else, by whatever way (distxla/rewrites/context_flow.py).
 
 A context is the result of a send or recv. It may change its place as a whole; only the instruction that ends the
 transfer takes it apart. So the compiler may leave the memory of its first part alone. Where async-done ends the
@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from distxla.collectives.context_flow import ContextFlow, Leaf, Start, ended_by_async_done
 from distxla.errors import VerificationError
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.op import Lowering
 from distxla.ops.channel import is_context
+from distxla.rewrites.context_flow import ContextFlow, Leaf, Start, ended_by_async_done
 
 TOKEN = 2  # place of a context's token
 

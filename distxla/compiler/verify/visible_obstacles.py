@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from distxla.collectives.spread_collectives import with_spread_collectives
 from distxla.errors import UnsupportedOpError
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.op import Lowering
-from distxla.ops.custom_call import CustomCall
 from distxla.ops.custom_calls.annotation import Annotation
+from distxla.ops.custom_calls.custom_call import CustomCall
 from distxla.ops.custom_calls.host_execute import with_host_calls
 from distxla.ops.custom_calls.registry import find_target
 from distxla.ops.support.executable import executable
 from distxla.ops.support.run_time_sizes import has_dynamic_dimensions
+from distxla.rewrites.spread_collectives import with_spread_collectives
 
 Obstacle = tuple[Instruction, str]  # and why it cannot be executed
 

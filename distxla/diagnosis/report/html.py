@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from distxla.diagnosis.blocked import DeviceState, Doing
-from distxla.diagnosis.findings import UNDECIDED, UNMATCHED, Findings
+from distxla.diagnosis.facts.blocked import DeviceState, Doing
+from distxla.diagnosis.facts.findings import UNDECIDED, UNMATCHED, Findings
 from distxla.diagnosis.report.html_graph import graph
 from distxla.diagnosis.report.html_markup import STYLE, escape
 from distxla.diagnosis.report.html_timelines import MOST_ROWS, most_events, timelines
 from distxla.diagnosis.report.text import text
-from distxla.diagnosis.sentences import named
+from distxla.wording import named
 
 MOST_EVENTS = 12  # of each device in the table of histories; fewer where there are many devices
 

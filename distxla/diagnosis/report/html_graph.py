@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from distxla.diagnosis.blocked import DeviceState, Doing
-from distxla.diagnosis.findings import Findings
+from distxla.diagnosis.facts.blocked import DeviceState, Doing
+from distxla.diagnosis.facts.findings import Findings
 from distxla.diagnosis.report.html_markup import LETTER, WIDTH, escape, legend, picture, shortened
-from distxla.diagnosis.sentences import chain
 from distxla.lazy_dataclass import dataclass
+from distxla.wording import chain
 
 MOST_CARDS = 12  # devices up to which each is a card
 MOST_NODES = 64  # devices in the graph

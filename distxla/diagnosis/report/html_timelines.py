@@ -10,11 +10,11 @@ import math
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from distxla.diagnosis.blocked import DeviceState, Doing, Event
-from distxla.diagnosis.findings import Findings
+from distxla.diagnosis.facts.blocked import DeviceState, Doing, Event
+from distxla.diagnosis.facts.findings import Findings
 from distxla.diagnosis.report.html_markup import LETTER, WIDTH, escape, legend, picture, shortened
-from distxla.diagnosis.sentences import named
 from distxla.lazy_dataclass import dataclass, replace
+from distxla.wording import named
 
 MOST_ROWS = 256  # devices
 MOST_DRAWN, LEAST_DRAWN = 640, 2  # events in all timelines, and of each device in any case

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from distxla.diagnosis.blocked import DeviceState, Event, Injected, Place
-from distxla.diagnosis.findings import Blocked, Divergence, Findings, Undecided
+from distxla.diagnosis.facts.blocked import DeviceState, Event, Injected, Place
+from distxla.diagnosis.facts.findings import Blocked, Divergence, Findings, Undecided
 from distxla.location import Location
 
 FORMAT = 1  # raised where a field goes away or means something else

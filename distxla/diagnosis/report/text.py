@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from distxla.diagnosis.blocked import DeviceState, Doing
-from distxla.diagnosis.findings import Divergence, Findings, never_end
-from distxla.diagnosis.sentences import chain, named
+from distxla.diagnosis.facts.blocked import DeviceState, Doing
+from distxla.diagnosis.facts.findings import Divergence, Findings, never_end
 from distxla.location import printable
+from distxla.wording import chain, named
 
 MOST_BEFORE, MOST_AFTER = 4, 2  # events of histories that are shown before they diverge, and from there on
 MOST_DIVERGENCES = 4  # in a report

@@ -23,7 +23,7 @@ from distxla.jax.pjrt.shape_constants import Constants, constants_at, constants_
 from distxla.jax.pjrt.table import RECORDS, STRUCTURES
 from distxla.machine.heap import ALIGNMENT, Block
 from distxla.machine.segments import Segment
-from distxla.runtime.device_array import DeviceArray
+from distxla.runtime.arrays.device_array import DeviceArray
 
 _TILED, _STRIDED = 0, 1  # PJRT_Buffer_MemoryLayout_Type
 _RECORD: Final = RECORDS["Buffer"]

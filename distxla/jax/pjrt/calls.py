@@ -14,12 +14,12 @@ from distxla.jax.pjrt.devices import Device
 from distxla.jax.pjrt.late import is_late
 from distxla.jax.pjrt.plans import DirectIssuer, Plan
 from distxla.jax.pjrt.shape_constants import constants_of
-from distxla.runtime.call_queue import PendingCall
+from distxla.runtime.arrays.call_queue import PendingCall
+from distxla.runtime.arrays.device_array import DeviceArray
+from distxla.runtime.arrays.executable import Executable
+from distxla.runtime.arrays.host_calls import require_outside
+from distxla.runtime.arrays.result_blocks import Place, ResultBlocks
 from distxla.runtime.cluster import Cluster
-from distxla.runtime.device_array import DeviceArray
-from distxla.runtime.executable import Executable
-from distxla.runtime.host_calls import require_outside
-from distxla.runtime.result_blocks import Place, ResultBlocks
 
 
 class Calls:

@@ -16,11 +16,11 @@ from distxla.jax.pjrt.early_start import start_early
 from distxla.jax.pjrt.handles import CArray, CBytes, text
 from distxla.jax.pjrt.plans import DirectIssuer
 from distxla.jax.pjrt.table import STRUCTURES
-from distxla.jax.private_backends import configured_devices
+from distxla.jax.private.backends import configured_devices
 from distxla.lazy_dataclass import dataclass
 from distxla.machine.heap import Heap
 from distxla.machine.packages import installed_version
-from distxla.runtime.checks import checks_of
+from distxla.runtime.checks.checks import checks_of
 from distxla.runtime.cluster import Cluster
 
 DEFAULT_DEVICES: Final = 8

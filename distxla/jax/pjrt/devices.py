@@ -13,7 +13,7 @@ from distxla.machine.segments import Segment
 
 if TYPE_CHECKING:
     from distxla.machine.heap import Heap
-    from distxla.runtime.call_queue import PendingCall
+    from distxla.runtime.arrays.call_queue import PendingCall
     from distxla.runtime.cluster import Cluster
 
 PLATFORM: Final = "cpu"

@@ -17,8 +17,8 @@ from collections.abc import Callable
 from distxla.compiler.cache_folder import CacheFolder, cache_folder, cache_limit
 from distxla.compiler.server_share import compiled_programs, start_server
 from distxla.errors import DistxlaError
-from distxla.jax.partition_server import SERVER
-from distxla.jax.private_names import jaxlib_version
+from distxla.jax.partitioner.partition_server import SERVER
+from distxla.jax.private.names import jaxlib_version
 from distxla.lazy_dataclass import dataclass
 
 

@@ -12,8 +12,8 @@ from distxla.jax.pjrt import handles, late
 from distxla.jax.pjrt.errors import Interrupted, StatusError, new_error
 from distxla.jax.pjrt.handles import Once
 from distxla.jax.pjrt.table import RECORDS, STATES
-from distxla.runtime.call_queue import INTERRUPT_SECONDS
-from distxla.runtime.host_calls import require_outside
+from distxla.runtime.arrays.call_queue import INTERRUPT_SECONDS
+from distxla.runtime.arrays.host_calls import require_outside
 
 TAKING: Final = threading.RLock()
 """Held while something of native code becomes Python's."""

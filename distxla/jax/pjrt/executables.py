@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from distxla.errors import ArgumentError
+from distxla.jax.partitioner.protobuf import device_assignment, module_with_config
 from distxla.jax.pjrt import buffers, handles
 from distxla.jax.pjrt.calls import Calls
 from distxla.jax.pjrt.client import Client
@@ -20,9 +21,8 @@ from distxla.jax.pjrt.plans import Plan
 from distxla.jax.pjrt.programs import Program, compile_program
 from distxla.jax.pjrt.serialized import deserialized, serialized
 from distxla.jax.pjrt.table import RECORDS, STRUCTURES
-from distxla.jax.private_backends import cost_analysis
-from distxla.jax.protobuf import device_assignment, module_with_config
-from distxla.runtime.call_queue import PendingCall
+from distxla.jax.private.backends import cost_analysis
+from distxla.runtime.arrays.call_queue import PendingCall
 
 _PATIENCE_S: Final = PATIENCE_NS / 1e9
 _FORMAT: Final = CBytes("hlo_with_config")

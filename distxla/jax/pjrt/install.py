@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from distxla.errors import JaxError
 from distxla.jax.pjrt.client import Settings, checks_of_environment, devices_of_environment, use
 from distxla.jax.pjrt.plugin import NAME, register
-from distxla.jax.private_backends import are_backends_initialized, set_platforms
-from distxla.runtime.checks import checks_of
+from distxla.jax.private.backends import are_backends_initialized, set_platforms
+from distxla.runtime.checks.checks import checks_of
 from distxla.runtime.hosts.budget import checked_memory
 from distxla.runtime.hosts.nodes import checked_size
 from distxla.targets.registry import target_of_backend

@@ -19,7 +19,8 @@ from llvmlite import ir
 
 from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.protocols.call_loops import CALL_DONE
-from distxla.collectives.transports.shared_memory.atomics_builder import (
+from distxla.collectives.transports.shared_memory.wait_and_wake import ALL_SLEEPERS
+from distxla.emit.atomics_builder import (
     I8,
     I32,
     I64,
@@ -29,7 +30,6 @@ from distxla.collectives.transports.shared_memory.atomics_builder import (
     i32,
     i64,
 )
-from distxla.collectives.transports.shared_memory.wait_and_wake import ALL_SLEEPERS
 from distxla.jax.pjrt.native_events import PATIENCE_NS, NativeEvents
 from distxla.jax.pjrt.native_module import DONE, PYTHON, Struct
 from distxla.jax.pjrt.table import ENTRIES, RECORDS, STATES, STRUCTURES

@@ -7,7 +7,7 @@ from typing import Final
 
 from llvmlite import ir
 
-from distxla.collectives.transports.shared_memory.atomics_builder import (
+from distxla.emit.atomics_builder import (
     I8,
     I32,
     I64,

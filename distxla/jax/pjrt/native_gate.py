@@ -8,7 +8,8 @@ from typing import Final
 from llvmlite import ir
 
 from distxla.collectives.protocols import control_block as control_words
-from distxla.collectives.transports.shared_memory.atomics_builder import (
+from distxla.collectives.transports.shared_memory.emit_call_loops import await_done
+from distxla.emit.atomics_builder import (
     I32,
     I64,
     POINTER,
@@ -17,7 +18,6 @@ from distxla.collectives.transports.shared_memory.atomics_builder import (
     i32,
     i64,
 )
-from distxla.collectives.transports.shared_memory.emit_call_loops import await_done
 from distxla.jax.pjrt.native_module import NULL, NativeModule, Struct
 from distxla.jax.pjrt.table import RECORDS, STATES
 from distxla.targets.code import target_of

@@ -21,11 +21,11 @@ from distxla.jax.pjrt.table import RECORDS, STATES, offset
 from distxla.machine.heap import Block
 from distxla.machine.pages import PAGE
 from distxla.machine.segments import Segment
-from distxla.runtime.call_queue import PendingCall
+from distxla.runtime.arrays.call_queue import PendingCall
+from distxla.runtime.arrays.executable import Executable
+from distxla.runtime.arrays.result_blocks import ResultBlocks
+from distxla.runtime.calls.direct_calls import DirectPlace
 from distxla.runtime.cluster import Cluster
-from distxla.runtime.direct_calls import DirectPlace
-from distxla.runtime.executable import Executable
-from distxla.runtime.result_blocks import ResultBlocks
 from distxla.targets.registry import wake_all
 
 MOST_BYTES: Final = 4 << 20  # of a call's results on each device; programs with larger ones gain nothing here

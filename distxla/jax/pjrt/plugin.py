@@ -21,7 +21,7 @@ from distxla.jax.pjrt.native_functions import native_functions
 from distxla.jax.pjrt.plans import NativeBlock
 from distxla.jax.pjrt.stubs import SUCCESS, Stubs
 from distxla.jax.pjrt.table import ENTRIES, FATAL, MAJOR, MINOR, STRUCTURES, is_native, outputs
-from distxla.jax.private_backends import (
+from distxla.jax.private.backends import (
     Names,
     around_compilation,
     estimate_costs_of_lowered,
@@ -32,7 +32,7 @@ from distxla.jax.private_backends import (
     require_plugin_versions,
     wanted_platforms,
 )
-from distxla.jax.private_lowering import lower_for_clients
+from distxla.jax.private.lowering import lower_for_clients
 
 NAMES: Final = Names(plugin=NAME, platform=PLATFORM, own=OWN)
 """`cpu` means distxla's devices. JAX's own are there, too: what callbacks compute runs there, while devices wait."""

@@ -12,14 +12,14 @@ from distxla.compiler import timings
 from distxla.compiler.passes.placements import Placements
 from distxla.compiler.server_share import start_server
 from distxla.errors import ArgumentError, UnsupportedOpError
-from distxla.jax.host_callbacks import by_number
-from distxla.jax.partitioning import Partitioned, partition_module
+from distxla.jax.partitioner.host_callbacks import by_number
+from distxla.jax.partitioner.partitioning import Partitioned, partition_module
+from distxla.jax.partitioner.protobuf import device_ids
 from distxla.jax.pjrt.devices import MEMORY_KINDS
 from distxla.jax.pjrt.host_callbacks import HOST_CALLBACKS
-from distxla.jax.private_names import read_compile_options
-from distxla.jax.protobuf import device_ids
+from distxla.jax.private.names import read_compile_options
 from distxla.lazy_dataclass import dataclass
-from distxla.runtime.executable import Executable
+from distxla.runtime.arrays.executable import Executable
 from distxla.time_limit import phase, timed_phases
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from distxla.errors import ArgumentError, UnsupportedOpError
-from distxla.jax.partitioning import Partitioned
+from distxla.jax.partitioner.partitioning import Partitioned
 from distxla.jax.pjrt.programs import Program, devices_of_options, loaded_program
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import re
 
 from distxla.ir.element_type import S32
 from distxla.ir.shape import Shape
-from distxla.ops.custom_calls.config import ConfigError
 from distxla.ops.custom_calls.expanded import CallBuild, ExpandedTarget
+from distxla.ops.custom_calls.ffi.config import ConfigError
 from distxla.ops.custom_calls.lapack_calls import lapack_call
 from distxla.ops.custom_calls.qr import matrices, widened
 from distxla.ops.custom_calls.target import Call, target

@@ -12,14 +12,14 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.op import Op, RuleViolation
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.custom_calls.config import ConfigError
+from distxla.ops.custom_calls.composed_build import ComposedBuild
+from distxla.ops.custom_calls.ffi.config import ConfigError
 from distxla.ops.custom_calls.registry import call_obstacle
 from distxla.ops.custom_calls.target import Call, CustomCallTarget
-from distxla.ops.expanding.composed_build import ComposedBuild
 from distxla.ops.parameter import Parameter
-from distxla.ops.registry import op_class
 from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.support.expansion import Build
+from distxla.ops.support.registry import op_class
 
 Names = Callable[[str], str]  # from the wanted name to one that is unused
 

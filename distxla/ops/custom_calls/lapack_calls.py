@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from distxla.ir.shape import Shape
-from distxla.ops.custom_calls.config import ConfigError
 from distxla.ops.custom_calls.expanded import CallBuild
+from distxla.ops.custom_calls.ffi.config import ConfigError
 from distxla.ops.support.lapack import LETTERS
 
 _NO_SYMMETRIC = {  # where complex numbers have routines of other names

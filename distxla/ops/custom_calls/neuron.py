@@ -7,10 +7,10 @@ from math import pi, sqrt
 
 from distxla.ir.element_type import ElementType
 from distxla.ir.shape import Shape
+from distxla.ops.custom_calls import steps
 from distxla.ops.custom_calls.annotation import Annotation
-from distxla.ops.custom_calls.config import ConfigError
 from distxla.ops.custom_calls.expanded import CallBuild, ExpandedTarget
-from distxla.ops.custom_calls.gpu import steps
+from distxla.ops.custom_calls.ffi.config import ConfigError
 from distxla.ops.custom_calls.target import Call, target
 from distxla.ops.support.expansion import Build
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from distxla.ir.element_type import ElementType
 from distxla.ir.shape import Shape
-from distxla.ops.custom_calls.config import ConfigError
 from distxla.ops.custom_calls.expanded import CallBuild, ExpandedTarget
+from distxla.ops.custom_calls.ffi.config import ConfigError
 from distxla.ops.custom_calls.lapack_calls import lapack_call
 from distxla.ops.custom_calls.target import Call, target
 from distxla.ops.support.lapack import working_type

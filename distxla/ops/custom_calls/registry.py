@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from distxla.errors import UnsupportedOpError
-from distxla.ops.custom_calls.config import ConfigError
+from distxla.ops.custom_calls.ffi.config import ConfigError
 from distxla.ops.custom_calls.target import Call, CustomCallTarget, built_in_targets
 from distxla.ops.custom_calls.user import user_target
 

@@ -22,7 +22,7 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.shape import Shape
 from distxla.ir.window import ConvolutionDimensions, Window
 from distxla.lazy_dataclass import dataclass
-from distxla.ops.custom_calls.config import BackendConfig, read_config
+from distxla.ops.custom_calls.ffi.config import BackendConfig, read_config
 from distxla.ops.support.emit import Buffer, KernelEmitter
 from distxla.ops.support.evaluation import Evaluation
 

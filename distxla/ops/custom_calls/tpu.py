@@ -2,7 +2,7 @@
 
 Sources: schedules that libtpu writes, compiled ahead of time for v4, v5e, v5p and v6e, and the values that the programs
 have on other backends. "AllocateBuffer" is in buffers.py, "AsyncCollectiveStart" and "AsyncCollectiveDone" are gone by
-now (collectives/spread_collectives.py) where they can be executed.
+now (distxla/rewrites/spread_collectives.py) where they can be executed.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from distxla.ir.element_type import S32
 from distxla.ir.shape import Shape
 from distxla.ops.concatenate import Concatenate
 from distxla.ops.custom_calls.annotation import Annotation
-from distxla.ops.custom_calls.config import ConfigError
 from distxla.ops.custom_calls.expanded import ExpandedTarget
+from distxla.ops.custom_calls.ffi.config import ConfigError
 from distxla.ops.custom_calls.target import Call, CustomCallTarget, target
 from distxla.ops.support.emit import Buffer, KernelEmitter
 from distxla.ops.support.evaluation import Evaluation

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from distxla.ir.element_type import C64, F32, F64, S64, U32, U64, ElementType
-from distxla.ops.custom_calls.config import ConfigError
 from distxla.ops.custom_calls.expanded import ExpandedTarget
+from distxla.ops.custom_calls.ffi.config import ConfigError
 from distxla.ops.custom_calls.target import Call, target
 from distxla.ops.support.expansion import Build
 

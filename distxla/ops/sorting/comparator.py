@@ -7,10 +7,9 @@ from typing import Any
 from distxla.ir.computation import Computation
 from distxla.ir.effects import Effects
 from distxla.ir.instruction import Instruction
+from distxla.ir.op import Op
 from distxla.lazy_dataclass import dataclass
-from distxla.ops.compare import Compare
-from distxla.ops.registry import op_class
-from distxla.ops.select import Select
+from distxla.ops.support.registry import op_class
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,7 @@ class _Comparator:
                     for equal, rest in (both, both[::-1]):
                         if (found := self.refined(first, equal, rest)) is not None:
                             return found
-        if isinstance(root.op, Select):
+        if isinstance(root.op, op_class("select")):
             # a == b ? the rest : a < b, or a != b ? a < b : the rest
             condition, on_true, on_false = operands
             return self.refined(on_false, condition, on_true) or self.refined(on_true, condition, on_false, "NE")
@@ -82,7 +81,8 @@ class _Comparator:
     ) -> tuple[SortKey, ...] | None:
         """The keys where `first` compares by a key and `rest` those elements whose keys are the same."""
         key = self.strict(first)
-        if key is None or not isinstance(equal.op, Compare) or equal.op.direction != direction:
+        op: Any = equal.op
+        if key is None or not _is_comparison(op) or op.direction != direction:
             return None
         pair = self.pair(equal)
         if pair is None or self.forms[pair[0]] != self.forms[key.value] or self.comparison(equal) != key.comparison:
@@ -92,8 +92,8 @@ class _Comparator:
 
     def strict(self, instruction: Instruction) -> SortKey | None:
         """The key of f(a) < f(b), whichever way round it is written."""
-        op = instruction.op
-        if not isinstance(op, Compare) or op.direction not in ("LT", "GT"):
+        op: Any = instruction.op
+        if not _is_comparison(op) or op.direction not in ("LT", "GT"):
             return None
         pair = self.pair(instruction)
         if pair is None:
@@ -110,3 +110,7 @@ class _Comparator:
         op: Any = instruction.op
         kind: str = op.comparison_of(self.comparator.operands(instruction)[0].shape.dtype)
         return kind
+
+
+def _is_comparison(op: Op) -> bool:
+    return isinstance(op, op_class("compare"))

@@ -12,8 +12,8 @@ from math import prod
 from distxla.ir.element_type import F32, PRED, S32, S64, U8, U32, U64, ElementType, element_type
 from distxla.ir.shape import Shape
 from distxla.lazy_dataclass import dataclass
-from distxla.ops.compare import OWN_ORDER
 from distxla.ops.support.emit import Buffer, Index, IndexLike, KernelEmitter, Value
+from distxla.ops.support.total_order import OWN_ORDER
 
 LONGEST_NETWORK = 64  # elements of a line; the code for longer ones takes longer to compile than to radix sort them
 # A bit above the places. Without it LLVM 22 knows that their half holds nothing else, takes the half's value for the

@@ -11,10 +11,10 @@ from distxla.ops.fft import Fft
 from distxla.ops.rng import RngBitGenerator
 from distxla.ops.sort import Sort, TopK
 from distxla.ops.triangular_solve import TriangularSolve
-from distxla.proofs import views
-from distxla.proofs.combining import Label
-from distxla.proofs.inference import Inference
-from distxla.proofs.relation import NoRule, Relation, Value
+from distxla.proofs.relations import views
+from distxla.proofs.relations.combining import Label
+from distxla.proofs.relations.inference import Inference
+from distxla.proofs.relations.relation import NoRule, Relation, Value
 from distxla.proofs.rules.contractions import fingerprint
 from distxla.proofs.rules.registry import rule
 

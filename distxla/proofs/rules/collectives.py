@@ -17,14 +17,14 @@ from distxla.ops.collective_broadcast import CollectiveBroadcast
 from distxla.ops.collective_permute import CollectivePermute, CollectivePermuteDone, CollectivePermuteStart
 from distxla.ops.reduce_scatter import ReduceScatter
 from distxla.ops.support.executable import CollectiveOp
-from distxla.proofs import indices, views
-from distxla.proofs.combining import IDEMPOTENT
-from distxla.proofs.inference import Inference
-from distxla.proofs.lines import Array, Lines, is_nowhere
-from distxla.proofs.relation import NoRule, Relation, Value
+from distxla.proofs.relations import indices, views
+from distxla.proofs.relations.combining import IDEMPOTENT
+from distxla.proofs.relations.inference import Inference
+from distxla.proofs.relations.lines import Array, Lines, is_nowhere
+from distxla.proofs.relations.relation import NoRule, Relation, Value
+from distxla.proofs.relations.space import LARGEST_INDEX, Space
 from distxla.proofs.rules.contractions import fingerprint, reducer
 from distxla.proofs.rules.registry import Infer, rule
-from distxla.proofs.space import LARGEST_INDEX, Space
 
 Groups = tuple[tuple[int, ...], ...]
 

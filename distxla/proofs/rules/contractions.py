@@ -17,12 +17,12 @@ from distxla.ops.dot import Dot
 from distxla.ops.elementwise_binary import ElementwiseBinary
 from distxla.ops.reduce import Reduce
 from distxla.ops.reduce_window import ReduceWindow
-from distxla.ops.registry import op_class
 from distxla.ops.select_and_scatter import SelectAndScatter
-from distxla.proofs import views
-from distxla.proofs.combining import IDEMPOTENT, Label
-from distxla.proofs.inference import Inference
-from distxla.proofs.relation import NoRule, Relation, Value
+from distxla.ops.support.registry import op_class
+from distxla.proofs.relations import views
+from distxla.proofs.relations.combining import IDEMPOTENT, Label
+from distxla.proofs.relations.inference import Inference
+from distxla.proofs.relations.relation import NoRule, Relation, Value
 from distxla.proofs.rules.registry import rule
 
 

@@ -11,12 +11,12 @@ from distxla.ops.convert import Convert, ReducePrecision
 from distxla.ops.elementwise_binary import ElementwiseBinary
 from distxla.ops.elementwise_unary import ElementwiseUnary
 from distxla.ops.map import Map
-from distxla.ops.registry import op_class
 from distxla.ops.select import Select
-from distxla.proofs import indices, views
-from distxla.proofs.inference import Inference
-from distxla.proofs.lines import NOWHERE
-from distxla.proofs.relation import Guarded, NoRule, Relation, Value
+from distxla.ops.support.registry import op_class
+from distxla.proofs.relations import indices, views
+from distxla.proofs.relations.inference import Inference
+from distxla.proofs.relations.lines import NOWHERE
+from distxla.proofs.relations.relation import Guarded, NoRule, Relation, Value
 from distxla.proofs.rules.registry import rule
 
 _USED = {"compare": "compared", "exponential": "the operand of exponential"}

@@ -8,11 +8,11 @@ from distxla.ir.element_type import PRED
 from distxla.ir.instruction import Instruction
 from distxla.ops.gather import Gather
 from distxla.ops.scatter import Scatter
-from distxla.proofs import indices, views
-from distxla.proofs.combining import Label
-from distxla.proofs.inference import Inference
-from distxla.proofs.lines import Array
-from distxla.proofs.relation import Guarded, NoRule, Relation, Value
+from distxla.proofs.relations import indices, views
+from distxla.proofs.relations.combining import Label
+from distxla.proofs.relations.inference import Inference
+from distxla.proofs.relations.lines import Array
+from distxla.proofs.relations.relation import Guarded, NoRule, Relation, Value
 from distxla.proofs.rules.contractions import fingerprint, reducer
 from distxla.proofs.rules.elementwise import compare_key
 from distxla.proofs.rules.registry import rule

@@ -20,11 +20,11 @@ from distxla.ops.reshape import Reshape
 from distxla.ops.reverse import Reverse
 from distxla.ops.slice import Slice
 from distxla.ops.transpose import Transpose
-from distxla.proofs import indices, views
-from distxla.proofs.combining import Label
-from distxla.proofs.inference import Inference
-from distxla.proofs.lines import NOWHERE, Array
-from distxla.proofs.relation import NoRule, Relation, Value, united
+from distxla.proofs.relations import indices, views
+from distxla.proofs.relations.combining import Label
+from distxla.proofs.relations.inference import Inference
+from distxla.proofs.relations.lines import NOWHERE, Array
+from distxla.proofs.relations.relation import NoRule, Relation, Value, united
 from distxla.proofs.rules.registry import rule
 
 

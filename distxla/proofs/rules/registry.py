@@ -9,8 +9,8 @@ from collections.abc import Callable
 from distxla.ir.instruction import Instruction
 from distxla.ir.op import Op
 from distxla.lazy_dataclass import dataclass
-from distxla.proofs.inference import Inference
-from distxla.proofs.relation import NoRule, Value
+from distxla.proofs.relations.inference import Inference
+from distxla.proofs.relations.relation import NoRule, Value
 
 Infer = Callable[[Inference, Instruction, list[Value]], Value]
 

@@ -8,13 +8,13 @@ from distxla.ops.asynchronous import AsyncDone, AsyncStart, AsyncUpdate
 from distxla.ops.call import Call, Fusion
 from distxla.ops.control_flow import Conditional, While
 from distxla.ops.copy import CopyDone, CopyStart
-from distxla.ops.custom_call import CustomCall
 from distxla.ops.custom_calls.annotation import ANNOTATIONS
+from distxla.ops.custom_calls.custom_call import CustomCall
 from distxla.ops.token import AddDependency, AfterAll
 from distxla.ops.tuple import GetTupleElement, Tuple
-from distxla.proofs import indices
-from distxla.proofs.inference import Inference
-from distxla.proofs.relation import NoRule, Relation, Unknown, Value
+from distxla.proofs.relations import indices
+from distxla.proofs.relations.inference import Inference
+from distxla.proofs.relations.relation import NoRule, Relation, Unknown, Value
 from distxla.proofs.rules.registry import rule
 
 

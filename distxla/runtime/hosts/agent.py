@@ -20,15 +20,15 @@ from distxla.collectives.transports.network_fault import NetworkFault
 from distxla.collectives.transports.tcp.injected_faults import PlannedFaults
 from distxla.collectives.transports.tcp.proxy import Proxy
 from distxla.collectives.transports.transport import Transport
-from distxla.compiler.artifact import CompiledProgram
 from distxla.errors import ClusterError, DamagedMessageError, DistxlaError, OutOfMemoryError
 from distxla.lazy_dataclass import dataclass
 from distxla.machine.segments import Segment
+from distxla.program.artifact import CompiledProgram
 from distxla.runtime.hosts import commands
 from distxla.runtime.hosts.local import LocalHost, Ticket
 from distxla.runtime.hosts.nodes import Facts
-from distxla.runtime.replica import Attachment, Identity
-from distxla.runtime.shared_image import ImageSource, SharedImage
+from distxla.runtime.replica.replica import Attachment, Identity
+from distxla.runtime.values.shared_image import ImageSource, SharedImage
 from distxla.targets.registry import sleep_on, wake_all
 from distxla.wire.connection import Connection
 from distxla.wire.frame import Frame

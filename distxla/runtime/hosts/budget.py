@@ -5,12 +5,12 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 
-from distxla.compiler.abi import ALIGNMENT
-from distxla.diagnosis.sentences import named
 from distxla.errors import ArgumentError, OutOfMemoryError
 from distxla.machine.byte_counts import amount, bytes_of
 from distxla.machine.memory_limits import Limit
-from distxla.runtime.memory_need import Need, Room, require_host_memory, require_memory, segment_bytes
+from distxla.program.abi import ALIGNMENT
+from distxla.runtime.values.memory_need import Need, Room, require_host_memory, require_memory, segment_bytes
+from distxla.wording import named
 
 
 class Budget:

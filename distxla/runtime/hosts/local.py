@@ -13,15 +13,15 @@ from distxla.collectives.transports.abort import abort
 from distxla.collectives.transports.control_block import ControlBlock
 from distxla.collectives.transports.shared_memory.transport import SharedMemory
 from distxla.collectives.transports.transport import Transport
-from distxla.compiler.artifact import CompiledProgram
 from distxla.errors import InternalError
 from distxla.lazy_dataclass import dataclass
 from distxla.machine.segments import Segment
-from distxla.runtime import serve
-from distxla.runtime.crash_frames import CrashFrames
-from distxla.runtime.host import record_bytes
-from distxla.runtime.process_watch import Watch
-from distxla.runtime.replica import Attachment, Identity
+from distxla.program.artifact import CompiledProgram
+from distxla.runtime.hosts.process_watch import Watch
+from distxla.runtime.replica import serve
+from distxla.runtime.replica.crash_frames import CrashFrames
+from distxla.runtime.replica.replica import Attachment, Identity
+from distxla.runtime.values.host import record_bytes
 from distxla.targets.registry import load_image
 
 GRACE_S = 3.0  # for devices to come back after the abort flag was set, before their processes are killed

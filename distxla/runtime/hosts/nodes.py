@@ -14,7 +14,7 @@ from distxla.errors import ArgumentError, ClusterError
 from distxla.lazy_dataclass import dataclass
 from distxla.machine.memory_limits import Limit, free_memory
 from distxla.machine.packages import installed_version
-from distxla.runtime.memory_need import Room
+from distxla.runtime.values.memory_need import Room
 from distxla.targets.registry import host
 
 

@@ -8,7 +8,7 @@ from distxla.collectives import recorder
 from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.protocols import event as event_words
 from distxla.errors import ClusterError, ReplicaLostError
-from distxla.runtime.host import Host
+from distxla.runtime.values.host import Host
 
 RINGS_S = 4.0  # for a host to send the requested rings at once: reports must not wait for one that never answers
 

@@ -17,9 +17,9 @@ from distxla.collectives.transports.transport import Restart
 from distxla.errors import ClusterError, DamagedMessageError, ReplicaLostError
 from distxla.ir.unwritten import empty
 from distxla.location import printable
-from distxla.runtime.host import Lost
 from distxla.runtime.hosts import commands
-from distxla.runtime.interrupts import deferred_interrupt
+from distxla.runtime.values.host import Lost
+from distxla.runtime.values.interrupts import deferred_interrupt
 from distxla.wire.checksums import Buffer
 from distxla.wire.connection import Connection
 from distxla.wire.frame import Frame

@@ -6,7 +6,7 @@ Frames are handled in the order in which they are sent, so an item's bytes are t
 from __future__ import annotations
 
 from distxla.runtime.hosts.remote import RemoteHost
-from distxla.runtime.stream_ends import Bytes
+from distxla.runtime.streams.stream_ends import Bytes
 
 
 class RemoteStreamMemory:

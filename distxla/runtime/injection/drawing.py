@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from distxla.collectives.protocols.control_block import MOST_DEVICES
-from distxla.compiler.artifact import InjectionPoint
+from distxla.program.artifact import InjectionPoint
 from distxla.runtime.injection.faults import BETWEEN_HOSTS, Fault, Kind, When
 from distxla.runtime.injection.grammar import parse_faults, spelled
 

@@ -17,8 +17,8 @@ from collections.abc import Sequence
 
 from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.transports.control_block import ControlBlock
-from distxla.compiler.abi import BEFORE_STEP, INSIDE_WAIT
-from distxla.compiler.artifact import InjectionPoint
+from distxla.program.abi import BEFORE_STEP, INSIDE_WAIT
+from distxla.program.artifact import InjectionPoint
 from distxla.runtime.injection.faults import Fault, Kind, When
 
 HOOK_TYPE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_uint32)

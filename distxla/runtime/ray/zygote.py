@@ -43,7 +43,7 @@ MODULES = (
     "encodings.ascii",
     "numpy",
     "distxla.runtime.ray.elsewhere",
-    "distxla.runtime.replica",
+    "distxla.runtime.replica.replica",
     "distxla.collectives.transports.abort",
 )
 RAYS_MODULES = (  # likewise; a version may lack some

@@ -9,13 +9,13 @@ from typing import Any, cast
 
 import numpy as np
 
-from distxla.compiler.abi import Context, Status
-from distxla.compiler.artifact import CompiledProgram, ImportedKernel
 from distxla.errors import InternalError, raised
 from distxla.ir.shape import Shape
 from distxla.ops.support.executable import executable
 from distxla.oracle.evaluation import Device, InstructionEvaluation, Peers
 from distxla.oracle.value_leaves import checked
+from distxla.program.abi import Context, Status
+from distxla.program.artifact import CompiledProgram, ImportedKernel
 from distxla.targets.target import KernelErrorHandler
 
 Array = np.ndarray[Any, Any]

@@ -6,7 +6,7 @@ import ctypes
 from collections.abc import Callable
 from typing import Any
 
-from distxla.compiler.artifact import CompiledProgram
+from distxla.program.artifact import CompiledProgram
 from distxla.targets.interpreted.kernels import Kernels
 from distxla.targets.local_rank import ALONE, LocalRank
 from distxla.targets.registry import native_target

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from distxla.errors import ArgumentError, CompileError
 from distxla.lazy_dataclass import dataclass
+from distxla.targets.nvptx.interfaces.packaged import packaged
 from distxla.targets.nvptx.jit_linker import assemble_in_process
-from distxla.targets.nvptx.packaged import packaged
 
 # the Python packages that bring it, and where it is in them
 PTXAS = {"nvidia-cuda-nvcc-cu12": "nvidia/cuda_nvcc/bin/ptxas", "nvidia-cuda-nvcc": "nvidia/cu13/bin/ptxas"}

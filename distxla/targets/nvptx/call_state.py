@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 
-from distxla.targets.nvptx.cublas.interface import GEMM
+from distxla.targets.nvptx.interfaces.cublas import GEMM
 
 BEGIN = "distxla.gpu.begin"  # (Context*, u32 constants)
 CONSTANT = "distxla.gpu.constant"  # (Context*, u32 number, place, u64 bytes)

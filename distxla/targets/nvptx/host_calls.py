@@ -9,10 +9,10 @@ from functools import partial
 from llvmlite import ir
 
 from distxla.collectives.protocols import exported_memory
-from distxla.compiler.abi import Context, Status
-from distxla.compiler.artifact import MatrixProduct
 from distxla.errors import InternalError
 from distxla.ir.element_type import F64
+from distxla.program.abi import Context, Status
+from distxla.program.artifact import MatrixProduct
 from distxla.targets.grid_calls import ArrayKind
 from distxla.targets.nvptx.call_state import (
     BEGIN,
@@ -27,8 +27,8 @@ from distxla.targets.nvptx.call_state import (
     CallState,
 )
 from distxla.targets.nvptx.cublas.gemm import NUMBERS, gemm_numbers
-from distxla.targets.nvptx.cublas.interface import FUNCTIONS, GEMM, GEMM_PARAMETERS
-from distxla.targets.nvptx.driver import interface
+from distxla.targets.nvptx.interfaces import driver as interface
+from distxla.targets.nvptx.interfaces.cublas import FUNCTIONS, GEMM, GEMM_PARAMETERS
 
 I1, I8, I32, I64, POINTER = ir.IntType(1), ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.PointerType()
 FIELD_TYPES = {

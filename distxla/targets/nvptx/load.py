@@ -8,9 +8,9 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from distxla.compiler.abi import Status
-from distxla.compiler.artifact import CompiledProgram
 from distxla.errors import InternalError, raised
+from distxla.program.abi import Status
+from distxla.program.artifact import CompiledProgram
 from distxla.targets.local_rank import ALONE, LocalRank
 from distxla.targets.nvptx.assignment import ordinals
 from distxla.targets.nvptx.call_state import BEGIN, CONSTANT, DRIVER, FAILED, OPEN

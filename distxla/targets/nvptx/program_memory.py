@@ -14,18 +14,18 @@ from contextlib import suppress
 from typing import Any
 
 from distxla.collectives.protocols.exported_memory import BLOCKS
-from distxla.compiler.abi import Context as ProgramContext
-from distxla.compiler.artifact import CompiledProgram
 from distxla.errors import InternalError
 from distxla.lazy_dataclass import dataclass, field
+from distxla.program.abi import Context as ProgramContext
+from distxla.program.artifact import CompiledProgram
 from distxla.targets.nvptx.call_state import CALLED, STAGING_BYTES, CallState
 from distxla.targets.nvptx.cublas.gemm import gemm_numbers
-from distxla.targets.nvptx.cublas.interface import GEMM
 from distxla.targets.nvptx.device_code import DeviceCode
 from distxla.targets.nvptx.device_ranges import DeviceRanges
 from distxla.targets.nvptx.driver.driver import Context, Module
 from distxla.targets.nvptx.driver.errors import DriverCallError, DriverError
 from distxla.targets.nvptx.exported_blocks import ExportedBlock, ExportedTable
+from distxla.targets.nvptx.interfaces.cublas import GEMM
 from distxla.targets.nvptx.process_gpu import ProcessGpu
 
 CONTEXT_BYTES = ctypes.sizeof(ProgramContext)

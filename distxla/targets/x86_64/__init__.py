@@ -26,13 +26,13 @@ class X86Target:
 
     @property
     def loader(self) -> Loader:
-        from distxla.targets.x86_64 import load
+        from distxla.targets.native import load
 
         return load
 
     @property
     def host(self) -> Host:
-        from distxla.targets.x86_64 import host
+        from distxla.targets.native import host
 
         return host
 

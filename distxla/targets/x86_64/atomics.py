@@ -8,8 +8,8 @@ from __future__ import annotations
 import ctypes
 from functools import cache
 
+from distxla.targets.native.load import PAGE, make_executable, map_memory
 from distxla.targets.target import Atomics
-from distxla.targets.x86_64.load import PAGE, make_executable, map_memory
 
 # PYFUNCTYPE: they take nanoseconds, so the interpreter's lock stays with the caller
 _READ = ctypes.PYFUNCTYPE(ctypes.c_uint32, ctypes.c_void_p)

@@ -10,8 +10,9 @@ from llvmlite import ir
 from distxla.errors import InternalError
 from distxla.ir.instruction import Instruction
 from distxla.targets.image import Image
+from distxla.targets.native import libraries, link
 from distxla.targets.processor import Processor
-from distxla.targets.x86_64 import finish, libraries, link
+from distxla.targets.x86_64 import finish
 from distxla.targets.x86_64.fibers import Fibers
 from distxla.targets.x86_64.instructions import Instructions
 from distxla.targets.x86_64.tuning import host_processor

@@ -11,7 +11,7 @@ from distxla.collectives.protocols import control_block, event, group, permute, 
 from distxla.collectives.protocols.documentation import MODULES, declared
 from distxla.collectives.protocols.layout import Area, Order, Word, packed, u32_words
 from distxla.collectives.protocols.proxy_queue import ProxyEvent
-from distxla.collectives.transports.shared_memory.atomics_builder import (
+from distxla.emit.atomics_builder import (
     I32,
     I64,
     POINTER,

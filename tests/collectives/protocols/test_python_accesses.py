@@ -15,7 +15,7 @@ from distxla.collectives.transports import shared_words
 PACKAGE = Path(distxla.__file__).parent
 ACCESS = Path(shared_words.__file__).resolve()
 # areas that no other process sees, and copies of records
-PRIVATE = {"collectives/transports/tcp/addressed_round.py", "distxla/runtime/dispatch.py"}
+PRIVATE = {"collectives/transports/tcp/addressed_round.py", "distxla/runtime/calls/dispatch.py"}
 WORDS = {
     name
     for module in (channel, control_block, group, permute, proxy_queue, rounds, stream)

@@ -18,11 +18,11 @@ from distxla.collectives.transports.shared_memory.transport import SharedMemory,
 from distxla.collectives.transports.tcp.injected_faults import FrameFaults
 from distxla.collectives.transports.tcp.proxy import Proxy
 from distxla.collectives.transports.transport import Restart, Transport
-from distxla.compiler.abi import COMMUNICATE_SYMBOL, ENTRY_SYMBOL, Status
-from distxla.compiler.artifact import CompiledProgram
-from distxla.compiler.execution_context import ExecutionContext
 from distxla.machine.segments import Segment
-from distxla.runtime.serve import support_program
+from distxla.program.abi import COMMUNICATE_SYMBOL, ENTRY_SYMBOL, Status
+from distxla.program.artifact import CompiledProgram
+from distxla.program.execution_context import ExecutionContext
+from distxla.runtime.replica.serve import support_program
 from distxla.targets.registry import load_image
 from distxla.wire.handshake import new_secret
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from distxla.compiler.artifact import CompiledProgram
 from distxla.compiler.compile import compile_module
 from distxla.compiler.verify.verifier import verify_module
 from distxla.ir.module import Module
 from distxla.oracle.lockstep import run_reference
+from distxla.program.artifact import CompiledProgram
 from distxla.text.parser import parse_module
 from tests.collectives.matrix import same_bits
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from distxla.compiler.execution_context import ExecutionContext
 from distxla.compiler.lower.kernels import emit_kernel_function
 from distxla.compiler.plan.buffers import Kernel as Step
 from distxla.ir import unwritten
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
+from distxla.program.execution_context import ExecutionContext
 from distxla.targets.code import CodeModule
 from distxla.targets.registry import native_target
 from distxla.targets.x86_64 import finish

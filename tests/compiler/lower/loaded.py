@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import llvmlite.binding as llvm
 
-from distxla.compiler.artifact import CompiledProgram
 from distxla.ir.shape import Shape
+from distxla.program.artifact import CompiledProgram
+from distxla.targets.native.link import link
+from distxla.targets.native.load import LoadedImage, load_image
 from distxla.targets.x86_64 import finish
-from distxla.targets.x86_64.link import link
-from distxla.targets.x86_64.load import LoadedImage, load_image
 
 
 def loaded(module: llvm.ModuleRef) -> LoadedImage:

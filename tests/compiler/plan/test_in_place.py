@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from distxla.compiler.artifact import CompiledProgram
 from distxla.compiler.compile import compile_module, plan_of, planned
 from distxla.compiler.pipeline import Pipeline
 from distxla.compiler.plan.buffers import Copy
 from distxla.compiler.verify.aliases import in_place_pairs
 from distxla.compiler.verify.verifier import verify_module
 from distxla.ir.module import Module
+from distxla.program.artifact import CompiledProgram
 from distxla.text.parser import parse_module
 from tests.compiler.runner import Devices
 from tests.fuzz.xla.program import RandomProgram

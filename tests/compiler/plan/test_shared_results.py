@@ -10,11 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from distxla.compiler.artifact import CompiledProgram
 from distxla.compiler.compile import compile_module, optimised
 from distxla.compiler.plan import plan_program, planner
 from distxla.compiler.plan.buffers import Buffer, Communicate, MemoryRegion, place_shared
 from distxla.ir import unwritten
+from distxla.program.artifact import CompiledProgram
 from distxla.text.parser import parse_module
 from tests.compiler.runner import Devices
 

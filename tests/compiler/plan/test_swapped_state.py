@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from distxla.compiler.artifact import CompiledProgram
 from distxla.compiler.compile import compile_module, optimised
 from distxla.compiler.plan import plan_program, planner
 from distxla.compiler.plan.buffers import Copy, Loop, Plan, Swap
+from distxla.program.artifact import CompiledProgram
 from distxla.text.parser import parse_module
 from tests.compiler.runner import run_devices, run_single
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from distxla.compiler.artifact import CompiledProgram
 from distxla.compiler.cache import ProgramCache
+from distxla.program.artifact import CompiledProgram
 from tests.fuzz.targets import Target
 from tests.runtime.cached_program import program
 

@@ -25,9 +25,9 @@ from distxla.ir.shape import Shape
 from distxla.ops.asynchronous import AsyncDone, AsyncStart, AsyncUpdate
 from distxla.ops.call import Call, Fusion
 from distxla.ops.parameter import Parameter
-from distxla.ops.registry import op_class
 from distxla.ops.support.collective import synchronous
 from distxla.ops.support.executable import CollectiveOp
+from distxla.ops.support.registry import op_class
 from distxla.ops.tuple import GetTupleElement, Tuple
 
 STAY = frozenset({"parameter", "constant", "tuple", "get-tuple-element", "while", "conditional", "call"})

@@ -105,7 +105,7 @@ def test_the_second_run_of_a_script_starts_neither(tmp_path: Path, script: Path)
             import jax, numpy as np
             from jax.sharding import NamedSharding, PartitionSpec as P
             from distxla.compiler import server_share
-            from distxla.jax.partition_server import SERVER
+            from distxla.jax.partitioner.partition_server import SERVER
             mesh = jax.make_mesh((2,), ("i",))
             def started():
                 return SERVER.pid is not None, server_share._open.servers[0]._process is not None

@@ -19,8 +19,8 @@ pytest.importorskip("jax")
 from distxla.jax.pjrt import events, late
 from distxla.jax.pjrt.errors import Interrupted
 from distxla.jax.pjrt.switch import SWITCH
-from distxla.runtime import call_queue
-from distxla.runtime.call_queue import CallQueue, PendingCall
+from distxla.runtime.arrays import call_queue
+from distxla.runtime.arrays.call_queue import CallQueue, PendingCall
 
 pytestmark = [
     pytest.mark.cluster,

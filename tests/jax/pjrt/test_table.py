@@ -15,14 +15,14 @@ from llvmlite import binding
 pytest.importorskip("jax")
 
 from distxla.errors import ArgumentError, ClusterError, OutOfMemoryError, ReplicaLostError, UnsupportedOpError
-from distxla.jax import private_backends
+from distxla.jax.partitioner.protobuf import device_assignment, device_ids
 from distxla.jax.pjrt import errors, events, handles, late, plugin
 from distxla.jax.pjrt.events import Event
 from distxla.jax.pjrt.executables import MemoryKindNames
 from distxla.jax.pjrt.handles import CBytes
 from distxla.jax.pjrt.switch import SWITCH
 from distxla.jax.pjrt.table import ENTRIES, FATAL, RECORDS, STRUCTURES, natives, offset
-from distxla.jax.protobuf import device_assignment, device_ids
+from distxla.jax.private import backends as private_backends
 from distxla.machine.heap import Heap
 from tests.interrupted import interrupted_everywhere
 

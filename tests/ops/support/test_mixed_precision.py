@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from distxla.collectives.explicit_precision import with_explicit_precision
 from distxla.compiler.passes.explicit_precision import ExplicitPrecision
 from distxla.compiler.verify.verifier import verify_module
 from distxla.errors import UnsupportedOpError, VerificationError
 from distxla.ir.element_type import FLOATS, ElementType
 from distxla.ir.mixed_precision import narrowest
 from distxla.ir.shape import Shape
+from distxla.rewrites.explicit_precision import with_explicit_precision
 from distxla.text.parser import parse_module
 from distxla.text.printer import print_module
 from distxla.text.shapes import parse_shape

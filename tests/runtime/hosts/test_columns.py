@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import distxla as dx
-from distxla.runtime.columns import ColumnCalls
+from distxla.runtime.arrays.columns import ColumnCalls
 from tests.runtime.test_columns import STEP, STUCK, arguments
 
 pytestmark = pytest.mark.cluster

@@ -12,7 +12,7 @@ import pytest
 import distxla as dx
 from distxla.errors import DeadlockError
 from distxla.ops.custom_calls import user
-from distxla.runtime import stragglers
+from distxla.runtime.failures import stragglers
 from tests.deadlock_programs import FIVE, NAMED, STEP, by_device, looped, reduce
 from tests.diagnosis.golden import check_run
 from tests.runtime.test_deadlocks import SECONDS, X, run

@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 import distxla as dx
-from distxla.compiler.abi import Status
+from distxla.program.abi import Status
 from distxla.runtime.cluster import Cluster
 from tests.conftest import started_processes
 from tests.interrupted import interrupted_after

@@ -9,10 +9,10 @@ import pytest
 
 from distxla.collectives.protocols import control_block as control_words
 from distxla.errors import ArgumentError
-from distxla.runtime.fault_injection import Aftermath, Injection
-from distxla.runtime.host import Records
+from distxla.runtime.calls.fault_injection import Aftermath, Injection
 from distxla.runtime.injection.faults import Fault, Kind, When
 from distxla.runtime.injection.grammar import DRAWN, KEYS, KINDS, parse_faults
+from distxla.runtime.values.host import Records
 
 DEVICES = 4
 GOOD = {

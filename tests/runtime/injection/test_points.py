@@ -10,12 +10,12 @@ import pytest
 
 from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.transports.control_block import ControlBlock
-from distxla.compiler.abi import AFTER_STEP, BEFORE_STEP, INSIDE_WAIT
-from distxla.compiler.artifact import ANY_POINT, InjectionPoint
+from distxla.collectives.transports.injection_point import HOOK
 from distxla.compiler.cache_key import program_key
 from distxla.compiler.compile import compile_module
-from distxla.compiler.lower.injection import HOOK
 from distxla.compiler.stages import emit
+from distxla.program.abi import AFTER_STEP, BEFORE_STEP, INSIDE_WAIT
+from distxla.program.artifact import ANY_POINT, InjectionPoint
 from distxla.runtime.injection import hook as hooks
 from distxla.runtime.injection.drawing import draw, draw_between_hosts
 from distxla.runtime.injection.faults import Fault

@@ -14,7 +14,7 @@ import pytest
 
 import distxla as dx
 from distxla.errors import ClusterError
-from distxla.runtime.cluster_hosts import Hosts
+from distxla.runtime.calls.cluster_hosts import Hosts
 from distxla.runtime.ray import access
 from distxla.runtime.ray.elsewhere import RayElsewhere
 from distxla.runtime.ray.session import _remote_class

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from distxla.targets.nvptx.driver.interface import FUNCTIONS
+from distxla.targets.nvptx.interfaces.driver import FUNCTIONS
 from distxla.targets.nvptx.program_memory import ProgramOnGpu
 
 

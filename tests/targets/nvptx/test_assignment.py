@@ -11,11 +11,11 @@ from distxla.compiler.compile import compile_module
 from distxla.targets.local_rank import LocalRank
 from distxla.targets.nvptx import load
 from distxla.targets.nvptx.assignment import ordinals
-from distxla.targets.nvptx.driver import interface
 from distxla.targets.nvptx.driver.binding import Binding
 from distxla.targets.nvptx.driver.choice import chosen, open_driver
 from distxla.targets.nvptx.driver.emulated.library import EmulatedGpu, EmulatedLibrary, visible_numbers
 from distxla.targets.nvptx.driver.errors import DriverError
+from distxla.targets.nvptx.interfaces import driver as interface
 from distxla.text.parser import parse_module
 
 

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from distxla.compiler.artifact import Factor, MatrixProduct
 from distxla.compiler.compile import compile_module
 from distxla.compiler.lower.grid import products
 from distxla.errors import ArgumentError, DistxlaError
 from distxla.ir.element_type import BF16, F16, F32, F64, S32, ElementType
+from distxla.program.artifact import Factor, MatrixProduct
 from distxla.targets.nvptx import load, process_gpu
-from distxla.targets.nvptx.cublas import choice, interface
+from distxla.targets.nvptx.cublas import choice
 from distxla.targets.nvptx.cublas.binding import Cublas
 from distxla.targets.nvptx.cublas.choice import VARIABLE, load_cublas, open_cublas
 from distxla.targets.nvptx.cublas.emulated import EmulatedCublas, emulated_cublas
@@ -26,7 +26,8 @@ from distxla.targets.nvptx.driver.binding import Binding
 from distxla.targets.nvptx.driver.choice import chosen, is_emulated, open_driver
 from distxla.targets.nvptx.driver.emulated.library import EmulatedLibrary
 from distxla.targets.nvptx.driver.errors import DriverError
-from distxla.targets.nvptx.driver.interface import ILLEGAL_ADDRESS
+from distxla.targets.nvptx.interfaces import cublas as interface
+from distxla.targets.nvptx.interfaces.driver import ILLEGAL_ADDRESS
 from distxla.targets.nvptx.process_gpu import ProcessGpu
 from distxla.text.parser import parse_module
 from tests.compiler.runner import Devices, run_single

@@ -21,7 +21,6 @@ from math import prod
 
 from llvmlite import ir
 
-from distxla.compiler.artifact import MatrixProduct
 from distxla.compiler.lower.arrays import MemoryArray
 from distxla.compiler.lower.grid.grid_nest import GridNest
 from distxla.compiler.lower.grid.launches import BLOCK, blocks_of
@@ -34,6 +33,7 @@ from distxla.ir.element_type import PRED, U8, U16, U32, U64, ElementType
 from distxla.ir.literal import Literal
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
+from distxla.program.artifact import MatrixProduct
 from distxla.targets.grid_module import grid_of
 
 MOST_ALONE = 1 << 12  # iterations that a single thread may run: a kernel of the host is faster from there on

@@ -6,8 +6,6 @@ from collections.abc import Callable, Sequence
 
 from llvmlite import ir
 
-from distxla.compiler.abi import ALIGNMENT
-from distxla.compiler.artifact import Launch
 from distxla.compiler.lower.arrays import MemoryArray
 from distxla.compiler.lower.buffer_emitter import POINTER
 from distxla.compiler.lower.grid.grid_emitter import GridEmitter, NoGridFormError
@@ -17,6 +15,8 @@ from distxla.compiler.lower.scalar_expression import I32
 from distxla.compiler.plan.buffers import Kernel
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
+from distxla.program.abi import ALIGNMENT
+from distxla.program.artifact import Launch
 from distxla.targets.grid_module import GridModule
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from distxla.compiler.artifact import Launch, MatrixProduct
 from distxla.lazy_dataclass import dataclass
+from distxla.program.artifact import Launch, MatrixProduct
 
 BLOCK = 256  # threads
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
-from distxla.compiler.artifact import Factor, MatrixProduct
 from distxla.compiler.lower.arrays import MemoryArray
 from distxla.compiler.lower.buffer_emitter import MatrixOperand
 from distxla.compiler.lower.grid.block_of_threads import BlockOfThreads
@@ -22,6 +21,7 @@ from distxla.ir.element_type import ElementType
 from distxla.ir.shape import Shape
 from distxla.lazy_dataclass import dataclass
 from distxla.ops.support.emit import RunProducts
+from distxla.program.artifact import Factor, MatrixProduct
 from distxla.targets.grid import MatrixUnit
 from distxla.targets.grid_module import grid_of
 

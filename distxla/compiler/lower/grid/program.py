@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Hashable, Mapping
 
-from distxla.compiler.lower.communication import GridRound
+from distxla.collectives.transports.seam import GridRound
 from distxla.compiler.lower.grid.grid_emitter import NoGridFormError
 from distxla.compiler.lower.grid.kernel import emit_grid_kernel
 from distxla.compiler.lower.grid.launches import GridKernel

@@ -11,8 +11,8 @@ from math import gcd
 
 from llvmlite import ir
 
+from distxla.collectives.transports.seam import ADDRESSES, PART, PARTS, GridRound
 from distxla.compiler.lower.arrays import MemoryArray
-from distxla.compiler.lower.communication import ADDRESSES, PART, PARTS, GridRound
 from distxla.compiler.lower.grid.grid_emitter import GridEmitter
 from distxla.compiler.lower.grid.grid_loops import WORDS
 from distxla.compiler.lower.grid.kernel import begin, inline, launched

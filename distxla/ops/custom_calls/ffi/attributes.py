@@ -10,7 +10,7 @@ import numpy as np
 
 from distxla.ir.element_type import element_type
 from distxla.lazy_dataclass import dataclass
-from distxla.ops.custom_calls.config import ConfigError, DictionaryReader
+from distxla.ops.custom_calls.ffi.config import ConfigError, DictionaryReader
 from distxla.ops.custom_calls.ffi.layout import TYPES, Array, AttributeKind, Attributes, ByteSpan, Scalar, size_until
 
 _INTEGERS: Final = re.compile(r"(s|u|)i(\d+)\Z")

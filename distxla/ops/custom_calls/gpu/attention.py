@@ -8,9 +8,9 @@ from math import inf
 from distxla.ir.element_type import S32
 from distxla.ir.shape import Shape
 from distxla.lazy_dataclass import dataclass
-from distxla.ops.custom_calls.config import ConfigError
+from distxla.ops.custom_calls import steps
 from distxla.ops.custom_calls.expanded import CallBuild, ExpandedTarget
-from distxla.ops.custom_calls.gpu import steps
+from distxla.ops.custom_calls.ffi.config import ConfigError
 from distxla.ops.custom_calls.gpu.fields import Fields, gpu_fields
 from distxla.ops.custom_calls.target import Call, target
 from distxla.ops.support.dot_dimensions import DotDimensions

@@ -5,9 +5,9 @@ from __future__ import annotations
 from math import inf
 
 from distxla.ir.shape import Shape
-from distxla.ops.custom_calls.config import ConfigError
+from distxla.ops.custom_calls import steps
 from distxla.ops.custom_calls.expanded import CallBuild, ExpandedTarget
-from distxla.ops.custom_calls.gpu import steps
+from distxla.ops.custom_calls.ffi.config import ConfigError
 from distxla.ops.custom_calls.gpu.attention import (
     PRODUCTS,
     along_rows,

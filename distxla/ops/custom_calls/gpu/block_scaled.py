@@ -6,9 +6,9 @@ from math import ceil, floor, log2
 
 from distxla.ir.element_type import F4E2M1FN, F32, ElementType
 from distxla.ir.window import SliceDimension
-from distxla.ops.custom_calls.config import ConfigError
+from distxla.ops.custom_calls import steps
 from distxla.ops.custom_calls.expanded import CallBuild, ExpandedTarget
-from distxla.ops.custom_calls.gpu import steps
+from distxla.ops.custom_calls.ffi.config import ConfigError
 from distxla.ops.custom_calls.gpu.fields import gpu_fields
 from distxla.ops.custom_calls.target import Call, target
 from distxla.ops.slice import Slice

@@ -9,9 +9,9 @@ from distxla.ir.element_type import F32, S32, ElementType
 from distxla.ir.shape import Shape
 from distxla.ir.window import ConvolutionDimensions, Window, WindowDimension
 from distxla.ops.convolution import Convolution
-from distxla.ops.custom_calls.config import ConfigError
+from distxla.ops.custom_calls import steps
 from distxla.ops.custom_calls.expanded import CallBuild, ExpandedTarget
-from distxla.ops.custom_calls.gpu import steps
+from distxla.ops.custom_calls.ffi.config import ConfigError
 from distxla.ops.custom_calls.gpu.fields import Fields, gpu_fields
 from distxla.ops.custom_calls.target import Call, target
 from distxla.ops.reverse import Reverse

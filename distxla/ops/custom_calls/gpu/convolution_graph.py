@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 from distxla.ir.element_type import ELEMENT_TYPES
-from distxla.ops.custom_calls.config import ConfigError
+from distxla.ops.custom_calls import steps
 from distxla.ops.custom_calls.expanded import CallBuild
-from distxla.ops.custom_calls.gpu import steps
+from distxla.ops.custom_calls.ffi.config import ConfigError
 from distxla.ops.custom_calls.gpu.convolution import (
     ACTIVATIONS,
     ConvolutionTarget,

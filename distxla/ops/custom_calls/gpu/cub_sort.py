@@ -7,9 +7,9 @@ from math import prod
 
 from distxla.ir.shape import Shape
 from distxla.ops.compare import Compare
-from distxla.ops.custom_calls.config import ConfigError
+from distxla.ops.custom_calls import steps
 from distxla.ops.custom_calls.expanded import CallBuild, ExpandedTarget
-from distxla.ops.custom_calls.gpu import steps
+from distxla.ops.custom_calls.ffi.config import ConfigError
 from distxla.ops.custom_calls.gpu.fields import ffi_fields
 from distxla.ops.custom_calls.target import Call, target
 from distxla.ops.sort import Sort

@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from distxla.ops.custom_calls.config import ConfigError, read_config
+from distxla.ops.custom_calls.ffi.config import ConfigError, read_config
 from distxla.ops.custom_calls.target import Call
 from distxla.ops.support.dot_dimensions import DotDimensions
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from distxla.ir.shape import Shape
-from distxla.ops.custom_calls.config import ConfigError
+from distxla.ops.custom_calls import steps
 from distxla.ops.custom_calls.expanded import CallBuild, ExpandedTarget
-from distxla.ops.custom_calls.gpu import steps
+from distxla.ops.custom_calls.ffi.config import ConfigError
 from distxla.ops.custom_calls.gpu.fields import gpu_fields
 from distxla.ops.custom_calls.gpu.matmul import EPILOGUES, FIELDS, factor, require_kinds
 from distxla.ops.custom_calls.target import Call, target

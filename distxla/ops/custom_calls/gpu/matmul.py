@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from distxla.ir.element_type import ElementType
 from distxla.ir.shape import Shape
-from distxla.ops.custom_calls.config import ConfigError
+from distxla.ops.custom_calls import steps
 from distxla.ops.custom_calls.expanded import CallBuild, ExpandedTarget
-from distxla.ops.custom_calls.gpu import steps
+from distxla.ops.custom_calls.ffi.config import ConfigError
 from distxla.ops.custom_calls.gpu.fields import Fields, gpu_fields
 from distxla.ops.custom_calls.target import Call, target
 from distxla.ops.support.conversion import integer_range

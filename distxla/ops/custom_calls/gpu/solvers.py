@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from distxla.ir.element_type import S32
 from distxla.ir.shape import Shape
-from distxla.ops.custom_calls.config import ConfigError
+from distxla.ops.custom_calls import steps
 from distxla.ops.custom_calls.expanded import CallBuild, ExpandedTarget
-from distxla.ops.custom_calls.gpu import steps
+from distxla.ops.custom_calls.ffi.config import ConfigError
 from distxla.ops.custom_calls.gpu.fields import ffi_fields
 from distxla.ops.custom_calls.lapack_calls import lapack_call
 from distxla.ops.custom_calls.target import Call, target

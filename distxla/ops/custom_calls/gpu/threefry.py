@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from distxla.ir.element_type import U32
 from distxla.lazy_dataclass import dataclass
-from distxla.ops.custom_calls.config import ConfigError
+from distxla.ops.custom_calls import steps
 from distxla.ops.custom_calls.expanded import CallBuild, ExpandedTarget
-from distxla.ops.custom_calls.gpu import steps
+from distxla.ops.custom_calls.ffi.config import ConfigError
 from distxla.ops.custom_calls.gpu.fields import ffi_fields
 from distxla.ops.custom_calls.target import Call, target
 from distxla.ops.support.expansion import Build

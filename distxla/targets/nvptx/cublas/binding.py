@@ -6,8 +6,8 @@ import ctypes
 import threading
 
 from distxla.targets.nvptx.cublas.choice import VARIABLE, WITHOUT
-from distxla.targets.nvptx.cublas.interface import GEMM, STATUSES, SUCCESS, SUMS_IN_FULL, Library
 from distxla.targets.nvptx.driver.errors import DriverCallError, DriverError
+from distxla.targets.nvptx.interfaces.cublas import GEMM, STATUSES, SUCCESS, SUMS_IN_FULL, Library
 
 
 class Cublas:

@@ -8,11 +8,11 @@ from functools import cache
 from typing import cast
 
 from distxla.errors import ArgumentError
-from distxla.targets.nvptx.cublas.interface import FUNCTIONS, Library
 from distxla.targets.nvptx.driver.choice import EMULATED, is_emulated
 from distxla.targets.nvptx.driver.errors import DriverError
 from distxla.targets.nvptx.driver.native_functions import require_functions
-from distxla.targets.nvptx.packaged import packaged
+from distxla.targets.nvptx.interfaces.cublas import FUNCTIONS, Library
+from distxla.targets.nvptx.interfaces.packaged import packaged
 
 VARIABLE = "DISTXLA_CUBLAS"
 WITHOUT = "none"

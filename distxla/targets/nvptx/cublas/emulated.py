@@ -14,7 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distxla.lazy_dataclass import dataclass
-from distxla.targets.nvptx.cublas.interface import (
+from distxla.targets.nvptx.driver.choice import emulated_driver
+from distxla.targets.nvptx.driver.emulated.failure import Failure
+from distxla.targets.nvptx.driver.emulated.library import EmulatedLibrary
+from distxla.targets.nvptx.driver.emulated.memory import Memories
+from distxla.targets.nvptx.interfaces import driver as driver_interface
+from distxla.targets.nvptx.interfaces.cublas import (
     AS_IT_IS,
     DATA_TYPES,
     DEFAULT_ALGORITHM,
@@ -29,11 +34,6 @@ from distxla.targets.nvptx.cublas.interface import (
     SUMS_IN_FULL,
     TRANSPOSED,
 )
-from distxla.targets.nvptx.driver import interface as driver_interface
-from distxla.targets.nvptx.driver.choice import emulated_driver
-from distxla.targets.nvptx.driver.emulated.failure import Failure
-from distxla.targets.nvptx.driver.emulated.library import EmulatedLibrary
-from distxla.targets.nvptx.driver.emulated.memory import Memories
 
 _ELEMENTS = {
     DATA_TYPES["f32"]: np.dtype(np.float32),

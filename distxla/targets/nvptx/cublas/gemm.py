@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from distxla.compiler.artifact import Factor, MatrixProduct
 from distxla.ir.element_type import BF16, F16, F32, F64
-from distxla.targets.nvptx.cublas.interface import (
+from distxla.program.artifact import Factor, MatrixProduct
+from distxla.targets.nvptx.interfaces.cublas import (
     AS_IT_IS,
     DATA_TYPES,
     DEFAULT_ALGORITHM,

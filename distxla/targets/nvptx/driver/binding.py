@@ -9,10 +9,10 @@ from typing import Any
 
 from distxla.errors import OutOfMemoryError
 from distxla.machine.byte_counts import amount
-from distxla.targets.nvptx.driver import interface
 from distxla.targets.nvptx.driver.driver import Dimensions, Gpu
 from distxla.targets.nvptx.driver.errors import DriverCallError, DriverError, chosen_by_environment
-from distxla.targets.nvptx.driver.interface import IpcHandle, Library
+from distxla.targets.nvptx.interfaces import driver as interface
+from distxla.targets.nvptx.interfaces.driver import IpcHandle, Library
 
 LOG_BYTES = 16 << 10
 LEAST_ARCHITECTURE = (7, 5)

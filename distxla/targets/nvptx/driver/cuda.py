@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import cast
 
 from distxla.targets.nvptx.driver.errors import DriverError
-from distxla.targets.nvptx.driver.interface import FUNCTIONS, Library
 from distxla.targets.nvptx.driver.native_functions import require_functions
+from distxla.targets.nvptx.interfaces.driver import FUNCTIONS, Library
 
 LIBRARY = "libcuda.so.1"
 

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Sequence
 from functools import cache, lru_cache
 from math import gcd, prod
 
-from distxla.compiler.artifact import CompiledProgram
 from distxla.errors import ArgumentError
 from distxla.ir.shape import Shape
 from distxla.lazy_dataclass import dataclass
+from distxla.program.artifact import CompiledProgram
 from distxla.targets.nvptx.emulator import layout
 from distxla.targets.nvptx.emulator.faults import FAULTS, Fault, KernelFaultError
 from distxla.targets.nvptx.emulator.layout import Exchange, Fiber, Place, Range, SharedRange, State

@@ -12,7 +12,7 @@ from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.transports.control_block import ControlBlock
 from distxla.collectives.transports.shared_memory import emit_call_loops
 from distxla.collectives.transports.shared_memory.emit_call_loops import FIRST_PENALTY, compile_call_loops
-from distxla.runtime.serve import CALL_TYPE
+from distxla.runtime.replica.serve import CALL_TYPE
 from distxla.targets.registry import load_image
 
 MILLISECOND = 1_000_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from distxla.collectives.protocols.work_table import COLUMNS, RAGGED_COLUMNS
+from distxla.program.work_table import COLUMNS, RAGGED_COLUMNS
 from tests.collectives.transports.programs import ADD, RAGGED, collectives, compiled, entry
 
 N = 20_000

@@ -10,7 +10,7 @@ import pytest
 from distxla.collectives.transports.network_fault import FaultKind, NetworkFault
 from distxla.collectives.transports.tcp.injected_faults import Leaving, PlannedFaults
 from distxla.collectives.transports.tcp.subject import Subject
-from distxla.compiler.abi import Status
+from distxla.program.abi import Status
 from tests.collectives.transports.hosts_in_process import Hosts
 from tests.collectives.transports.programs import (
     THREE_HOSTS,

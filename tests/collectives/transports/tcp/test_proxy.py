@@ -30,9 +30,9 @@ from distxla.collectives.transports.tcp.frames import (
 )
 from distxla.collectives.transports.tcp.loaded_programs import LoadedPrograms
 from distxla.collectives.transports.tcp.proxy import LONG_S, Proxy
-from distxla.compiler.abi import Status
 from distxla.errors import ClusterError
-from distxla.runtime.serve import support_program
+from distxla.program.abi import Status
+from distxla.runtime.replica.serve import support_program
 from distxla.wire.frame import Frame
 from distxla.wire.frame import frame as declared
 from tests.collectives.transports.hosts_in_process import Hosts

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from distxla.compiler.artifact import CompiledProgram
 from distxla.compiler.compile import compile_module
 from distxla.ir.module import Module
+from distxla.program.artifact import CompiledProgram
 from tests.compiler.runner import run_single
 
 Array = np.ndarray[Any, Any]

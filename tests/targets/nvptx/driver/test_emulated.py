@@ -15,9 +15,9 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from distxla.targets.nvptx.driver import interface
 from distxla.targets.nvptx.driver.binding import BoundContext
 from distxla.targets.nvptx.driver.errors import DriverCallError, DriverError
+from distxla.targets.nvptx.interfaces import driver as interface
 from tests.targets.nvptx.driver.gpus import at, emulated, kernels_for
 
 COUNT = 64

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any
 
 from distxla.lazy_dataclass import dataclass, field
-from distxla.targets.nvptx.driver import interface
 from distxla.targets.nvptx.driver.emulated.failure import Failure
 from distxla.targets.nvptx.driver.emulated.memory import Memories
 from distxla.targets.nvptx.driver.emulated.queues import Event, Stream
@@ -18,6 +17,7 @@ from distxla.targets.nvptx.emulator import layout
 from distxla.targets.nvptx.emulator.faults import KernelFaultError
 from distxla.targets.nvptx.emulator.launch import NUMBERED, LoadedModule, Memory, Order
 from distxla.targets.nvptx.emulator.prepared import Kernel, PreparedModule
+from distxla.targets.nvptx.interfaces import driver as interface
 
 _handles = itertools.count(0x1000, 0x10)
 _WORDS = {"float": "<f", "double": "<d"}

@@ -11,14 +11,14 @@ from itertools import takewhile
 from typing import Any
 
 from distxla.lazy_dataclass import dataclass
-from distxla.targets.nvptx.driver import interface
 from distxla.targets.nvptx.driver.emulated.context import EmulatedContext, Function
 from distxla.targets.nvptx.driver.emulated.failure import Failure
 from distxla.targets.nvptx.driver.emulated.kernels import unpacked
 from distxla.targets.nvptx.driver.emulated.memory import Memories
 from distxla.targets.nvptx.driver.emulated.queues import Event, Stream
-from distxla.targets.nvptx.driver.interface import FUNCTIONS, IpcHandle
 from distxla.targets.nvptx.emulator.launch import LoadedModule
+from distxla.targets.nvptx.interfaces import driver as interface
+from distxla.targets.nvptx.interfaces.driver import FUNCTIONS, IpcHandle
 
 _KNOWN = (
     *("INVALID_VALUE", "OUT_OF_MEMORY", "NOT_INITIALIZED", "NO_DEVICE", "INVALID_DEVICE", "INVALID_CONTEXT"),

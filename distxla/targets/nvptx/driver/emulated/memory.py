@@ -12,8 +12,8 @@ from contextlib import contextmanager
 
 from distxla.errors import ClusterError
 from distxla.machine.segments import open_descriptor
-from distxla.targets.nvptx.driver import interface
 from distxla.targets.nvptx.driver.emulated.failure import Failure
+from distxla.targets.nvptx.interfaces import driver as interface
 
 PAGE = 4096
 NO_ACCESS, ACCESS = 0, mmap.PROT_READ | mmap.PROT_WRITE

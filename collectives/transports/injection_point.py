@@ -1,0 +1,50 @@
+"""The hook that may inject a fault, in programs that are compiled for faults.
+
+    void distxla_inject(Context*, u32 code)
+
+calls `context->inject` unless it is null; distxla/program/abi.py has the codes.
+"""
+
+from __future__ import annotations
+
+from llvmlite import ir
+
+from distxla.program.abi import INSIDE_WAIT, Context
+
+HOOK = "distxla_inject"
+_I8, I32, _I64, _POINTER, _VOID = (*map(ir.IntType, (8, 32, 64)), ir.PointerType(), ir.VoidType())
+
+
+class _LoadedHook(ir.instructions.LoadInstr):  # type: ignore[misc]
+    """The hook's address, read from the context; llvmlite asks it for the type of the callee."""
+
+    @property
+    def function_type(self) -> ir.FunctionType:
+        return ir.FunctionType(_VOID, (_POINTER, I32))
+
+
+def emit_inside_wait(builder: ir.IRBuilder, context: ir.Value) -> None:
+    """Call the hook from within a wait, in a program that has points."""
+    hook = builder.module.globals.get(HOOK)
+    if hook is not None:
+        builder.call(hook, [context, I32(INSIDE_WAIT)])
+
+
+def emit_hook(llvm_module: ir.Module) -> ir.Function:
+    """Emit the function that calls the hook; steps and waits call it."""
+    function = ir.Function(llvm_module, ir.FunctionType(_VOID, (_POINTER, I32)), HOOK)
+    function.linkage = "internal"
+    function.attributes.add("noinline")
+    context, code = function.args
+    builder = ir.IRBuilder(function.append_basic_block("entry"))
+    place = builder.gep(context, [_I64(Context.inject.offset)], source_etype=_I8)
+    hook = _LoadedHook(builder.block, place, "hook", typ=_POINTER)
+    builder._insert(hook)
+    exists = builder.icmp_unsigned("!=", builder.ptrtoint(hook, _I64), _I64(0))
+    with builder.if_then(exists):
+        builder.call(hook, [context, code])
+    builder.ret_void()
+    return function
+
+
+__all__ = ["HOOK", "emit_hook", "emit_inside_wait"]

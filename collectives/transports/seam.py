@@ -1,0 +1,106 @@
+"""How the code generator asks a transport for the native routine of a communicating instruction.
+
+The generator knows no transport; the caller of the compiler passes one in.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from llvmlite import ir
+
+from distxla.ir.instruction import Instruction
+from distxla.ir.module import Module
+from distxla.ir.shape import Shape
+from distxla.lazy_dataclass import dataclass
+from distxla.ops.support.collective_movement import Movement
+from distxla.program.artifact import CommunicatorSpec, Launch, Site
+from distxla.program.work_table import RoundWork
+from distxla.targets.grid_calls import GridCalls
+
+_I32, _POINTER = ir.IntType(32), ir.PointerType()
+
+
+class LoadedRoutine(ir.instructions.LoadInstr):  # type: ignore[misc]
+    """A site's routine, read from memory. llvmlite asks a callee for its type, which a plain pointer doesn't tell."""
+
+    @property
+    def function_type(self) -> ir.FunctionType:
+        return ir.FunctionType(_I32, (_POINTER, _I32, _POINTER, _POINTER))
+
+
+# The table of u64 with which a kernel of a round begins its scratch memory: it does the part PART of PARTS, and finds
+# the arrays from ADDRESSES on, by leaf, operands before results, those of all members in group order.
+PART, PARTS, ADDRESSES = 0, 1, 2
+
+
+@dataclass(frozen=True)
+class GridRound:
+    """The work of a round of `members` devices, for kernels on a grid.
+
+    operands: shapes of the leaves that a member posts.  results: how many leaves of results it posts.  movements: from
+    the first to the second.  reduction: the computation with which they reduce, in group order; None where none does.
+    """
+
+    members: int
+    operands: tuple[Shape, ...]
+    results: int
+    movements: tuple[Movement, ...]
+    reduction: str | None
+
+
+@dataclass(frozen=True)
+class LaunchedRound:
+    """The launches of a GridRound's kernel. step, launch: the numbers of the step and of its first launch."""
+
+    step: int
+    launch: int
+    launches: tuple[Launch, ...]
+
+
+@dataclass(frozen=True)
+class GridSite:
+    """A site whose arrays are in the memory of kernels on a grid: it gets exported addresses in place of offsets, and
+    the words of async starts at offsets as ever. rounds: as `grid_rounds` gave them."""
+
+    calls: GridCalls
+    rounds: tuple[LaunchedRound, ...]
+
+
+class CommunicationEmitter(Protocol):
+    """A transport's side of the compiler."""
+
+    def grid_rounds(
+        self, instruction: Instruction, operands: tuple[Shape, ...], replicas: int, partitions: int
+    ) -> tuple[GridRound, ...] | None:
+        """The rounds of an instruction, should the devices' arrays be in the memory of kernels on a grid.
+
+        None where they have to be in the host's.
+        """
+
+    def communicator(
+        self, instruction: Instruction, operands: tuple[Shape, ...], replicas: int, partitions: int
+    ) -> CommunicatorSpec:
+        """The groups that act together for this instruction. Equal keys share one communicator within the program."""
+
+    def emit(
+        self,
+        llvm_module: ir.Module,
+        module: Module,
+        site: Site,
+        spec: CommunicatorSpec,
+        instruction: Instruction,
+        operands: tuple[Shape, ...],
+        grid: GridSite | None = None,
+    ) -> tuple[ir.Function, tuple[RoundWork, ...]]:
+        """Add the function abi.COMMUNICATE_SYMBOL of `site` to `llvm_module`; it, and what `Site.rounds` shall be.
+
+        operands: shapes of the operand leaves. Its u64 arrays hold one offset per operand leaf and per result leaf.
+        grid: where these are not in the host's memory.
+        """
+
+    def emit_step_recorder(self, llvm_module: ir.Module) -> ir.Function:
+        """Add void (Context*, i32 step, i64 begun, i64 iterations): make a step that has ended an event.
+
+        begun: the target's cycle counter at its begin.  iterations: the record's field that counts the loop around it.
+        """

@@ -1,0 +1,1 @@
+"""The entry function of a program: one step of its plan after the other."""

@@ -1,0 +1,105 @@
+"""The communicating instructions of a program, their routines, and the groups that act together."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from llvmlite import ir
+
+from distxla.collectives.signature import summary
+from distxla.collectives.transports.seam import CommunicationEmitter, GridSite
+from distxla.compiler.plan.buffers import Communicate, shares
+from distxla.errors import CompileError
+from distxla.ir.module import Module
+from distxla.ir.op import Lowering
+from distxla.ops.custom_calls.custom_call import HostCall
+from distxla.ops.custom_calls.registry import find_target
+from distxla.ops.custom_calls.user import ORIGINAL, NativeTarget, aliased_leaves
+from distxla.program.abi import COMMUNICATE_SYMBOL
+from distxla.program.artifact import CommunicatorSpec, EnclosingLoop, HostRoutine, Site
+
+
+class Sites:
+    """The sites of a program while its entry is emitted.
+
+    found: those so far, in the order of their numbers.
+    """
+
+    def __init__(
+        self,
+        llvm_module: ir.Module,
+        module: Module,
+        communication: CommunicationEmitter,
+        replicas: int,
+        partitions: int,
+    ) -> None:
+        self.found: list[Site] = []
+        self._llvm_module, self._module, self._communication = llvm_module, module, communication
+        self._counts = replicas, partitions
+        self._communicators: dict[str, tuple[int, CommunicatorSpec]] = {}
+
+    @property
+    def communicators(self) -> tuple[CommunicatorSpec, ...]:
+        """By number."""
+        return tuple(spec for _, spec in sorted(self._communicators.values(), key=lambda found: found[0]))
+
+    def add(self, step: Communicate, loops: tuple[EnclosingLoop, ...], grid: GridSite | None) -> int:
+        """Number the step's site and emit its routine. loops: around it.  grid: as for `CommunicationEmitter.emit`."""
+        instruction, index = step.instruction, len(self.found)
+        if instruction.op.lowering is Lowering.HOST:
+            self.found.append(self._host_site(step))
+            return index
+        operands = step.operand_leaves
+        spec = self._communication.communicator(instruction, operands, *self._counts)
+        number, spec = self._communicators.setdefault(spec.key, (len(self._communicators), spec))
+        item = instruction.op.stream_item(
+            instruction.shape, tuple(o.shape for o in step.computation.operands(instruction))
+        )
+        site = Site(
+            index,
+            instruction.name,
+            instruction.opcode,
+            step.computation.name,
+            number,
+            self._module.locate(instruction),
+            item=item,
+            shares=shares(step.results) and not step.on_device,
+            facets=summary(self._module, instruction, operands),
+            loops=loops,
+            sends=instruction.op.sends,
+            receives=instruction.op.receives,
+            completes=bool(instruction.op.completes),
+            peer_action=instruction.op.peer_action,
+            on_device=step.on_device,
+        )
+        routine, rounds = self._communication.emit(
+            self._llvm_module, self._module, site, spec, instruction, operands, grid
+        )
+        self.found.append(replace(site, rounds=rounds))
+        if routine.name != COMMUNICATE_SYMBOL.format(site=index):
+            raise CompileError(f"the routine of site {index} is called {routine.name}")
+        return index
+
+    def _host_site(self, step: Communicate) -> Site:
+        """A site whose routine the replica puts in place."""
+        instruction = step.instruction
+        if not isinstance(instruction.op, HostCall):
+            raise CompileError(f"{instruction.name}: {instruction.opcode} calls no routine of the replica")
+        operands = tuple(o.shape.without_layout() for o in step.computation.operands(instruction))
+        op, result = instruction.op, instruction.shape.without_layout()
+        routine = HostRoutine(op.custom_call_target, operands, result)
+        if op.api_version != ORIGINAL and isinstance(find_target(op.custom_call_target), NativeTarget):
+            aliases = tuple(aliased_leaves(op.output_to_operand_aliasing, result, operands))
+            routine = replace(routine, interface=op.api_version, config=instruction.backend_config, aliases=aliases)
+        return Site(
+            len(self.found),
+            instruction.name,
+            instruction.opcode,
+            step.computation.name,
+            -1,
+            self._module.locate(instruction),
+            routine,
+        )
+
+
+__all__ = ["Sites"]

@@ -1,0 +1,1 @@
+"""What is known about devices that can't go on, as data."""

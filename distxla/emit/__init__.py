@@ -1,0 +1,1 @@
+"""LLVM IR: what all that emit native functions have in common."""

@@ -1,0 +1,83 @@
+"""What this process and the partitioner's (partition_worker.py) tell each other: length-prefixed pickles."""
+
+from __future__ import annotations
+
+import re
+import struct
+from typing import IO, Final
+
+from distxla.jax.private.names import HloDescription, PartitionerOptions
+from distxla.lazy_dataclass import dataclass
+
+LENGTH: Final = struct.Struct("<Q")
+# `W1129 15:53:28.622408 14762 spmd_partitioner.cc:666] [SPMD] Involuntary full rematerialization. ...`
+_WARNING: Final = re.compile(
+    r"^[WE]\d{4} [\d:.]+ +\d+ \w*(?:spmd|shard|partition)\w*\.cc:\d+\] (?:\[\w+\] )?(.*)$", re.MULTILINE
+)
+_OF_ITSELF: Final = "is going to be deprecated"  # GSPMD: nothing that the program's author could mend
+
+
+@dataclass(frozen=True)
+class Request:
+    """module: StableHLO text, MLIR bytecode, HLO text or an HloModuleProto.  options: None if it is only to become HLO
+    text.  folder: does not exist yet; for XLA's dumps.  platform: as of `conversion.converted_module`."""
+
+    module: bytes
+    options: PartitionerOptions | None
+    folder: str
+    platform: int | None = None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The partitioned module, its description, that of the global one, and what the partitioner warned of."""
+
+    proto: bytes
+    partitioned: HloDescription
+    parameter_shapes: tuple[str, ...]
+    output_shapes: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Converted:
+    """HLO text of a module, large constants as {...}, the HloModuleProto, and the counts that it states.  module:
+    StableHLO for the platform that was asked for."""
+
+    text: str
+    proto: bytes
+    partitions: int | None
+    replicas: int | None
+    module: bytes | None = None
+
+
+@dataclass(frozen=True)
+class Death:
+    """A fork that ended without an answer. status: as subprocess has it.  messages: what XLA printed, its beginning."""
+
+    status: int
+    messages: str
+
+
+def warnings_of(printed: str) -> tuple[str, ...]:
+    """What the partitioner warns of in the program, among what XLA printed, each once."""
+    found = (text.strip() for text in _WARNING.findall(printed))
+    return tuple(dict.fromkeys(text for text in found if _OF_ITSELF not in text))
+
+
+def read_message(pipe: IO[bytes]) -> bytes:
+    """One message; EOFError where the other end has been closed."""
+    header = pipe.read(LENGTH.size)
+    if len(header) < LENGTH.size:
+        raise EOFError
+    (length,) = LENGTH.unpack(header)
+    data = pipe.read(length)
+    if len(data) < length:
+        raise EOFError
+    return data
+
+
+def write_message(pipe: IO[bytes], data: bytes) -> None:
+    pipe.write(LENGTH.pack(len(data)))
+    pipe.write(data)
+    pipe.flush()

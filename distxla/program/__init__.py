@@ -1,0 +1,1 @@
+"""A compiled program as the compiler and the runtime know it."""

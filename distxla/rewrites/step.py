@@ -1,0 +1,86 @@
+"""`Step`: every stage between the module and its plan is one; `Pass`: one that rewrites the module."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, ClassVar
+
+from distxla.ir.module import Module
+from distxla.ir.shape import Shape
+from distxla.lazy_dataclass import dataclass
+from distxla.program.artifact import InPlace
+
+if TYPE_CHECKING:
+    from distxla.compiler.plan.buffers import Plan
+
+
+@dataclass(frozen=True)
+class Compilation:
+    """The state that one step hands to the next.
+
+    result: the shape of the entry's result; dimensions are marked whose sizes the program gives at run time.
+    replicas, partitions: of the run; 0 where they are not known.  plan: of the memory, after the step `plan`.
+    in_place: (result leaf, parameter leaf) that may have the same memory in a call.
+    """
+
+    module: Module
+    result: Shape
+    replicas: int = 0
+    partitions: int = 0
+    plan: Plan | None = None
+    in_place: InPlace = ()
+
+    @classmethod
+    def of(cls, module: Module, replicas: int = 0, partitions: int = 0) -> Compilation:
+        return cls(module, module.entry_computation.root_instruction.shape, replicas, partitions)
+
+    def with_module(self, module: Module) -> Compilation:
+        return self if module is self.module else dataclasses.replace(self, module=module)
+
+
+@dataclass(frozen=True)
+class Step(ABC):
+    """One step of the pipeline. name: in its text; its fields are its parameters there, `max_bytes` as `max-bytes`.
+
+    `compile --list-passes` prints the first sentence of its docstring.
+    """
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def apply(self, compilation: Compilation) -> Compilation:
+        """The compilation after this step; the same object when nothing changed."""
+
+    @property
+    def parameters(self) -> dict[str, int]:
+        """By name in the pipeline's text."""
+        return {field.name.replace("_", "-"): getattr(self, field.name) for field in dataclasses.fields(self)}
+
+    @property
+    def summary(self) -> str:
+        """The first sentence of its docstring."""
+        paragraph = " ".join((inspect.getdoc(type(self)) or "").split("\n\n")[0].split())
+        return paragraph.partition(". ")[0].rstrip(".") + "."
+
+    def __str__(self) -> str:
+        """As in the pipeline's text, with the parameters that are not the default ones."""
+        default = type(self)().parameters
+        given = " ".join(f"{name}={value}" for name, value in self.parameters.items() if value != default[name])
+        return f"{self.name}{{{given}}}" if given else self.name
+
+
+@dataclass(frozen=True)
+class Pass(Step):
+    """A rewriting of modules. Ensures: equal results, bit for bit; the order of effects is kept."""
+
+    @abstractmethod
+    def run(self, module: Module) -> Module:
+        """The rewritten module; the same object when nothing changed."""
+
+    def apply(self, compilation: Compilation) -> Compilation:
+        return compilation.with_module(self.run(compilation.module))
+
+
+__all__ = ["Compilation", "Pass", "Step"]

@@ -1,0 +1,1 @@
+"""Arrays on devices, and the executables that take and return them."""

@@ -1,0 +1,1 @@
+"""A call of a program on all devices: loading, dispatch, injected faults, traces."""

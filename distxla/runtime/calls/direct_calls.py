@@ -1,0 +1,67 @@
+"""Calls that are issued without the call queue, by native code, while that has none: what they need of the runtime."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distxla.collectives.protocols import control_block as control_words
+from distxla.lazy_dataclass import dataclass
+from distxla.runtime.arrays.executable import Executable
+from distxla.runtime.calls.cluster_hosts import Hosts
+from distxla.runtime.calls.program_loading import ProgramLoader
+from distxla.runtime.hosts.local import Ticket
+
+
+@dataclass(frozen=True)
+class DirectPlace:
+    """What a call of a program writes. records: addresses of the devices' records.  number: the program's.  call_area:
+    offsets of arguments and results by device."""
+
+    records: tuple[int, ...]
+    number: int
+    call_area: NDArray[np.uint64]
+
+
+class DirectCalls:
+    """The part of a cluster that such calls use. control: address of this host's control block."""
+
+    def __init__(self, hosts: Hosts, loader: ProgramLoader, lock: threading.RLock, *, is_possible: bool) -> None:
+        """lock: held while a call is in flight.  is_possible: whether any call may be issued directly."""
+        self._hosts = hosts
+        self._loader = loader
+        self._lock = lock
+        self.control = hosts.local.control.address
+        self._is_possible = is_possible and len(hosts.all) == 1
+
+    def place(self, executable: Executable) -> DirectPlace | None:
+        """Where calls of the executable are written; None where one takes more than a command to this host's devices,
+        and before it is loaded, which its first call does."""
+        specs = executable.program.communicators
+        if not self._is_possible or executable.number is None or executable.host_calls or executable.checks:
+            return None
+        if any(spec.stream is not None or spec.of_channels for spec in specs):
+            return None
+        records = tuple(self.control + control_words.record_offset(device) for device in executable.devices)
+        return DirectPlace(records, executable.number, executable.call_area)
+
+    def end(self, devices: Sequence[int], sequence: int, target: int, kept: Sequence[object]) -> None:
+        """Wait for a call that is in flight, the command `sequence`, until H_DONE is `target`; raises its failure as
+        `Cluster.issue`. kept: memory that it may use."""
+        dispatcher = self._loader.dispatcher
+        with self._lock:
+            try:
+                dispatcher.resume(devices, Ticket(sequence, target))
+            except BaseException:
+                dispatcher.keep(*kept)
+                raise
+
+    def keep(self, kept: Sequence[object]) -> None:
+        """Hold memory that devices may still use, if a call has failed in which some still compute."""
+        self._loader.dispatcher.keep(*kept)
+
+
+__all__ = ["DirectCalls", "DirectPlace"]

@@ -1,0 +1,447 @@
+"""One call: commands to every host, a wait for all of them, and the handling of failed calls."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from distxla.collectives.protocols import call_loops
+from distxla.collectives.protocols import control_block as control_words
+from distxla.diagnosis.facts.blocked import DeviceState, Doing
+from distxla.errors import (
+    ClusterError,
+    DamagedMessageError,
+    DeadlockError,
+    DistxlaError,
+    ExecutionError,
+    ReplicaLostError,
+    TimeLimitError,
+)
+from distxla.ops.ragged_all_to_all import out_of_range
+from distxla.program.abi import Status
+from distxla.program.artifact import CompiledProgram
+from distxla.runtime.calls.cluster_hosts import Hosts
+from distxla.runtime.calls.fault_injection import Aftermath
+from distxla.runtime.failures import stragglers
+from distxla.runtime.failures.deadlocks import Deadlocks
+from distxla.runtime.failures.mismatch import mismatch
+from distxla.runtime.failures.reports import PostMortemSnapshot, stuck_error
+from distxla.runtime.failures.stragglers import Stragglers
+from distxla.runtime.groups.communicators import Communicators
+from distxla.runtime.hosts.local import Ticket
+from distxla.runtime.hosts.process_watch import ProcessEnd, current_site, current_step, ended, site_text
+from distxla.runtime.hosts.recorder_rings import read_rings
+from distxla.runtime.hosts.remote import RemoteHost, proxy_waits
+from distxla.runtime.streams.streams import ClusterStreams
+from distxla.runtime.values.host import Lost, Records, ended_text
+from distxla.time_limit import checked_seconds
+
+if TYPE_CHECKING:
+    from distxla.ir.module import Module
+    from distxla.runtime.replica.user_functions import RoutineFailure
+
+LOSS_S = 0.3
+PATIENCE_S = 0.2  # with devices that still compute when a call has failed, before it is said so
+SLICE_NS = 50_000_000  # how long a wait in native code keeps Python from handling signals, at most
+
+
+class Dispatcher:
+    """Issues calls, one at a time (other threads wait). State: `programs` and `modules` by number.
+
+    routine_failure: asks a device why a Python routine failed on it.
+
+    After a failed call in which every process lives, the communicators' state is zeroed for the next call. A device
+    that still computes then is not waited for: the next call waits for it (`settle`).
+    """
+
+    def __init__(
+        self,
+        hosts: Hosts,
+        communicators: Communicators,
+        streams: ClusterStreams,
+        routine_failure: Callable[[int], RoutineFailure | None],
+    ) -> None:
+        self._hosts = hosts
+        self._local = hosts.local
+        self._agents = hosts.agents
+        self._routine_failure = routine_failure
+        self._communicators = communicators
+        self._streams = streams
+        self._deadlocks = Deadlocks(self._local.control, self._local.devices, communicators, hosts.remotes)
+        self._stragglers = Stragglers()
+        self._read_at = 0  # ns of CLOCK_MONOTONIC when records were read last
+        self._lock = threading.Lock()
+        self._epoch = 0  # of proxies: failed calls so far
+        # devices of a failed call of which some still compute, and agents that are waited for; None for those where an
+        # interrupt came amid the end
+        self._unsettled: tuple[list[int], list[tuple[RemoteHost, int]] | None] | None = None
+        self._kept: list[object] = []
+        self.stop_reason: Callable[[], DistxlaError | None] = lambda: None  # why the call in flight should end now
+        self.programs: dict[int, CompiledProgram] = {}
+        self.modules: dict[int, Module] = {}  # those that are known; reports find source lines in them
+
+    def call(self, numbers: dict[int, int], repeat: int = 1, time_limit: float | None = None) -> float:
+        """Run program numbers[device] on every device named, `repeat` times; seconds from issue to completion.
+
+        Blocks. Raises TimeLimitError after `time_limit` seconds, ReplicaLostError, CollectiveMismatchError and
+        DeadlockError where members can never meet, ExecutionError; KeyboardInterrupt ends the call on all devices
+        first.
+        """
+        self.settle(time_limit)
+        with self._lock, self._streams.call(numbers):
+            self._require_all()
+            return self._run(list(numbers), lambda: self._issue(numbers, repeat), time_limit)
+
+    def resume(self, devices: Sequence[int], ticket: Ticket) -> None:
+        """Wait for a call on this host's devices that is in flight, which `call` has not issued. Raises as `call`."""
+
+        def take() -> tuple[Ticket, list[RemoteHost]]:
+            self._local.take(ticket, devices)
+            return ticket, []
+
+        with self._lock, self._streams.call(devices):
+            self._run(list(devices), take, None)
+
+    def _issue(self, numbers: dict[int, int], repeat: int) -> tuple[Ticket, list[RemoteHost]]:
+        elsewhere = self._issue_elsewhere(numbers, repeat) if self._agents else []
+        here = {d: numbers[d] for d in self._local.devices if d in numbers} if elsewhere else numbers
+        return self._local.issue(here, repeat), elsewhere
+
+    def _run(
+        self, devices: list[int], issue: Callable[[], tuple[Ticket, list[RemoteHost]]], time_limit: float | None
+    ) -> float:
+        local = self._local
+        start = time.perf_counter()
+        end = None if time_limit is None else start + time_limit
+        self._stragglers.begin()
+        try:
+            ticket, elsewhere = issue()
+            while (outcome := local.wait(ticket, self._slice(end))) == call_loops.CALL_AGAIN:
+                self._require_progress(end, time_limit, devices)
+            if elsewhere and outcome == call_loops.CALL_DONE:
+                self._wait_elsewhere(elsewhere, lambda: self._require_progress(end, time_limit, devices))
+        except DeadlockError:
+            self._end(devices, patient=True)
+            raise
+        except BaseException:
+            self._end(devices)
+            raise
+        if outcome == call_loops.CALL_ABORTED or local.is_aborted:
+            try:
+                self._await_losses()
+                records = self._records()
+                died = ended(records, self._lost(), self.programs, self.modules)
+                snapshot = self._post_mortem(records, devices)
+                found = snapshot.devices()
+            finally:  # an interrupt, too, must not leave the abort flag behind
+                self._end(devices, patient=True)
+            error = self._failure(devices, died, found)
+            lost = isinstance(error, ReplicaLostError)  # the instructions of all devices may tell why
+            if lost or any(device.doing in (Doing.WAITS, Doing.ARRIVED) for device in found.values()):
+                error.diagnosis = snapshot.diagnosis(error, devices=found)
+            raise error
+        return time.perf_counter() - start
+
+    def settle(self, time_limit: float | None) -> None:
+        """Block until the devices are back that still computed when the last call failed; without any, return at once.
+
+        TimeLimitError after so many seconds, KeyboardInterrupt: then those that still compute are ended by force.
+        ArgumentError where `time_limit` is none.
+        """
+        if time_limit is not None:
+            checked_seconds(time_limit)
+        with self._lock:
+            if self._unsettled is None:
+                return
+            devices, late = self._unsettled
+            if late is None:
+                self._end(devices)
+                return
+            begun = time.perf_counter()
+            end = None if time_limit is None else begun + time_limit
+            notice = stragglers.NOTICE_S
+            try:
+                while not self._are_back(devices, late):
+                    waited = time.perf_counter() - begun
+                    if waited >= notice:
+                        notice *= 2
+                        stragglers.tell(stragglers.late(self._still_there(devices, late), waited))
+                    if end is not None and time.perf_counter() >= end:
+                        raise TimeLimitError(
+                            f"the time limit of {time_limit:g} s ran out before all devices of a call that had failed "
+                            "had come back"
+                        )
+            except BaseException:
+                self._end(devices)
+                raise
+            self._restart()
+
+    def _still_there(self, devices: list[int], late: list[tuple[RemoteHost, int]]) -> list[DeviceState]:
+        """The steps of devices that are not back: on this host; of a host that isn't done all devices are named."""
+        here = Records(self._local.records(self._local.devices), self._local.control.devices)
+        found = []
+        for device in devices:
+            if (
+                device in self._local.devices
+                and here.record(device, control_words.R_COMMAND_KIND) == control_words.CommandKind.RUN
+            ):
+                name, where = current_step(here, device, self.programs, self.modules) or ("", None)
+                found.append(DeviceState(device, Doing.COMPUTES, instruction=name, location=where))
+            elif any(device in agent.devices and not agent.has_ended(number, 0) for agent, number in late):
+                found.append(DeviceState(device, Doing.COMPUTES))
+        return found
+
+    def forget(self, number: int) -> None:
+        """A program was unloaded."""
+        self.programs.pop(number, None)
+        self.modules.pop(number, None)
+        self._deadlocks.forget()
+
+    def keep(self, *things: object) -> None:
+        """After a failed call: hold memory that its devices may still read and write, until all are back."""
+        if self._unsettled is not None:
+            self._kept += things
+
+    def _are_back(self, devices: list[int], late: list[tuple[RemoteHost, int]]) -> bool:
+        here = [d for d in devices if d in self._local.devices]
+        back = self._local.end(here, patience=SLICE_NS / 1e9)
+        return (back and all(agent.has_ended(number, SLICE_NS / 1e9) for agent, number in late)) or bool(self._lost())
+
+    def _issue_elsewhere(self, numbers: dict[int, int], repeat: int) -> list[RemoteHost]:
+        """Start the call on other hosts; those that have a part in it."""
+        self._hosts.records_at_trouble = {}
+        found = []
+        for remote in self._hosts.remotes:
+            theirs = {d: numbers[d] for d in remote.devices if d in numbers}
+            if theirs:
+                found.append(remote)
+                remote.issue(theirs, repeat, self._local.control.view)
+        return found
+
+    def _wait_elsewhere(self, remotes: list[RemoteHost], require_progress: Callable[[], None]) -> None:
+        """Wait until these are done, or something has failed somewhere, which aborts the driver's host."""
+        news = self._hosts.news
+        while True:
+            with news:
+                if self._local.is_aborted or not any(remote.is_running for remote in remotes):
+                    return
+                news.wait(SLICE_NS / 1e9)
+            # without the lock: it asks other hosts, and the threads that take their answers need it
+            require_progress()
+
+    def _require_progress(self, end: float | None, time_limit: float | None, devices: list[int]) -> None:
+        """Raise where the time is over, devices can never go on, or the call is to end."""
+        if (reason := self.stop_reason()) is not None:
+            raise reason
+        stuck = self._deadlocks.look(devices, self.programs)
+        if stuck is not None and not self._local.is_aborted:  # where a device has failed, that is the reason
+            stuck = self._deadlocks.settled(stuck, devices, self.programs)
+            if self._local.is_aborted:
+                return
+            raise stuck_error(stuck, self._post_mortem(self._records(), devices))
+        if end is not None and time.perf_counter() >= end:
+            error = TimeLimitError(f"the time limit of {time_limit:g} s ran out")
+            network = tuple(proxy_waits(self._agents))
+            error.diagnosis = replace(self._post_mortem(self._records(), devices).diagnosis(error), network=network)
+            raise error
+        self._stragglers.look(
+            self._deadlocks.blocked, lambda: self._post_mortem(self._records(), devices), self._stopped, self._agents
+        )
+
+    def device_seconds(self, devices: Sequence[int]) -> list[float]:
+        """The last call's time on each device."""
+        if not self._agents:
+            return [self._local.run_ns(device) / 1e9 for device in devices]
+        times = {device: self._local.run_ns(device) for device in self._local.devices}
+        for remote in self._hosts.remotes:
+            times.update({device: remote.run_ns(device) for device in remote.devices})
+        return [times[device] / 1e9 for device in devices]
+
+    def aftermath(self) -> Aftermath:
+        """The state of all devices now, for the outcomes of injected faults."""
+        lost = self._lost()
+        hosts = {remote.index for remote in self._hosts.remotes if remote.is_lost}
+        messages = {number: text for agent in self._agents for number, text in agent.injected.copy().items()}
+        return Aftermath(self._records(), frozenset(lost), frozenset(hosts), messages)
+
+    def _lost(self) -> dict[int, Lost]:
+        name = self._local.name if self._agents else ""
+        lost, hows = self._local.lost, self._local.hows  # in this order: how a process ended is known before
+        found = {device: Lost(pid, name, how=hows.get(device, "")) for device, pid in lost.items()}
+        for agent in self._agents:
+            found.update(agent.lost)
+        return found
+
+    def _failures(self) -> list[str]:
+        """Why hosts can't go on although their replicas live."""
+        return [agent.failure for agent in self._agents if agent.failure]
+
+    def _damage(self) -> list[str]:
+        """The messages between hosts that were damaged, repeated or lost: the cause of other failures."""
+        return [agent.damage for agent in self._agents if agent.damage]
+
+    def _await_losses(self) -> None:
+        """A proxy may miss another host's before the driver does: the loss of that host says more."""
+        with self._hosts.news:
+            if self._failures():
+                self._hosts.news.wait_for(lambda: self._lost() or self._damage(), LOSS_S)
+
+    def unusable(self) -> ReplicaLostError | None:
+        """The error of every further call, if a replica has ended or a host has failed; else None."""
+        if damage := self._damage():
+            return DamagedMessageError(f"{'; '.join(damage)}; the cluster cannot be used any more")
+        if lost := self._lost():
+            return ReplicaLostError(f"{ended_text(lost)}; the cluster cannot be used any more")
+        if failures := self._failures():
+            return ReplicaLostError(f"{'; '.join(failures)}; the cluster cannot be used any more")
+        return None
+
+    def _require_all(self) -> None:
+        if (error := self.unusable()) is not None:
+            raise error
+
+    def _slice(self, end: float | None) -> int:
+        if end is None:
+            return SLICE_NS
+        return max(0, min(SLICE_NS, int((end - time.perf_counter()) * 1e9)))
+
+    def _records(self, *, fresh: bool = True) -> Records:
+        """All devices' records: as they are, or were when a failure was seen; or else as they are after the call."""
+        if fresh:
+            self._read_at = time.monotonic_ns()
+        asked = [(remote, remote.begin_records() if fresh else None) for remote in self._hosts.remotes]
+        rows = self._local.records(self._local.devices)
+        if fresh:
+            rows.update(self._hosts.records_at_trouble)
+        for remote, number in asked:
+            rows.update(remote.records(number))
+        if not fresh:  # the status of a device that still computes is of an earlier call
+            rows = {device: row if _is_over(row) else _without_status(row) for device, row in rows.items()}
+        return Records(rows, self._local.control.devices, read_rings(self._hosts.all, rows))
+
+    def _stopped(self) -> frozenset[int]:
+        """Devices whose processes are stopped; none of hosts whose agents don't answer."""
+        rows = self._local.records(self._local.devices)
+        for remote in self._hosts.remotes:
+            if not remote.silent_s():
+                rows.update(remote.records(remote.begin_records()))
+        return frozenset(d for d, row in rows.items() if row[control_words.R_IS_STOPPED])
+
+    def _post_mortem(self, records: Records, devices: list[int]) -> PostMortemSnapshot:
+        lost = self._lost()
+        everywhere = not lost and not self._failures()
+        self._deadlocks.refresh(everywhere=everywhere)
+        missing = partial(self._deadlocks.missing, everywhere=everywhere)
+        for remote in self._hosts.remotes:
+            remote.look_at_clock()
+        ahead = {device: remote.ahead for remote in self._hosts.remotes for device in remote.devices}
+        return PostMortemSnapshot(records, devices, self.programs, self.modules, missing, lost, self._read_at, ahead)
+
+    def _end(self, devices: list[int], *, patient: bool = False) -> None:
+        """Release every wait and get all devices of the call back, by force where they do not come.
+
+        patient: those that still compute are left to that, and `settle` gets them back. After an interrupt, too.
+        """
+        self._unsettled = devices, None
+        patient = patient and not self._lost() and not self._failures()
+        ending = [
+            (agent, agent.begin_end((d for d in devices if d in agent.devices), patient=patient))
+            for agent in self._agents
+        ]
+        here = [d for d in devices if d in self._local.devices]
+        if patient:
+            back = self._local.end(here, patience=PATIENCE_S)
+            late = [(agent, number) for agent, number in ending if not agent.has_ended(number, PATIENCE_S)]
+            if not back or late:
+                self._unsettled = devices, late
+                return
+        else:
+            self._local.end(here)
+            for agent, number in ending:
+                agent.finish_end(number)
+        self._restart()
+
+    def _restart(self) -> None:
+        """All devices of a failed call are back: be ready for the next one."""
+        if not self._lost() and not self._failures():
+            self._reset()
+        self._unsettled = None
+        self._kept = []  # no proxy sends from it any more
+
+    def _reset(self) -> None:
+        """Reset all hosts for the next call."""
+        self._epoch += 1
+        clearing = [
+            (agent, agent.begin_clear(self._communicators.restart(agent.index, self._epoch))) for agent in self._agents
+        ]
+        for agent, number in clearing:
+            agent.finish_clear(number)
+        self._local.transport.reset(self._communicators.restart(0, self._epoch))  # behind the proxy's last access
+        if not self._failures() and not self._lost():
+            self._local.allow()
+
+    def _failure(self, devices: list[int], died: list[ProcessEnd], found: Mapping[int, DeviceState]) -> DistxlaError:
+        """found: the state of all devices when the call failed."""
+        if damage := self._damage():
+            return DamagedMessageError("; ".join(damage))
+        if self._lost():
+            first = next((end for end in died if end.signal), died[0] if died else None)
+            if first is None:
+                return ReplicaLostError(f"{ended_text(self._lost())}, during a call")
+            others = [end.text for end in died if end is not first]
+            also = f"; also {', '.join(others)}" if others else ""
+            return ReplicaLostError(f"{first.text}{also}", first.location)
+        if failures := self._failures():
+            return ReplicaLostError("; ".join(failures))
+        records = self._records(fresh=False)
+        # first those that the report shows as failed: others may have failed since it was made
+        failed_first = sorted(devices, key=lambda d: found[d].doing is not Doing.FAILED)
+        statuses = {d: records.record(d, control_words.R_STATUS) for d in failed_first}
+        if Status.MISMATCH in statuses.values():
+            return mismatch(records, devices, self.programs, self.modules, found)
+        for device, status in statuses.items():
+            if status == Status.ROUTINE_FAILED:
+                return self._routine_error(device, records)
+            if status == Status.OUT_OF_RANGE and (site := current_site(records, device, self.programs)) is not None:
+                why = out_of_range(records.record_long(device, control_words.R_DETAIL))
+                return ExecutionError(f"{site.instruction} on device {device}: {why}", site.location)
+            if (error := self._streams.failure(device, status, records)) is not None:
+                return error
+            if status not in (Status.OK, Status.ABORTED):
+                program = self.programs.get(records.record(device, control_words.R_PROGRAM))
+                site = current_site(records, device, self.programs)
+                after = f"; its last communicating instruction was {site_text(site)}" if site else ""
+                name = program.name if program else "a program"
+                return ExecutionError(f"{name} failed on device {device} with status {status}{after}")
+        return ClusterError("the call was ended from outside")
+
+    def _routine_error(self, device: int, records: Records) -> ExecutionError:
+        """A Python routine has failed: which one, where it is called, and its traceback as a note."""
+        program = self.programs[records.record(device, control_words.R_PROGRAM)]
+        failure = self._routine_failure(device)
+        if failure is None:
+            return ExecutionError(f"a custom-call failed on device {device}")
+        if failure.site < 0:
+            error = ExecutionError(f"device {device}: {failure.summary}")
+        else:
+            site = program.sites[failure.site]
+            target = site.routine.target if site.routine is not None else ""
+            error = ExecutionError(
+                f'{site.instruction} on device {device}: "{target}" {failure.summary}', site.location
+            )
+        if failure.traceback:
+            error.add_note(failure.traceback)
+        return error
+
+
+def _is_over(row: bytes) -> bool:
+    """Whether a device with this record has come back from its last command."""
+    return control_words.R_COMMAND_KIND.read(row) != control_words.CommandKind.RUN
+
+
+def _without_status(row: bytes) -> bytes:
+    return row[: control_words.R_STATUS] + Status.OK.to_bytes(4, "little") + row[control_words.R_STATUS.end :]

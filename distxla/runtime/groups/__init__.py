@@ -1,0 +1,1 @@
+"""The memory that groups of devices and channels share."""

@@ -1,0 +1,170 @@
+"""State that devices of one host share to communicate: carved out of the control block, configured and zeroed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from distxla.collectives.transports.control_block import ControlBlock
+from distxla.collectives.transports.shared_words import CopiedWords
+from distxla.collectives.transports.transport import Restart
+from distxla.lazy_dataclass import dataclass
+from distxla.machine.heap import Block
+from distxla.program.artifact import CommunicatorSpec
+from distxla.runtime.streams.streams import ClusterStreams
+from distxla.runtime.values.host import Host
+
+
+@dataclass(frozen=True)
+class _State:
+    """State of a communicator. programs: numbers of those that use it; None among them keeps it for the cluster's
+    life."""
+
+    block: Block
+    size: int
+    programs: set[int | None]
+
+
+class Communicators:
+    """The communicators of all programs that are loaded. Offsets are bytes in the control block, of every host.
+
+    Facts that routines can't know when they are compiled (the device at the other end of a channel, the members on this
+    host) are in words of the states, which the driver writes with `configure` while no device runs.
+
+    A signal handler may raise at any line of any method: the next call of it does what was left undone.
+    """
+
+    def __init__(
+        self, block: ControlBlock, streams: ClusterStreams | None = None, remotes: Sequence[Host] = ()
+    ) -> None:
+        """block: of the driver's host.  remotes: the other hosts, which hear of words that are configured.
+        streams: their states outlive failures; None where no program has any."""
+        self._block = block
+        self._remotes = {remote.index: remote for remote in remotes}
+        self._streams = streams
+        self._states: dict[tuple[Any, ...], _State] = {}
+        self._configured: dict[int, int] = {}
+        self._elsewhere: dict[int, dict[int, int]] = {index: {} for index in self._remotes}
+        self._told: set[int] = set()  # hosts that may not have received the last writes yet
+
+    def place(self, spec: CommunicatorSpec, device: int, program: int | None) -> int | None:
+        """The state of the device's group, None where it is in none; equal keys and groups share one state.
+
+        program: the number of the one that asks, for `forget`; None keeps the state for the cluster's life.
+        """
+        if spec.stream is not None:
+            assert self._streams is not None
+            return self._streams.place(device, spec.stream)
+        for group, size in zip(spec.groups, spec.state_bytes, strict=True):
+            if device in group:
+                return self.shared(_key(spec, group, size), size, program)
+        return None
+
+    def find(self, spec: CommunicatorSpec, device: int) -> int | None:
+        """Where `place` has put the state of a program that is loaded."""
+        if spec.stream is not None:
+            assert self._streams is not None
+            return self._streams.place(device, spec.stream)
+        for group, size in zip(spec.groups, spec.state_bytes, strict=True):
+            if device in group:
+                return self._states[_key(spec, group, size)].block.offset
+        return None
+
+    def shared(self, key: tuple[Any, ...], size: int, program: int | None) -> int:
+        """State of `size` bytes, shared by all users of `key`; zeroed when it is made and by `restart`.
+
+        program: as for `place`.
+        """
+        found = self._states.get(key)
+        if found is None:
+            found = self._states[key] = _State(self._block.allocate(size), size, {program})
+        found.programs.add(program)
+        return found.block.offset
+
+    def users(self, key: tuple[Any, ...]) -> frozenset[int | None]:
+        """The programs that use the state that `key` names; none where there is no such state."""
+        found = self._states.get(key)
+        return frozenset() if found is None else frozenset(found.programs)
+
+    def forget(self, program: int) -> None:
+        """Free the state that only this unloaded program used, while no device runs."""
+        for key, found in list(self._states.items()):
+            if found.programs <= {program}:
+                self._release(key, found)
+            else:
+                found.programs.discard(program)
+
+    def _release(self, key: tuple[Any, ...], found: _State) -> None:
+        begin, end = found.block.offset, found.block.offset + found.size
+        for words in (self._configured, *self._elsewhere.values()):
+            for word in [word for word in words if begin <= 4 * word < end]:
+                del words[word]
+        self.zero(begin, found.size)
+        del self._states[key]  # and the block, which goes with its last reference: none is freed before it is zeroed
+
+    def zero(self, offset: int, size: int) -> None:
+        """Zero bytes of the control block on every host, for those who get them next."""
+        self._block.segment.bytes[offset : offset + size] = 0
+        for index, remote in self._remotes.items():
+            self._told.add(index)
+            remote.control_zero(offset, size)
+
+    def configure(self, offset: int, *values: int) -> None:
+        """Write u32 words from `offset` on, on every host; `restart` leaves them as they are."""
+        for index in (0, *self._remotes):
+            self.configure_host(index, offset, *values)
+
+    def configure_host(self, index: int, offset: int, *values: int) -> None:
+        """Write u32 words that differ from host to host. index: of the host, 0 for the driver's.
+
+        After a Ctrl-C during the call, call it again: a word counts as written only when it was.
+        """
+        known = self._configured if index == 0 else self._elsewhere[index]
+        for word, value in enumerate(values, offset // 4):
+            if known.get(word) != value:
+                if index == 0:
+                    self._block.configure(4 * word, value)
+                else:
+                    self._told.add(index)
+                    self._remotes[index].control_write(4 * word, value.to_bytes(4, "little"))
+                known[word] = value
+
+    def restart(self, index: int, epoch: int) -> Restart:
+        """The state with which a host restarts after a failed call: all is zeroed but the configured words."""
+        areas = tuple((found.block.offset, found.size) for found in self._states.values())
+        return Restart(epoch, areas, tuple((self._elsewhere[index] if index else self._configured).items()))
+
+    def clear(self, offset: int, size: int) -> None:
+        """Zero a part of some state while no device runs, but for the words that were configured."""
+        self._told.update(self._remotes)
+        for index, remote in self._remotes.items():
+            remote.control_write(offset, _cleared(self._elsewhere[index], offset, size))
+        # at once: an interrupt must not leave a configured word zeroed
+        cleared = np.frombuffer(_cleared(self._configured, offset, size), np.uint8)
+        self._block.segment.bytes[offset : offset + size] = cleared
+
+    def read(self, index: int, offset: int, size: int, seconds: float | None = None) -> CopiedWords:
+        """The words of a state as they are on another host; blocks. Raises as `Host.control_read`."""
+        return CopiedWords(self._remotes[index].control_read(offset, size, seconds), offset)
+
+    def await_others(self) -> None:
+        """Block until the other hosts have written the configured or cleared words: devices elsewhere may begin to
+        send to them before they begin to run. Raises as `Host.control_read`."""
+        for index in sorted(self._told):
+            self._remotes[index].control_read(0, 8)
+        self._told.clear()
+
+
+def _cleared(words: dict[int, int], offset: int, size: int) -> bytes:
+    """Zeros, and the u32 of `words` that are in these bytes of the control block."""
+    found = bytearray(size)
+    for word in range(offset // 4, (offset + size) // 4):
+        if word in words:
+            found[4 * word - offset : 4 * word - offset + 4] = words[word].to_bytes(4, "little")
+    return bytes(found)
+
+
+def _key(spec: CommunicatorSpec, group: tuple[int, ...], size: int) -> tuple[Any, ...]:
+    return spec.common_key or spec.key, group, size

@@ -1,0 +1,1 @@
+"""Infeed, outfeed and host transfers: items in shared memory, and their two ends."""

@@ -1,0 +1,1 @@
+"""The C interfaces of NVIDIA's libraries that are used, and where their files lie."""
