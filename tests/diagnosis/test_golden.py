@@ -1,6 +1,6 @@
 """What `check` and the reference say of programs that deadlock: one file a program holds both.
 
-tests/runtime/test_deadlocks.py has the cluster.
+tests/runtime/failures/test_deadlocks.py has the cluster.
 """
 
 from __future__ import annotations

@@ -11,12 +11,12 @@ from tests.releases import try_releases
 
 RELEASES = ("0.6.2", "0.7.2", "0.8.3", "0.9.2", "0.10.2", "0.11.0", "0.12.0.1")
 TESTS = (
-    "tests/jax/test_partitioning.py",
-    "tests/jax/test_partitioner_input.py",
+    "tests/jax/partitioner/test_partitioning.py",
+    "tests/jax/partitioner/test_partitioner_input.py",
     "tests/jax/test_sharded_programs.py",
     "tests/jax/test_inputs.py",
-    "tests/jax/test_global_modules.py",
-    "tests/jax/test_constants.py",
+    "tests/jax/partitioner/test_global_modules.py",
+    "tests/jax/partitioner/test_constants.py",
 )
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from distxla.errors import DistxlaError
 from distxla.text.parser import parse_module
 from tests.collectives.test_recorder import LOOP
 from tests.runtime import trace_schema
-from tests.runtime.test_trace import STUCK, X, slices
+from tests.runtime.calls.test_trace import STUCK, X, slices
 
 pytestmark = pytest.mark.cluster
 

@@ -461,7 +461,7 @@ def test_importing_distxla_imports_no_jax() -> None:
 
 
 def test_every_tested_version_is_in_the_table_of_versions() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "jax_versions.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "jax_versions.md").read_text()
     assert tuple(re.findall(r"^\| [\d.]+ \| ([\d.]+), Python", page, re.MULTILINE)) == each_version.RELEASES
 
 
