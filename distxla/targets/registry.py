@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from distxla.targets.target import Atomics, Host, KernelErrorHandler, LoadedImage, Target
 
 
+SHARED = "native"  # the folder of what the targets of processors share
 GPU = "gpu"  # the backend that some machines have
 
 
@@ -28,7 +29,7 @@ GPU = "gpu"  # the backend that some machines have
 def target_names() -> list[str]:
     """Of all targets."""
     packages = (os.path.dirname(path) for folder in targets.__path__ for path in glob.iglob(f"{folder}/*/__init__.py"))
-    return sorted(os.path.basename(package) for package in packages)
+    return sorted({os.path.basename(package) for package in packages} - {SHARED})
 
 
 @cache

@@ -85,4 +85,5 @@ def test_no_file_outside_the_targets_names_a_processor() -> None:
 
 def test_each_word_is_used_by_a_target() -> None:
     """So the patterns match what they are meant to."""
-    assert {kind for kind, _, _ in named(PACKAGE / "targets" / "x86_64")} == set(WORDS)
+    folders = (PACKAGE / "targets" / "x86_64", PACKAGE / "targets" / "native")
+    assert {kind for folder in folders for kind, _, _ in named(folder)} == set(WORDS)

@@ -43,9 +43,9 @@ def wake_all(address: int) -> int:
 
 
 def atomics() -> Atomics:
-    from distxla.targets.x86_64.atomics import atomics as found
+    from distxla.targets.native.atomics import mapped_atomics
 
-    return found()
+    return mapped_atomics(os.uname().machine)
 
 
 def stack_tops(count: int, size: int) -> list[int]:
