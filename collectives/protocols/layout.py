@@ -4,7 +4,7 @@
     E_ARRIVED = ROUND.u32(0, "arrived", "members", Order.UPDATED, "members that have come")
 
 A word is its byte offset in its area, an int, so that `offset + E_ARRIVED` is an address. Emitted accesses are checked
-against the declaration (transports/shared_memory/atomics_builder.py): a plain store to a word that publishes others is
+against the declaration (emit/atomics_builder.py): a plain store to a word that publishes others is
 an error.
 
 Readers of a word that publishes (Order.publishes) read it with acquire order, unless they are its only writer. One rule

@@ -1,6 +1,6 @@
 """The operations of a transport on a host: load and remove programs, wake devices on abort, start a new epoch.
 
-A transport has two sides. Compiled code is the fast one: `compiler/lower/communication.py` is its interface for a
+A transport has two sides. Compiled code is the fast one: `collectives/transports/seam.py` is its interface for a
 communicating instruction. This is the other one, called from Python while no device communicates, or to end that.
 """
 

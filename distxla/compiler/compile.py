@@ -82,10 +82,10 @@ def compile_module(
 
     progress: called with an instruction or a stage before the work on it begins; bad input to LLVM can end the
     process (see server.py).  traced: its steps record when they ran.  points: instructions at which faults
-    can be injected (compiler/lower/injection.py).  target: by name, by default the processor's.  in_place: (result
+    can be injected (compiler/entry/injection.py).  target: by name, by default the processor's.  in_place: (result
     leaf, parameter leaf) that may have the same memory in a call.  through_host: collectives exchange arrays through
     the hosts' memory, whatever memory the kernels have.  watched: its steps note where NaN and Inf come from
-    (compiler/watch_report.py); in_place must be empty.  files: where code is kept that is the same in many programs
+    (program/watch_report.py); in_place must be empty.  files: where code is kept that is the same in many programs
     (common_objects.py); None: in this process only.  Raises UnsupportedOpError for instructions that this version
     cannot execute, CompileError for failures of the compiler.
     """

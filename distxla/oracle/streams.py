@@ -1,4 +1,4 @@
-"""Streams between the host and the devices of the lock step: the semantics of runtime/streams.py in plain queues."""
+"""Streams between the host and the devices of the lock step, in plain queues; semantics: runtime/streams/streams.py."""
 
 from __future__ import annotations
 

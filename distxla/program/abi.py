@@ -81,7 +81,7 @@ class Context(ctypes.Structure):
         (
             "inject",
             ctypes.c_void_p,
-        ),  # void (Context*, u32 code): compiler/lower/injection.py; null where no faults are injected
+        ),  # void (Context*, u32 code): compiler/entry/injection.py; null where no faults are injected
         ("assignment", ctypes.c_void_p),  # const u32*: by the program's own flattened id, the device of the run
         ("logical", ctypes.c_uint32),  # this device's flattened id in the program
         ("peers", ctypes.c_void_p),  # u8*[]: by the program's own flattened id, that device's memory in this process

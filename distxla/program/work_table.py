@@ -1,7 +1,7 @@
 """The work of a group's rounds: tables of movements, and the data from which a proxy plans a round.
 
 Native code reads the tables in the program's image. A proxy, which does the work of members on several hosts, gets
-them with the program (compiler/artifact.py).
+them with the program (program/artifact.py).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Model of streams between a device (emitted code) and its host (runtime/stream_ends.py), with room for one item."""
+"""Model of streams between a device (emitted code) and its host (stream_ends.py), with room for one item."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class Proxy(Transport):
     """The proxy of host `host`: its end of the transport to other hosts.
 
     control, memories (by flattened id, None for devices elsewhere): mapped in this process.  hosts: the devices of each
-    host of the run.  support: the linked loops (runtime/serve.py).  secret: of this run.
+    host of the run.  support: the linked loops (runtime/replica/serve.py).  secret: of this run.
 
     Order of use: listen on all hosts, connect on all, load programs; then devices may run. A call that failed is
     followed by `release` (while the abort flag is set) and `reset` on all hosts, before the next call on any.

@@ -56,7 +56,7 @@ class LoadedWork:
 
 
 class PlannedMovement(NamedTuple):
-    """A row of the work table, and the numbers of its items. All in bytes; see protocols/work_table.py COLUMNS."""
+    """A row of the work table, and the numbers of its items. All in bytes; see program/work_table.py COLUMNS."""
 
     first: int
     items_end: int

@@ -109,7 +109,7 @@ def emit_entry(
     """Emit the entry, its kernels, constants and communication routines.
 
     progress: called with the name of each instruction before it is lowered.  traced: steps that compute, loops and
-    record when they ran; they compute the same.  points: where faults can be injected (lower/injection.py), by names
+    record when they ran; they compute the same.  points: where faults can be injected (injection.py), by names
     of instructions of `text`, the module before the passes, `module` by default.  grid: the kernels of a target that
     runs them on a grid.  watch: where the steps note their NaN and Inf, behind the plan's own arena.
     Raises the errors of the ops' emitters, with the instruction's place added; other errors as CompileError.

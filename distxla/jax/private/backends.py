@@ -1,6 +1,6 @@
 """The private names of JAX that only the plugin uses: of JAX's clients, its settings, and how it compiles.
 
-They are looked up like those of private_names.py, and move from release to release like them.
+They are looked up like those of names.py, and move from release to release like them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The private names of JAX by which it lowers for distxla's devices what it lowers for no CPU.
 
-They are looked up like those of private_names.py, and move from release to release like them.
+They are looked up like those of names.py, and move from release to release like them.
 """
 
 from __future__ import annotations

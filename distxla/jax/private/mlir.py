@@ -1,6 +1,6 @@
 """Changes of StableHLO before XLA takes it, by jaxlib's bindings of MLIR.
 
-Their names move from release to release like those of private_names.py.
+Their names move from release to release like those of names.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Every use of a private name of JAX or jaxlib but those of the other private_ files.
+"""Every use of a private name of JAX or jaxlib but those of the other files of this folder.
 
 Such names move from release to release. Each is looked up when it is used, at the places where jaxlib 0.6 and newer
 have it; where none has it, the error names jaxlib's version.

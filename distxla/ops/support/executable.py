@@ -20,7 +20,7 @@ from distxla.ops.support.expansion import Build
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ExecutableOp(Op):
-    """A subclass is decorated with `@register` (ops/registry.py), which makes it a frozen dataclass."""
+    """A subclass is decorated with `@register` (ops/support/registry.py), which makes it a frozen dataclass."""
 
     def evaluate(self, run: Evaluation, *operands: Any) -> Any:
         """The result by NumPy: an array (or a tuple of results) from operand arrays (or tuples). The oracle.

@@ -48,7 +48,7 @@ class Build(ABC):
     def called(self, computation: str) -> Computation:
         """A computation of the module, its own expansions done."""
 
-    # --- made of these: ops/expanding/composed_build.py ------------------------------------------------------------
+    # --- made of these: ops/custom_calls/composed_build.py ------------------------------------------------------------
 
     @abstractmethod
     def compute(self, opcode: str, *operands: str) -> str:

@@ -68,7 +68,7 @@ class Executable(Handle):
     the program is known.  targets: the user's custom-calls in it, as they were registered then.
     whole: the global arrays of a global module, else None.  traced: whether its steps can be seen in traces.
     placements: how arguments and results are cut, for the check of replication; None before someone says so.
-    checks: names of those that each call is checked by (runtime/checks.py).
+    checks: names of those that each call is checked by (runtime/checks/checks.py).
     host_calls: the functions of the driver that it calls, by number.
     serial: tells it from all others.  together: of calls in which it is the first of several, by all their serials,
     the executables that run in their places; None for those that stay.

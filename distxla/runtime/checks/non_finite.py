@@ -1,4 +1,4 @@
-"""The error of a call whose results have NaN or Inf, from what its devices have noted (compiler/watch_report.py)."""
+"""The error of a call whose results have NaN or Inf, from what its devices have noted (program/watch_report.py)."""
 
 from __future__ import annotations
 

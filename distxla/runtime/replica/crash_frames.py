@@ -19,7 +19,7 @@ from distxla.machine.segments import Segment, open_descriptor
 FRAMES_BYTES = 128 << 10  # of a device: 100 frames, whose names the handler cuts
 SHOWN = 3  # frames
 _FRAME = re.compile(rb'  File "(.*)", line (\d+) in (.*)')
-_LAST = b"_serve"  # runtime/replica.py: its callers are the same for every program
+_LAST = b"_serve"  # runtime/replica/replica.py: its callers are the same for every program
 
 _kept: list[io.FileIO] = []  # what the handler writes into
 

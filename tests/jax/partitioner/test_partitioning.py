@@ -452,8 +452,8 @@ def test_importing_distxla_imports_no_jax() -> None:
     script = (
         "import sys, distxla, distxla.jax, distxla.jax.partitioner.partitioning\n"
         "print([name for name in sys.modules if name.partition('.')[0] in ('jax', 'jaxlib')])\n"
-        "from distxla.jax import private_names\n"
-        "private_names.import_jaxlib()\n"  # as the partitioner's process does
+        "from distxla.jax.private import names\n"
+        "names.import_jaxlib()\n"  # as the partitioner's process does
         "print('jaxlib' in sys.modules, 'jax' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

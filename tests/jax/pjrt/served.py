@@ -21,7 +21,7 @@ BAD_INSTALLS: Final = {  # run one after the other as the process begins
     "bad memory": "distxla.jax.install(device_memory='much')",
     "bad backend": "distxla.jax.install(backend='tpu')",
     "other versions": """
-        from distxla.jax import private_backends
+        from distxla.jax.private import backends as private_backends
         tested, private_backends.PLUGIN_TESTED = private_backends.PLUGIN_TESTED, ((1, 0), (1, 1))
         try:
             distxla.jax.install()

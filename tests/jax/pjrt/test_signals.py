@@ -34,7 +34,7 @@ from tests.interrupted import Alarm, interrupted_everywhere
 modules = [importlib.import_module("distxla." + name) for name in (
     "jax.pjrt.buffers", "jax.pjrt.calls", "jax.pjrt.client", "jax.pjrt.errors", "jax.pjrt.events",
     "jax.pjrt.executables", "jax.pjrt.handles", "jax.pjrt.plans", "jax.pjrt.plugin", "jax.pjrt.shape_constants",
-    "machine.heap", "runtime.call_queue", "runtime.device_array", "runtime.result_blocks")]
+    "machine.heap", "runtime.arrays.call_queue", "runtime.arrays.device_array", "runtime.arrays.result_blocks")]
 f = jax.jit(lambda x: x + 1)
 donating = jax.jit(lambda x: x * 2, donate_argnums=0)
 x = jax.device_put(np.full(1000, 3, np.float32))

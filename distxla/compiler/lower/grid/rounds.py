@@ -1,6 +1,6 @@
 """The work of a collective's round on a grid: a kernel moves the data of all members, or a part of it.
 
-The code that launches it has filled the table in its scratch memory (lower/communication.py). Every movement
+The code that launches it has filled the table in its scratch memory (collectives/transports/seam.py). Every movement
 (ops/support/collective_movement.py) is a launch, a thread an element.
 """
 
