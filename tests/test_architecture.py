@@ -6,6 +6,7 @@ import importlib
 import re
 import subprocess
 import sys
+import tomllib
 from functools import cache
 from pathlib import Path
 
@@ -34,6 +35,23 @@ def test_imports_go_downwards() -> None:
         cwd=ROOT, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert run.returncode == 0, run.stdout[run.stdout.find("Broken contracts") :] + run.stderr
+
+
+def test_the_page_shows_the_folders_in_their_order() -> None:
+    """docs/architecture.md, "The house", has each folder of the ladder once, the upper ones first."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    ladder = next(each["folders"] for each in contracts if each["type"] == "folder_ladder")
+    folders = [name.replace(".", "/") + "/" for name in ladder if (ROOT / "distxla" / name.replace(".", "/")).is_dir()]
+    page = (ROOT / "docs" / "architecture.md").read_text().partition("## The house")[2].partition("\n## ")[0]
+    shown: list[str] = []
+    for row in re.findall(r"^\| (`.*?) \|", page, re.MULTILINE):
+        for name in re.findall(r"`([\w/]+/)`", row):
+            below = [each for each in folders if each.startswith(name) and each not in shown]
+            shown += below if "and its folders" in row else [name]
+    assert sorted(shown) == sorted(folders)
+    found = [shown.index(name) for name in folders]
+    late = [name for name, place, after in zip(folders, found, found[1:], strict=False) if place > after]
+    assert not late, "these stand above others in pyproject.toml"
 
 
 @pytest.mark.parametrize("opcode", EXECUTABLE)
