@@ -11,12 +11,12 @@ Work in this process checks the clock whenever it names its current work (`at`).
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from numbers import Real
 
+from distxla import clock
 from distxla.errors import ArgumentError, TimeLimitError
 
 MOST_S = 1e8  # three years; some waits of the system take no more
@@ -36,7 +36,7 @@ class TimeLimit:
 
     def __init__(self, seconds: float) -> None:
         self.seconds = checked_seconds(seconds)
-        self.end = time.monotonic() + seconds
+        self.end = clock.now() + seconds
         self.phases: list[str] = []
         self.place = ""
         self.waits = 0
@@ -45,11 +45,11 @@ class TimeLimit:
 
     @property
     def is_over(self) -> bool:
-        return time.monotonic() >= self.end
+        return clock.now() >= self.end
 
     def left(self) -> float:
         """Seconds that remain; TimeLimitError if there are none."""
-        left = self.end - time.monotonic()
+        left = self.end - clock.now()
         if left <= 0:
             raise self.error()
         return left
@@ -127,12 +127,12 @@ def phase(doing: str) -> Iterator[None]:
         with _limited_phase(doing):
             yield
         return
-    begin = time.perf_counter()
+    begin = clock.now()
     try:
         with _limited_phase(doing):
             yield
     finally:
-        timed[doing] = timed.get(doing, 0.0) + time.perf_counter() - begin
+        timed[doing] = timed.get(doing, 0.0) + clock.now() - begin
 
 
 @contextmanager
@@ -157,7 +157,7 @@ def at(place: str) -> None:
     limit = _current.get()
     if limit is not None:
         limit.place = place
-        if not limit.is_enforced and time.monotonic() >= limit.end:
+        if not limit.is_enforced and clock.now() >= limit.end:
             raise limit.error()
 
 

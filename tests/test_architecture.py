@@ -37,6 +37,19 @@ def test_imports_go_downwards() -> None:
     assert run.returncode == 0, run.stdout[run.stdout.find("Broken contracts") :] + run.stderr
 
 
+def test_time_comes_from_one_clock() -> None:
+    """distxla/clock.py, so that a simulation can hand in its own."""
+    others = {
+        "distxla/clock.py",
+        "distxla/runtime/ray/client.py",  # gives Ray's client a clock
+        "distxla/runtime/ray/plain_server.py",  # a process of its own that imports nothing of distxla
+        "distxla/runtime/ray/supervisor.py",  # likewise
+    }
+    product = [path for path in SOURCES if path.relative_to(ROOT).parts[0] in ("distxla", "scheduler", "collectives")]
+    found = [path for path in product if re.search(r"^\s*(import time|from time)\b", path.read_text(), re.MULTILINE)]
+    assert {str(path.relative_to(ROOT)) for path in found} == others
+
+
 def test_the_page_shows_the_folders_in_their_order() -> None:
     """docs/architecture.md, "The house", has each folder of the ladder once, the upper ones first."""
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from distxla import clock
 from distxla.cli import terminal
 from distxla.cli.arguments import Arguments
 from distxla.cli.feeds import Feeds, fed_cluster, fed_reference
@@ -95,7 +95,7 @@ def run_on_reference(
     checks.look_at(programs, given, results=False)
     with phase("evaluating"), fed_reference(feeds, world.logical) as streams:
         for _ in range(repeat):
-            begin = time.perf_counter()
+            begin = clock.now()
             with whole_limit():
                 outs = run_programs(
                     programs,
@@ -109,7 +109,7 @@ def run_on_reference(
                 )
                 checks.look_at(programs, outs, results=True)
                 execution.outs = {devices[id_]: leaves for id_, leaves in outs.items()}
-            execution.steps_s.append(time.perf_counter() - begin)
+            execution.steps_s.append(clock.now() - begin)
     return execution
 
 
@@ -262,10 +262,10 @@ def run_on_cluster(
         outs = {}
         with phase("running"), terminal.progress("running"), _traced(cluster, trace), fed_cluster(cluster, feeds):
             for _ in range(repeat):
-                begin = time.perf_counter()
+                begin = clock.now()
                 with whole_limit():
                     outs = cluster.run(programs, placed, time_limit=seconds_left())
-                execution.steps_s.append(time.perf_counter() - begin)
+                execution.steps_s.append(clock.now() - begin)
         execution.injected = cluster.injected
         execution.load_s = sum(e.load_s for e in executables)
         execution.steps_s[0] -= execution.load_s  # the first call loads the programs

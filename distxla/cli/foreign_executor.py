@@ -13,12 +13,12 @@ import signal
 import subprocess
 import tempfile
 import threading
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Literal, Protocol
 
+from distxla import clock
 from distxla.errors import ArgumentError, UsageError
 from distxla.lazy_dataclass import dataclass
 
@@ -144,7 +144,7 @@ class ProcessForMany:
         self._stopped = False
 
     def run(self, files: CaseFiles) -> Failure | None:
-        deadline = time.monotonic() + self._limit
+        deadline = clock.now() + self._limit
         process = self._running()
         line = "\t".join(map(str, (files.module, files.args, files.out))) + "\n"
         try:
@@ -189,7 +189,7 @@ class ProcessForMany:
                     line, _, self._buffer = self._buffer.partition(b"\n")
                     if (line := line.strip()) == b"ok" or line.startswith(b"error:"):
                         return line
-                left = deadline - time.monotonic()
+                left = deadline - clock.now()
                 if left <= 0 or not ready.select(left):
                     return None
                 found = os.read(process.stdout.fileno(), 1 << 16)

@@ -6,12 +6,12 @@ import errno
 import importlib
 import sys
 import threading
-import time
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import click
 
+from distxla import clock
 from distxla.cli import terminal
 from distxla.cli.failures import tell, tell_of_interruption, wants_json
 from distxla.cli.stop_requests import INTERRUPTED, TERMINATED, StopRequests, stops
@@ -102,7 +102,7 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
         as_json = wants_json(sys.argv[1:] if args is None else args)
         outcome = _outcome(args, requests)
         while not requests.may_tell():
-            time.sleep(1.0)  # the thread of the time limit tells it, and ends the process
+            clock.sleep(1.0)  # the thread of the time limit tells it, and ends the process
         status = _reported(outcome, requests.first, as_json=as_json)
         if (lost := terminal.lost_output()) is not None:
             if lost.reader_has_gone:  # as `head` has when it has read enough

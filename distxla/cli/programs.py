@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from distxla import clock
 from distxla.cli.generated_values import with_generated_constants
 from distxla.collectives.protocols.control_block import MOST_DEVICES
 from distxla.errors import ArgumentError
@@ -31,10 +31,10 @@ def read_world(
     if len(split) > 1 and (bare := next((path for path, devices in split if devices is None), None)):
         raise ArgumentError(f"with several programs each needs its devices, as in {bare}@0-3")
     op_classes()  # loads every opcode's class, which is no part of reading a module
-    begin = time.perf_counter()
+    begin = clock.now()
     with phase("reading the modules"):
         modules = [load_module(path) for path, _ in split]
-    parse_s = time.perf_counter() - begin
+    parse_s = clock.now() - begin
     given = []
     for (path, devices), module in zip(split, modules, strict=True):
         generated: tuple[str, ...] = ()

@@ -11,12 +11,12 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from distxla import clock
 from distxla.runtime.values.interrupts import at_end_of_step, is_deferred
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class StopRequests:
     """Those of this process. Handlers run in the main thread only, between two instructions of Python.
 
     first: what was asked for first: `INTERRUPTED`, `TERMINATED`, or the error of the time limit; None: nothing yet.
-    rung_at: when the alarm last found the main thread between two instructions (time.monotonic()).
+    rung_at: when the alarm last found the main thread between two instructions (clock.now()).
     """
 
     def __init__(self) -> None:
@@ -141,7 +141,7 @@ class StopRequests:
         return True
 
     def _raise(self, error: BaseException) -> NoReturn:
-        self._raised, self._raised_at = error, time.monotonic()
+        self._raised, self._raised_at = error, clock.now()
         self._ring_after(AGAIN_S)
         raise error
 
@@ -151,7 +151,7 @@ class StopRequests:
         self._alarm.set(seconds)
 
     def _ring(self, number: int, frame: FrameType | None) -> None:
-        self.rung_at = time.monotonic()
+        self.rung_at = clock.now()
         if self._is_reporting or is_deferred():
             return
         if self.first is None:
@@ -163,7 +163,7 @@ class StopRequests:
 
     def _was_dropped(self) -> bool:
         """Whether the main thread goes on as if nothing had been raised."""
-        return time.monotonic() >= self._raised_at + DROPPED_S and not self._is_of_request(sys.exception())
+        return clock.now() >= self._raised_at + DROPPED_S and not self._is_of_request(sys.exception())
 
     def _is_of_request(self, error: BaseException | None) -> bool:
         """Whether it is, or came of, what was raised here: in a `finally`, an `except` or an `__exit__` the main thread
@@ -191,7 +191,7 @@ class _Alarm:
     def __init__(self, ring: Callable[[int, FrameType | None], None]) -> None:
         self._former = signal.signal(signal.SIGALRM, ring)
         self._left, self._interval = signal.setitimer(signal.ITIMER_REAL, 0)
-        self._begin = time.monotonic()  # not before: the other one would ring too early by what lies between
+        self._begin = clock.now()  # not before: the other one would ring too early by what lies between
 
     def set(self, seconds: float) -> None:
         """It rings in so many seconds, and every AGAIN_S from then on."""
@@ -204,7 +204,7 @@ class _Alarm:
         self.stop()
         signal.signal(signal.SIGALRM, self._former)
         if self._left:
-            left = self._left - (time.monotonic() - self._begin)
+            left = self._left - (clock.now() - self._begin)
             signal.setitimer(signal.ITIMER_REAL, max(1e-3, left), self._interval)
 
 

@@ -12,13 +12,13 @@ import importlib
 import os
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import click
 
+from distxla import clock
 from distxla.cli.failures import tell
 from distxla.cli.stop_requests import stops
 from distxla.errors import TimeLimitError
@@ -73,7 +73,7 @@ def enforced(seconds: float | None, *, as_json: bool = False) -> Iterator[None]:
         limit.place = "getting ready"  # outside of all phases: imports, mostly
         limit.is_enforced = True
         watch = _Watch(limit, as_json)
-        with stops.handled(), watch, stops.limited(limit.end - time.monotonic(), watch.expired):
+        with stops.handled(), watch, stops.limited(limit.end - clock.now(), watch.expired):
             try:
                 yield
             except TimeLimitError:
@@ -105,12 +105,12 @@ class _Watch:
         limit = self._limit
         if limit.told is not None or not limit.is_over:
             return None
-        if limit.waits and time.monotonic() < limit.end + WAITS_S:
+        if limit.waits and clock.now() < limit.end + WAITS_S:
             return None
         return limit.error()
 
     def _watch(self) -> None:
-        if self._ended.wait(max(0.0, self._limit.end - time.monotonic()) + STUCK_S):
+        if self._ended.wait(max(0.0, self._limit.end - clock.now()) + STUCK_S):
             return
         runs_python = stops.rung_at >= self._limit.end
         patience = (WAITS_S if self._limit.waits else 0.0) + (CLOSING_S if runs_python else 0.0)

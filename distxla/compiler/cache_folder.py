@@ -25,12 +25,12 @@ import pickle
 import re
 import secrets
 import stat
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
+from distxla import clock
 from distxla.errors import ArgumentError
 from distxla.lazy_dataclass import dataclass
 from distxla.location import printable
@@ -245,7 +245,7 @@ class CacheFolder:
     def _use(self, folder: int, name: str) -> None:
         """Make the entry the most recently used one."""
         last = os.stat(TAG, dir_fd=folder, follow_symlinks=False).st_mtime_ns
-        _set_used(folder, max(time.time_ns(), last + STEP_NS), name, TAG)
+        _set_used(folder, max(clock.time_of_day_ns(), last + STEP_NS), name, TAG)
 
     def _evict(self, folder: int) -> None:
         _remove_abandoned(folder)

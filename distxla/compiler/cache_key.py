@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import os
-import time
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Final
 
 import numpy as np
 
+from distxla import clock
 from distxla.compiler.cache_folder import CacheFolder, cache_folder, cache_limit
 from distxla.ir.instruction import Instruction
 from distxla.ir.literal import Literal
@@ -120,7 +120,7 @@ def source_digest(folders: Sequence[Path]) -> str:
         found_now = [os.stat(path) for path in paths]
         newest = max(max(one.st_mtime_ns, one.st_ctime_ns) for one in found_now)
         is_same = repr([(path, *_identity(one)) for path, one in zip(paths, found_now, strict=True)]) == state
-        if is_same and time.time_ns() - newest > SETTLED_NS:
+        if is_same and clock.time_of_day_ns() - newest > SETTLED_NS:
             files.write(key, found)
     return found.decode()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from typing import Any
 
 from llvmlite import ir
 
+from distxla import clock
 from distxla.collectives.transports.seam import GridRound
 from distxla.collectives.transports.shared_memory.emitter import SharedMemoryEmitter
 from distxla.compiler.cache_folder import CacheFolder
@@ -47,11 +47,11 @@ class StageClock:
     """Seconds by stage. begin: of the present one."""
 
     seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
-    begin: float = field(default_factory=time.perf_counter)
+    begin: float = field(default_factory=clock.now)
 
     def lap(self, stage: str) -> None:
         """The stage ends here, and the next one begins."""
-        now = time.perf_counter()
+        now = clock.now()
         self.seconds[stage] += now - self.begin
         self.begin = now
 
@@ -90,37 +90,37 @@ def compile_module(
     cannot execute, CompileError for failures of the compiler.
     """
     require_counts(replicas, partitions)
-    clock = StageClock()
-    compilation = planned(Pipeline(progress=progress), module, replicas, partitions, clock, in_place)
+    stages = StageClock()
+    compilation = planned(Pipeline(progress=progress), module, replicas, partitions, stages, in_place)
     code = code_target(target)
     grid = grid_program(compilation, code, progress, through_host=through_host)
     watch = _watch_plan(module, compilation, grid, in_place) if watched else None
     if watch is not None:
         compilation = replace(compilation, plan=watch.reserved)
     entry = lower(module, compilation, code, progress, traced=traced, points=points, grid=grid, watch=watch)
-    clock.lap("emit")
+    stages.lap("emit")
     code.describe(entry.llvm_module)
     parts = separated(entry.llvm_module)
     parsed = parse_llvm(parts.program, code, progress)
-    clock.lap("parse_llvm")
+    stages.lap("parse_llvm")
     progress("optimising LLVM IR")
     code.optimise(parsed)
-    clock.lap("optimise")
+    stages.lap("optimise")
     progress("emitting object code")
     obj = code.emit_object(parsed)
-    clock.lap("object")
+    stages.lap("object")
     with _explained():
         progress("compiling functions that programs share")
         common = [common_object(text, code, files) for text in parts.common]
-    clock.lap("common")
+    stages.lap("common")
     image = code.link([obj, *common])
-    clock.lap("link")
+    stages.lap("link")
     device_code = None
     if grid is not None:
         with _explained():
             progress("compiling kernels")
             device_code = code.finish_grid(grid.llvm_module)
-        clock.lap("kernels")
+        stages.lap("kernels")
     return CompiledProgram(
         name=module.name,
         image=image.data,
@@ -135,7 +135,7 @@ def compile_module(
         arena_bytes=entry.arena_bytes,
         sites=entry.sites,
         communicators=entry.communicators,
-        timings={name: round(seconds, 6) for name, seconds in clock.seconds.items()},
+        timings={name: round(seconds, 6) for name, seconds in stages.seconds.items()},
         steps=_origins(module, entry.steps),
         shared=entry.shared,
         traced=traced,
@@ -193,14 +193,14 @@ def planned(
     module: Module,
     replicas: int,
     partitions: int,
-    clock: StageClock | None = None,
+    stages: StageClock | None = None,
     in_place: InPlace = (),
 ) -> Compilation:
     """The pipeline's result for the module, with the plan of its memory."""
-    clock = clock or StageClock()
+    stages = stages or StageClock()
 
     def lap(step: Step, _: Compilation) -> None:
-        clock.lap("buffers" if isinstance(step, PlanMemory) else "passes")
+        stages.lap("buffers" if isinstance(step, PlanMemory) else "passes")
 
     return pipeline.through(PlanMemory.name).run(module, replicas, partitions, after=lap, in_place=in_place)
 

@@ -15,10 +15,10 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import IO, Any
 
+from distxla import clock
 from distxla.compiler import memory_limit
 from distxla.compiler.cache_folder import cache_folder, cache_limit
 from distxla.compiler.memory_limit import compile_memory_bytes
@@ -166,7 +166,7 @@ class CompileServer:
             while self._lock.locked():
                 if limit.is_over:
                     raise limit.error("another program is being compiled")
-                time.sleep(0.01)
+                clock.sleep(0.01)
 
     def _await_answer(self, answers: IO[bytes]) -> None:
         """Wait until the child answers or has ended; TimeLimitError after this thread's limit."""
@@ -176,7 +176,7 @@ class CompileServer:
         with limit.waiting():
             poll = select.poll()
             poll.register(answers.fileno(), select.POLLIN)
-            if not poll.poll(max(0.0, limit.end - time.monotonic()) * 1000):
+            if not poll.poll(max(0.0, limit.end - clock.now()) * 1000):
                 raise limit.error(self._last_words())
 
     def _child(self) -> subprocess.Popen[bytes]:

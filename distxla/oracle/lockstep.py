@@ -9,13 +9,13 @@ deterministic, ops are written as plain functions, and "all devices wait" is a s
 from __future__ import annotations
 
 import threading
-import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from distxla import clock
 from distxla.diagnosis.diagnose import diagnose
 from distxla.diagnosis.facts.blocked import DeviceState, Doing, Event, Loop
 from distxla.errors import (
@@ -114,7 +114,7 @@ def run_programs(
             origins.given(device, devices[device].arguments)
         if random_states is not None:
             devices[device].random_state = random_states.get(device, INITIAL_STATE)
-    deadline = None if time_limit is None else time.monotonic() + time_limit
+    deadline = None if time_limit is None else clock.now() + time_limit
     world = _World(devices, replicas, partitions, deadline, time_limit, streams or Streams(fed=False), watch)
     try:
         world.streams.begin(world.news)
@@ -327,7 +327,7 @@ class _World:
         """Called before every instruction."""
         if self.stopped:
             raise Stopped
-        if self.deadline is not None and time.monotonic() > self.deadline:
+        if self.deadline is not None and clock.now() > self.deadline:
             raise TimeLimitError(f"the time limit of {self.time_limit:g} s ran out in the reference")
 
     def _states(self) -> dict[int, DeviceState]:

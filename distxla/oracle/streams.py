@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
+from distxla import clock
 from distxla.collectives.protocols import stream as streams
 from distxla.diagnosis.facts.blocked import HOST, DeviceState
 from distxla.errors import ArgumentError, StreamEndError, TimeLimitError
@@ -125,10 +125,10 @@ class Outfeed:
 
     def get(self, timeout: float | None = None) -> Any:
         """The next item; blocks until there is one. timeout: seconds; TimeLimitError when they are over."""
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = None if timeout is None else clock.now() + timeout
         with self._news:
             while not self._items:
-                left = None if deadline is None else deadline - time.monotonic()
+                left = None if deadline is None else deadline - clock.now()
                 if left is not None and left <= 0:
                     raise TimeLimitError(f"{self} had no item within {timeout:g} s")
                 self._news.wait(0.05 if left is None else min(0.05, left))  # in slices: Ctrl-C

@@ -5,12 +5,12 @@ from __future__ import annotations
 import atexit
 import os
 import threading
-import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from typing import TYPE_CHECKING, Any
 
+from distxla import clock
 from distxla.compiler.cache import compile_cached
 from distxla.compiler.passes.host_calls import with_host_calls
 from distxla.compiler.passes.reduction_order import with_reduction_order
@@ -237,7 +237,7 @@ class Cluster(Handle):
         _open.discard(self)
 
     def _start(self) -> None:
-        begin = time.perf_counter()
+        begin = clock.now()
         try:
             self._hosts.start()
             self.heap = Heap(self._hosts.budget.device_bytes, self._hosts.pages, headroom=self._hosts.headroom())
@@ -246,7 +246,7 @@ class Cluster(Handle):
             self._loader.dispatcher.stop_reason = lambda: self._queue.stop_reason() or self._host_calls.failure
             if self._injection is not None:
                 self._injection.connect_feeds(self._loader.streams)
-            self.start_s = time.perf_counter() - begin
+            self.start_s = clock.now() - begin
         except BaseException as error:  # raised by `wait_started`
             self._failure = error
 
@@ -292,7 +292,7 @@ class Cluster(Handle):
         assigned.require_counts(module)
         functions, checks = checked_host_calls(host_calls), checks_of(check)
         module, sites = with_host_calls(module, functions)
-        begin = time.perf_counter()
+        begin = clock.now()
         with within(time_limit):
             with phase("checking"):
                 module = with_reduction_order(module, reduction_order)
@@ -303,7 +303,7 @@ class Cluster(Handle):
                 program, cached = self._compiled(module, assigned, trace, in_place, checks)
             self._hosts.budget.require(Need.of(module, program), assigned.devices)
         known: dict[str, Any] = {"module": module, "targets": user_targets(module), "whole": whole, "traced": trace}
-        found = Executable(self, program, assigned.devices, time.perf_counter() - begin, cached, checks=checks, **known)
+        found = Executable(self, program, assigned.devices, clock.now() - begin, cached, checks=checks, **known)
         found.host_calls = self._host_calls.bound(sites, functions, assigned.devices)
         return found
 
@@ -488,10 +488,10 @@ class Cluster(Handle):
 
     def _again(self, old: Executable, module: Module) -> Executable:
         """The executable of a module that is the same in another order."""
-        begin = time.perf_counter()
+        begin = clock.now()
         assigned = DeviceAssignment.of(old.program, old.devices)
         program, cached = self._compiled(module, assigned, old.traced, old.program.in_place, old.checks)
-        return old.again(program, module, time.perf_counter() - begin, cached)
+        return old.again(program, module, clock.now() - begin, cached)
 
     def resident_bytes(self) -> list[int]:
         """Resident memory of each replica without its arenas."""

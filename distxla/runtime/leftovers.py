@@ -5,11 +5,11 @@ from __future__ import annotations
 import gc
 import os
 import signal
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from distxla import clock
 from distxla.errors import DistxlaError, TimeLimitError
 from distxla.runtime import cluster as clusters
 from distxla.runtime.arrays.columns import Column
@@ -53,12 +53,12 @@ def living_arrays(cluster: Cluster, without: frozenset[int]) -> list[DeviceArray
 
 def is_free(cluster: Cluster, seconds: float) -> bool:
     """Whether no call is under way; blocks up to `seconds` for those that are."""
-    end = time.monotonic() + seconds
+    end = clock.now() + seconds
     while cluster.queue.is_busy:
-        if time.monotonic() >= end:
+        if clock.now() >= end:
             return False
-        time.sleep(0.001)
-    if not cluster._lock.acquire(timeout=max(0.0, end - time.monotonic())):
+        clock.sleep(0.001)
+    if not cluster._lock.acquire(timeout=max(0.0, end - clock.now())):
         return False
     cluster._lock.release()
     return True

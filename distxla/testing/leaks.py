@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import gc
-import time
 
+from distxla import clock
 from distxla.runtime.leftovers import open_clusters
 from distxla.testing.pool import GRACE_S, ClusterPool
 from distxla.testing.resources import child_processes, described, open_files, running_threads
@@ -26,10 +26,10 @@ class ProcessState:
         found = [f"an open cluster: {cluster}" for cluster in forgotten]
         for cluster in forgotten:
             cluster.close()
-        end, interval = time.monotonic() + GRACE_S, 0.02
-        while (others := self._others()) and time.monotonic() < end:
+        end, interval = clock.now() + GRACE_S, 0.02
+        while (others := self._others()) and clock.now() < end:
             gc.collect()
-            time.sleep(interval)
+            clock.sleep(interval)
             interval = min(2 * interval, 0.5)  # a collection takes a tenth of a second in a large process
         return found + others
 

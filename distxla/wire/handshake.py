@@ -27,10 +27,10 @@ import selectors
 import socket
 import struct
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable
 
+from distxla import clock
 from distxla.errors import ClusterError
 from distxla.wire.checksums import protections
 from distxla.wire.connection import LARGEST_FRAME, Connection, tune
@@ -68,7 +68,7 @@ def connect(
     ClusterError if nothing listens there, or if the listener has another secret.
     """
     where = f"{address[0]}:{address[1]}"
-    end = time.monotonic() + timeout
+    end = clock.now() + timeout
     sock = socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET, socket.SOCK_STREAM)
     try:
         tune(sock)
@@ -154,7 +154,7 @@ class Listener:
                         self._accept(selector)
                     elif key.data in self._pending:  # not disconnected since
                         self._advance(selector, key.data)
-                now = time.monotonic()
+                now = clock.now()
                 for peer in [peer for peer in self._pending if peer.end <= now]:
                     self._disconnect(selector, peer)
             for peer in list(self._pending):
@@ -163,7 +163,7 @@ class Listener:
     def _patience(self) -> float | None:
         """Seconds until the oldest pending peer is disconnected; None if no peer is pending."""
         oldest = next(iter(self._pending), None)
-        return None if oldest is None else max(0.0, oldest.end - time.monotonic())
+        return None if oldest is None else max(0.0, oldest.end - clock.now())
 
     def _accept(self, selector: selectors.BaseSelector) -> None:
         try:
@@ -176,10 +176,10 @@ class Listener:
             if self._pending:  # descriptors are short
                 self._disconnect(selector, next(iter(self._pending)))
             else:
-                time.sleep(_PAUSE_S)
+                clock.sleep(_PAUSE_S)
             return
         sock.setblocking(False)
-        peer = _Pending(sock, address[0], time.monotonic() + HANDSHAKE_S)
+        peer = _Pending(sock, address[0], clock.now() + HANDSHAKE_S)
         if surplus := self._surplus(peer.address):
             self._disconnect(selector, surplus)
         self._pending[peer] = None
@@ -237,7 +237,7 @@ class Listener:
 
 
 class _Pending:
-    """An unauthenticated peer. end: when it is disconnected, in seconds of time.monotonic.
+    """An unauthenticated peer. end: when it is disconnected, in seconds of clock.now.
 
     hello, answer: both sides' hellos, b"" before they were exchanged.  taken: received bytes of its next message.
     """
@@ -286,10 +286,10 @@ def _checked_hello(data: bytes) -> tuple[int, int]:
 
 
 def _exactly(sock: socket.socket, count: int, end: float) -> bytes:
-    """`count` bytes of an unauthenticated peer; blocks until `end`, in seconds of time.monotonic."""
+    """`count` bytes of an unauthenticated peer; blocks until `end`, in seconds of clock.now."""
     data = b""
     while len(data) < count:
-        sock.settimeout(max(0.001, end - time.monotonic()))
+        sock.settimeout(max(0.001, end - clock.now()))
         part = sock.recv(count - len(data))
         if not part:
             raise ClusterError("it closed the connection")

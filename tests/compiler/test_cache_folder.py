@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from distxla import clock
 from distxla.compiler import cache_folder as module
 from distxla.compiler.cache_folder import TAG, TAG_CONTENT, CacheFolder, UnsafeFolderError, cache_folder, cache_limit
 from distxla.errors import ArgumentError
@@ -333,7 +334,7 @@ def test_the_least_recently_used_go_first_whatever_the_clock_says(
     ]
     for jump, use in zip(CLOCKS[jumps], uses, strict=True):
         now = max(0, time.time_ns() + int(jump * 1e9))
-        monkeypatch.setattr(time, "time_ns", lambda now=now: now)
+        monkeypatch.setattr(clock, "time_of_day_ns", lambda now=now: now)
         use()
         monkeypatch.undo()
     assert kept(folder) == {1, 3, 4}

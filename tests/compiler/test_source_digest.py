@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from distxla.compiler import cache_key
+from distxla import clock
 from distxla.compiler.cache_key import SETTLED_NS, source_digest
 
 
@@ -40,7 +40,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def settle(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the time pass after which a change is not mistaken for another."""
     now = time.time_ns
-    monkeypatch.setattr(cache_key.time, "time_ns", lambda: now() + 2 * SETTLED_NS)
+    monkeypatch.setattr(clock, "time_of_day_ns", lambda: now() + 2 * SETTLED_NS)
 
 
 @pytest.mark.parametrize("change", ["content", "name", "more", "less"])

@@ -1,7 +1,8 @@
 """The runtime's interfaces to the machine, and their stand-ins in a simulated run.
 
-Modules of the runtime reach time, threads, processes, sockets and Ray by names of their own: `import time`, then
-`time.monotonic()`. A simulated run gives the modules other objects under these names, and takes them back at its end.
+Time comes from distxla/clock.py, which takes another clock. Modules of the runtime reach threads, processes, sockets
+and Ray by names of their own: `import socket`, then `socket.socket()`. A simulated run gives the modules other objects
+under these names, and takes them back at its end.
 Nothing else of the runtime is replaced; test_edges.py holds the modules to it.
 """
 
@@ -18,7 +19,6 @@ import selectors
 import signal
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -29,6 +29,7 @@ from weakref import WeakSet
 import distxla.collectives.transports
 import distxla.runtime
 import distxla.wire
+from distxla import clock
 from distxla.collectives.transports.control_block import ControlBlock
 from distxla.collectives.transports.shared_words import SharedWords
 from distxla.compiler.server_share import ServerShare
@@ -53,7 +54,7 @@ from tests.simulation.sockets import Network
 from tests.simulation.threads import Threads
 
 PIECE_BYTES = 4096  # of a proxy's frames: small arrays travel in several, too
-MACHINE = (time, threading, queue, os, select, selectors, signal, socket, secrets)
+MACHINE = (threading, queue, os, select, selectors, signal, socket, secrets)
 # the processes beside the replicas and agents, which a simulated run does without
 BEYOND = ("distxla.runtime.ray",)
 
@@ -153,7 +154,7 @@ class Edges:
                 setattr(module, name, stand_ins[what])
             for owner, name, value in others:
                 setattr(owner, name, value)
-            with self.actors.imported():
+            with clock.replaced(self.threads.time), self.actors.imported():
                 yield
         finally:
             NATIVE.run = None
@@ -169,7 +170,6 @@ class Edges:
     def _stand_ins(self) -> dict[str, Any]:
         threads, machine = self.threads, self.machine
         return {
-            "time": threads.time,
             "threading": threads.threading,
             "queue": threads.queue,
             "pool": threads.pool,

@@ -15,8 +15,8 @@ NAMES = {module.__name__ for module in MACHINE} | {"multiprocessing", "asyncio",
 
 @pytest.mark.parametrize("module", modules(), ids=lambda module: module.__name__)
 def test_a_module_imports_the_machine_as_modules(module: ModuleType) -> None:
-    """`import time` at its top, then `time.sleep()`: a name that is bound otherwise stays this machine's in a simulated
-    run. Processes of other kinds, which simulated runs do without, are started elsewhere: edges.BEYOND."""
+    """`import socket` at its top, then `socket.socket()`: a name that is bound otherwise stays this machine's in a
+    simulated run. Processes of other kinds, which simulated runs do without, are started elsewhere: edges.BEYOND."""
     tree = ast.parse(inspect.getsource(module))
     inside = {
         id(node) for function in ast.walk(tree) if isinstance(function, ast.FunctionDef) for node in ast.walk(function)

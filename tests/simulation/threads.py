@@ -1,4 +1,4 @@
-"""Stand-ins for `threading`, `queue`, `time` and thread pools in a simulated run."""
+"""Stand-ins for the clock, `threading`, `queue` and thread pools in a simulated run."""
 
 from __future__ import annotations
 
@@ -47,9 +47,7 @@ class Threads:
         self.time = SimpleNamespace(
             monotonic=lambda: scheduler.now / 1e9,
             monotonic_ns=lambda: scheduler.now,
-            perf_counter=lambda: scheduler.now / 1e9,
-            perf_counter_ns=lambda: scheduler.now,
-            time=lambda: 1.7e9 + scheduler.now / 1e9,
+            time_ns=lambda: 1_700_000_000 * 10**9 + scheduler.now,
             sleep=lambda seconds: scheduler.block((), _ns(seconds), "sleeps"),
         )
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 
+from distxla import clock
 from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.transports.control_block import ControlBlock
 from distxla.collectives.transports.shared_words import SharedWords
@@ -60,7 +60,7 @@ def release_waits(block: SharedWords, *, seconds: float = 10.0) -> list[int]:
     wake_all(
         block.address + control_words.H_DONE
     )  # a full fence: a device asleep that hasn't read the status is seen below
-    end = time.monotonic() + seconds
+    end = clock.now() + seconds
     while True:
         waiting = []
         for device in range(block.load(control_words.H_DEVICES)):
@@ -71,9 +71,9 @@ def release_waits(block: SharedWords, *, seconds: float = 10.0) -> list[int]:
             place = block.load(control_words.R_WAIT_WORD, record)
             if 0 < place <= block.size - 4:
                 wake_all(block.address + place)
-        if not waiting or time.monotonic() > end:
+        if not waiting or clock.now() > end:
             return waiting
-        time.sleep(BETWEEN_SWEEPS_S)
+        clock.sleep(BETWEEN_SWEEPS_S)
 
 
 __all__ = ["SharedMemory", "release_waits"]

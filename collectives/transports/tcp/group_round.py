@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import threading
-import time
 from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
 
+from distxla import clock
 from distxla.collectives.transports.tcp.addressed_round import AddressedRound
 from distxla.collectives.transports.tcp.group_state import Area
 from distxla.collectives.transports.tcp.link import Done
@@ -63,7 +63,7 @@ class ProxyRound:
         """plan: None where the local members have different instructions."""
         self.proxy, self.area, self.group, self.number, self.plan = proxy, area, area.group, number, plan
         self.waits_for = set(self.group.others)
-        self.since = time.monotonic()
+        self.since = clock.now()
         self.is_over = False
         self._lock = threading.Lock()
         self._left = 1  # bytes to arrive, frames to leave; and 1 for the work of `start`

@@ -8,11 +8,11 @@ otherwise each wait for the other one to receive.
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from distxla import clock
 from distxla.collectives.transports.network_fault import FaultKind, NetworkFault
 from distxla.collectives.transports.tcp.frames import EpochFrame, Pulse
 from distxla.errors import ClusterError
@@ -42,7 +42,7 @@ class Link:
     on_frame: called with each received frame, in the link's receiving thread; takes the payload from the link.
     on_loss: called once with the error when the connection ends, unless `close` ended it.
     faults: returns the injected fault of a frame to that host; None if there are no faults.
-    heard: when the last frame was received, in seconds of time.monotonic.
+    heard: when the last frame was received, in seconds of clock.now.
     """
 
     def __init__(
@@ -58,8 +58,8 @@ class Link:
         self._urgent: deque[_Item] = deque()
         self._bulk: deque[_Item] = deque()
         self._begun: tuple[list[Buffer], Done | None] | None = None  # a frame of which the kernel has a part
-        self.heard = time.monotonic()
-        self._held_until = 0.0  # in seconds of time.monotonic: an injected delay; nothing is sent before
+        self.heard = clock.now()
+        self._held_until = 0.0  # in seconds of clock.now: an injected delay; nothing is sent before
         self._sending = threading.Lock()
         self._left = threading.Semaphore(0)
         self._closed = False
@@ -149,14 +149,14 @@ class Link:
             whole[fault.bit // 8 % len(whole)] ^= 1 << fault.bit % 8
             return [whole]
         if fault.kind is FaultKind.DELAY:
-            self._held_until = time.monotonic() + fault.seconds
+            self._held_until = clock.now() + fault.seconds
         return parts
 
     def _is_free(self, *, wait: bool) -> bool:
         """Whether an injected delay, if any, is over; with `wait`, block until it is."""
-        while wait and not self._closed and time.monotonic() < self._held_until:
-            time.sleep(min(0.05, max(0.0, self._held_until - time.monotonic())))
-        if time.monotonic() < self._held_until:
+        while wait and not self._closed and clock.now() < self._held_until:
+            clock.sleep(min(0.05, max(0.0, self._held_until - clock.now())))
+        if clock.now() < self._held_until:
             return False
         self._held_until = 0.0
         return True
@@ -174,7 +174,7 @@ class Link:
         try:
             while True:
                 frame = self.connection.receive()
-                self.heard = time.monotonic()
+                self.heard = clock.now()
                 if isinstance(frame, EpochFrame):
                     self._on_frame(self, frame)
         except Exception as error:

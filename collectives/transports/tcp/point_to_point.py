@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import struct
 import threading
-import time
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+from distxla import clock
 from distxla.collectives.protocols import channel as channel_words
 from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.protocols import permute as permute_words
@@ -120,13 +120,13 @@ class Pairs:
 
         Blocks until the sources here know that their last messages were taken, which may be later than the call's end.
         """
-        places, end = self._places.pop(offset, set()), time.monotonic() + SETTLE_S
+        places, end = self._places.pop(offset, set()), clock.now() + SETTLE_S
         while any(
             self._block.load(permute_words.M_POSTED, p) != self._block.load(permute_words.M_TAKEN, p) for p in places
         ):
-            if time.monotonic() > end or self._block.load(control_words.H_ABORT):  # then a host may be lost
+            if clock.now() > end or self._block.load(control_words.H_ABORT):  # then a host may be lost
                 break
-            time.sleep(0.001)
+            clock.sleep(0.001)
         for place in places:
             self.messages.pop(place, None)
 
@@ -140,7 +140,7 @@ class Pairs:
     def waits(self, before: float) -> list[tuple[float, int, int, int]]:
         """(since, host, place, use) of large messages that began to arrive before `before` and are incomplete.
 
-        since, before: seconds of time.monotonic.
+        since, before: seconds of clock.now.
         """
         with self._lock:
             found = [(place, coming) for place, coming in self._incoming.items() if coming.since < before]
@@ -216,7 +216,7 @@ class Pairs:
 
     def look(self) -> None:
         """Find targets that wait, but did not ask for the large message: they run another instruction."""
-        now = time.monotonic()
+        now = clock.now()
         with self._lock:
             waiting = [(place, coming) for place, coming in self._incoming.items() if now - coming.since > PATIENCE_S]
         for place, coming in waiting:
@@ -318,7 +318,7 @@ class Pairs:
         payload = bytes(link.connection.receive_bytes())
         sizes = struct.unpack(f"<{(len(payload) - HEAD.size) // 8}Q", payload[HEAD.size :])
         with self._lock:
-            self._incoming[place] = Incoming(frame.use, payload[: HEAD.size], sizes, sum(sizes), time.monotonic())
+            self._incoming[place] = Incoming(frame.use, payload[: HEAD.size], sizes, sum(sizes), clock.now())
         self._compare(place)
 
     def _receive_part(self, link: Link, frame: Part, message: MessageSlot) -> None:

@@ -14,10 +14,10 @@ go. Frames carry the number of the epoch: those from before a failed call are dr
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from distxla import clock
 from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.protocols.proxy_queue import ProxyEvent
 from distxla.collectives.protocols.rounds import HEAD
@@ -161,8 +161,8 @@ class Proxy(Transport):
     def _come_to_rest(self) -> None:
         """Wait until the proxy's own thread has nothing to do."""
         rested = self._resting = threading.Event()
-        end = time.monotonic() + QUIET_S
-        while self._thread.is_alive() and time.monotonic() < end:
+        end = clock.now() + QUIET_S
+        while self._thread.is_alive() and clock.now() < end:
             self._queue.wake()
             if rested.wait(0.01):  # else it was about to sleep
                 return
@@ -200,10 +200,10 @@ class Proxy(Transport):
         """Drop the events that devices have enqueued; blocks until the proxy's own thread, the only one that takes
         them, has done so and is in no round."""
         done = self._draining = threading.Event()
-        end = time.monotonic() + QUIET_S
+        end = clock.now() + QUIET_S
         self._queue.wake()
         while not done.wait(0.01):
-            if time.monotonic() > end:
+            if clock.now() > end:
                 raise ClusterError("the proxy still works for a call that has failed")
             self._queue.wake()  # it was about to sleep
 
@@ -222,7 +222,7 @@ class Proxy(Transport):
 
     def waits(self) -> list[str]:
         """See Transport: for which host, in what, and since when."""
-        now = time.monotonic()
+        now = clock.now()
         with self._lock:
             rounds = [round_ for round_ in self._rounds.values() if now - round_.since >= LONG_S]
         lines = []

@@ -17,10 +17,10 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from pathlib import Path
 from typing import Any, Final, cast
 
+from distxla import clock
 from distxla.errors import JaxError, PartitioningError
 from distxla.jax.partitioner.partition_messages import Answer, Converted, Death, Request, read_message, write_message
 from distxla.jax.private.names import PartitionerOptions, require_jaxlib
@@ -149,7 +149,7 @@ class PartitionServer:
             with limit.waiting():
                 poll = select.poll()
                 poll.register(process.stdout.fileno(), select.POLLIN)
-                if not poll.poll(max(0.0, limit.end - time.monotonic()) * 1000):
+                if not poll.poll(max(0.0, limit.end - clock.now()) * 1000):
                     raise limit.error()
         return pickle.loads(read_message(process.stdout))
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import re
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cached_property
 from typing import Final
 
+from distxla import clock
 from distxla.compiler.cache_folder import CacheFolder, cache_folder, cache_limit
 from distxla.compiler.passes.manual_partitions import shards_of
 from distxla.errors import ArgumentError, PartitioningError, UnsupportedOpError
@@ -179,7 +179,7 @@ def _lowered_directly(data: bytes, options: PartitionerOptions, version: str) ->
     """
     if states_layouts_or_flags(data, options.serialized):
         return None
-    begin, convert = time.perf_counter(), stablehlo_converter()
+    begin, convert = clock.now(), stablehlo_converter()
     try:
         computation = convert(data, False, False)
     except MemoryError:
@@ -219,7 +219,7 @@ def _partitioned_by(
     run: Callable[[bytes, PartitionerOptions], Answer], data: bytes, options: PartitionerOptions, version: str
 ) -> Partitioned:
     """What `run` makes of the module; it partitions once more where a result or parameter came out badly."""
-    begin = time.perf_counter()
+    begin = clock.now()
     made = _partitioned(run(data, options), options, version, begin)
     if options.partitions > 1 and _is_empty_result_whole(made):
         with suppress(PartitioningError):  # where the partitioner can't cut an operation on empty arrays
@@ -299,7 +299,7 @@ def _partitioned(answer: Answer, options: PartitionerOptions, version: str, begi
         cut_parameters,
         cut_outputs,
         version,
-        time.perf_counter() - begin,
+        clock.now() - begin,
         False,
         answer.warnings,
     )

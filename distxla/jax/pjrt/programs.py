@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import re
 import sys
-import time
 from typing import TYPE_CHECKING, Any, Final
 
+from distxla import clock
 from distxla.compiler import timings
 from distxla.compiler.passes.placements import Placements
 from distxla.compiler.server_share import start_server
@@ -90,7 +90,7 @@ def compile_program(client: Client, code: bytes, form: str, options: bytes) -> P
     if form not in ("mlir", "hlo"):
         raise UnsupportedOpError(f"a program in format {form!r}: distxla compiles mlir and hlo")
     client.require_owner()
-    begin = time.perf_counter()
+    begin = clock.now()
     with timed_phases() as phases:
         found = read_compile_options(options)
         with phase("lowering"):
@@ -106,7 +106,7 @@ def compile_program(client: Client, code: bytes, form: str, options: bytes) -> P
     if os.environ.get(TIMINGS, "0") not in ("", "0"):
         executable = program.executable
         stages = {} if executable.cached else executable.program.timings
-        took = time.perf_counter() - begin
+        took = clock.now() - begin
         print(f"distxla: {timings.line(executable.program.name, took, phases, stages)}", file=sys.stderr)
     return program
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import inspect
 import queue
 import threading
-import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from distxla import clock
 from distxla.compiler.passes.host_calls import HostCallSite
 from distxla.errors import (
     ArgumentError,
@@ -185,7 +185,7 @@ class HostCalls:
         if not tables:
             yield
             return
-        end = None if time_limit is None else time.monotonic() + time_limit
+        end = None if time_limit is None else clock.now() + time_limit
         self._begin(streams, tables, end)
         try:
             yield
@@ -227,7 +227,7 @@ class HostCalls:
     def _await_handled(self, device: int, posted: int, end: float | None) -> None:
         """With the lock. The loop is not directly in the with-body: an interrupt there could leave the lock taken."""
         while self._handled[device] != posted:
-            if end is not None and time.monotonic() >= end:
+            if end is not None and clock.now() >= end:
                 raise TimeLimitError(
                     f"the time limit ran out while a function that device {device} has called still ran"
                 )

@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from distxla import clock
 from distxla.collectives.transports.network_fault import NetworkFault
 from distxla.diagnosis.facts.blocked import DeviceState, Doing
 from distxla.errors import ClusterError, DamagedMessageError, DistxlaError, ReplicaLostError
@@ -296,7 +296,7 @@ class Hosts:
 
         names: of the hosts that are asked, for errors; of replicas none is needed.
         """
-        begin, limit = time.monotonic(), current_limit()
+        begin, limit = clock.now(), current_limit()
         end, notice = begin + seconds, begin + stragglers.NOTICE_S
         while True:
             try:
@@ -314,7 +314,7 @@ class Hosts:
                 access.require_progress(done)
             if limit is not None and limit.is_over:
                 raise limit.error()
-            now = time.monotonic()
+            now = clock.now()
             stopped = stragglers.stopped_notices(self._stopped_here()) if now >= min(notice, end) else []
             if now > end:
                 what = "hosts" if names else "replicas"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from distxla import clock
 from distxla.collectives.protocols import call_loops
 from distxla.collectives.protocols import control_block as control_words
 from distxla.diagnosis.facts.blocked import DeviceState, Doing
@@ -115,7 +115,7 @@ class Dispatcher:
         self, devices: list[int], issue: Callable[[], tuple[Ticket, list[RemoteHost]]], time_limit: float | None
     ) -> float:
         local = self._local
-        start = time.perf_counter()
+        start = clock.now()
         end = None if time_limit is None else start + time_limit
         self._stragglers.begin()
         try:
@@ -144,7 +144,7 @@ class Dispatcher:
             if lost or any(device.doing in (Doing.WAITS, Doing.ARRIVED) for device in found.values()):
                 error.diagnosis = snapshot.diagnosis(error, devices=found)
             raise error
-        return time.perf_counter() - start
+        return clock.now() - start
 
     def settle(self, time_limit: float | None) -> None:
         """Block until the devices are back that still computed when the last call failed; without any, return at once.
@@ -161,16 +161,16 @@ class Dispatcher:
             if late is None:
                 self._end(devices)
                 return
-            begun = time.perf_counter()
+            begun = clock.now()
             end = None if time_limit is None else begun + time_limit
             notice = stragglers.NOTICE_S
             try:
                 while not self._are_back(devices, late):
-                    waited = time.perf_counter() - begun
+                    waited = clock.now() - begun
                     if waited >= notice:
                         notice *= 2
                         stragglers.tell(stragglers.late(self._still_there(devices, late), waited))
-                    if end is not None and time.perf_counter() >= end:
+                    if end is not None and clock.now() >= end:
                         raise TimeLimitError(
                             f"the time limit of {time_limit:g} s ran out before all devices of a call that had failed "
                             "had come back"
@@ -243,7 +243,7 @@ class Dispatcher:
             if self._local.is_aborted:
                 return
             raise stuck_error(stuck, self._post_mortem(self._records(), devices))
-        if end is not None and time.perf_counter() >= end:
+        if end is not None and clock.now() >= end:
             error = TimeLimitError(f"the time limit of {time_limit:g} s ran out")
             network = tuple(proxy_waits(self._agents))
             error.diagnosis = replace(self._post_mortem(self._records(), devices).diagnosis(error), network=network)
@@ -307,12 +307,12 @@ class Dispatcher:
     def _slice(self, end: float | None) -> int:
         if end is None:
             return SLICE_NS
-        return max(0, min(SLICE_NS, int((end - time.perf_counter()) * 1e9)))
+        return max(0, min(SLICE_NS, int((end - clock.now()) * 1e9)))
 
     def _records(self, *, fresh: bool = True) -> Records:
         """All devices' records: as they are, or were when a failure was seen; or else as they are after the call."""
         if fresh:
-            self._read_at = time.monotonic_ns()
+            self._read_at = clock.now_ns()
         asked = [(remote, remote.begin_records() if fresh else None) for remote in self._hosts.remotes]
         rows = self._local.records(self._local.devices)
         if fresh:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from distxla import clock
 from distxla.collectives.protocols import call_loops
 from distxla.collectives.protocols import group as group_words
 from distxla.errors import ArgumentError, ClusterError, DistxlaError
@@ -87,7 +87,7 @@ class ProgramLoader:
         It is unloaded when the executable goes. ArgumentError where it was compiled for other counts, or a routine of
         its custom-calls can't be had there.
         """
-        begin = time.perf_counter()
+        begin = clock.now()
         program, block = executable.program, self._hosts.local.control
         replicas, partitions = self._counts
         if program.assignment is None and (program.replicas != replicas or program.partitions != partitions):
@@ -101,7 +101,7 @@ class ProgramLoader:
         try:
             arena, shared, call_area = self._load(executable, number, loaded.calls.offset)
             self._unloader.watch(executable, loaded)
-            executable.load_s = time.perf_counter() - begin
+            executable.load_s = clock.now() - begin
             # what follows calls nothing: no handler runs within
             executable.arena, executable.shared, executable.call_area, executable.number = (
                 arena,

@@ -6,7 +6,6 @@ the ring holds loses its first ones; the file says how many.
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -14,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from distxla import clock
 from distxla.collectives import recorder
 from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.protocols import event as event_words
@@ -139,7 +139,7 @@ class Trace(Handle):
     @contextmanager
     def call(self) -> Iterator[None]:
         """The body is a call in the trace, unless that was left."""
-        begin, error = time.monotonic_ns(), None
+        begin, error = clock.now_ns(), None
         try:
             yield
         except BaseException as found:
@@ -151,7 +151,7 @@ class Trace(Handle):
 
     def _add_call(self, begin: int, error: BaseException | None) -> None:
         """Note the events since the last call. begin: when this one began, ns of CLOCK_MONOTONIC."""
-        end = time.monotonic_ns()
+        end = clock.now_ns()
         rows = self._rows()
         fresh = {device: control_words.R_EVENTS.read(row) - self._seen.get(device, 0) for device, row in rows.items()}
         known = {device: row for device, row in rows.items() if fresh[device] > 0 or self._has_failed(device, row)}
@@ -263,10 +263,10 @@ def _events_of(call: _Call, hosts: Sequence[Sequence[int]], ahead: Mapping[int, 
     """By device. hosts: the devices of each."""
     found = {}
     for devices in hosts:
-        clock = CycleClock.of(*(call.rows[device] for device in devices if device in call.rows))
+        ticks = CycleClock.of(*(call.rows[device] for device in devices if device in call.rows))
         for device in devices:
             if device in call.data:
-                events = recorder.decode(call.data[device], call.rows[device], device, clock)
+                events = recorder.decode(call.data[device], call.rows[device], device, ticks)
                 found[device] = [event.shifted(-ahead.get(device, 0)) for event in events]
     return found
 

@@ -12,9 +12,9 @@ all their waits are the same in both, these waits lasted from the first look to 
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Mapping, Sequence
 
+from distxla import clock
 from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.protocols import group as group_words
 from distxla.collectives.protocols import permute as permute_words
@@ -105,9 +105,9 @@ class Deadlocks:
         running: all devices that have a part in the call, wherever they are.  programs: by number.
         """
         self._views = self._here
-        if self._there and time.monotonic() - self._looked >= FAR_S:
+        if self._there and clock.now() - self._looked >= FAR_S:
             self._views = self._everywhere
-            self._looked = time.monotonic()
+            self._looked = clock.now()
         try:
             return self._look(frozenset(running), programs)
         except (ClusterError, ReplicaLostError):  # a host can't be reached, which others report
@@ -117,16 +117,16 @@ class Deadlocks:
         """The same a moment later, when the other devices have stopped, if that is soon: so the report shows where
         they are, too. Blocks for SETTLE_S at most."""
         self._views = self._everywhere
-        end = time.monotonic() + SETTLE_S
+        end = clock.now() + SETTLE_S
         with contextlib.suppress(ClusterError, ReplicaLostError):
-            while time.monotonic() < end:
+            while clock.now() < end:
                 found = self._look(frozenset(running), programs) or stuck
                 stuck = found if len(found.deadlock.stuck) >= len(stuck.deadlock.stuck) else stuck
                 if all(
                     d in self.blocked or ((v := self._views.get(d)) is not None and v.has_ended(d)) for d in running
                 ):
                     break
-                time.sleep(SETTLE_S / 20)
+                clock.sleep(SETTLE_S / 20)
         return stuck
 
     def missing(

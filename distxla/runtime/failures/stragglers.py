@@ -6,10 +6,10 @@ They go to the logger `distxla`, whose warnings Python writes to stderr by defau
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from distxla import clock
 from distxla.diagnosis.facts.blocked import DeviceState, Doing
 from distxla.location import printable
 from distxla.runtime.hosts.remote import proxy_waits
@@ -36,7 +36,7 @@ class Stragglers:
         self._since: dict[tuple[int, ...], float] = {}
         self._next = NOTICE_S
         self._next_silent = STOPPED_S
-        self._look_again = time.monotonic() + STOPPED_S
+        self._look_again = clock.now() + STOPPED_S
         self._stopped: tuple[frozenset[int], float] = frozenset(), 0.0  # that were reported, and when
 
     def look(
@@ -51,7 +51,7 @@ class Stragglers:
         snapshot: reads the state of all devices.  stopped: devices whose processes are.  hosts: their agents are asked
         for signs of life, and for the waits of their proxies if no device causes the wait.
         """
-        now = time.monotonic()
+        now = clock.now()
         self._look_at_hosts(hosts)
         self._since = {one.wait: self._since.get(one.wait, now) for one in blocked.values()}
         longest = max((now - since for since in self._since.values()), default=0.0)

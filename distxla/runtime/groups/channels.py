@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable, Sequence
 
+from distxla import clock
 from distxla.collectives.channels import ProgramTransfers, pair_up
 from distxla.collectives.protocols import channel as channel_words
 from distxla.collectives.protocols.control_block import H_ABORT
@@ -210,7 +210,7 @@ class ClusterChannels:
         self._ends.pop(number, None)
         if any(number == connected for connected, _ in self._connected):
             self._connected = ()
-        end = time.monotonic() + SETTLE_S
+        end = clock.now() + SETTLE_S
         kept, gone = {}, list[int]()
         for key, pair in self._pairs.items():
             if self._communicators.users(("channel pair", *key)) <= {number}:
@@ -233,23 +233,23 @@ class ClusterChannels:
 
         A proxy's frames about the end of a call may reach the other side a moment after it.
         """
-        end = time.monotonic() + (SETTLE_S if pair.hosts[0] != pair.hosts[1] else 0.0)
+        end = clock.now() + (SETTLE_S if pair.hosts[0] != pair.hosts[1] else 0.0)
         while not self._is_settled(pair):
-            if time.monotonic() >= end:
+            if clock.now() >= end:
                 self._communicators.clear(pair.offset, channel_words.pair_bytes(pair.slot_bytes))
                 return
-            time.sleep(0.0005)
+            clock.sleep(0.0005)
 
     def _await_last(self, pair: Pair, end: float) -> None:
         """Wait until the source's host knows that its last values were taken: later messages would belong to no pair.
 
-        end: seconds of time.monotonic.
+        end: seconds of clock.now.
         """
         with contextlib.suppress(DistxlaError):  # the host is lost, or does not answer
-            while pair.hosts[0] != pair.hosts[1] and (left := end - time.monotonic()) > 0:
+            while pair.hosts[0] != pair.hosts[1] and (left := end - clock.now()) > 0:
                 if self._is_settled(pair, of_source_s=left) or self._block.load(H_ABORT):
                     return
-                time.sleep(0.0005)
+                clock.sleep(0.0005)
 
     def _is_settled(self, pair: Pair, *, of_source_s: float | None = None) -> bool:
         """of_source_s: as the source's host sees it, which is asked for so many seconds at most."""

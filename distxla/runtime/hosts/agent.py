@@ -11,9 +11,9 @@ import contextlib
 import os
 import queue
 import threading
-import time
 from collections.abc import Sequence
 
+from distxla import clock
 from distxla.collectives.protocols import call_loops
 from distxla.collectives.transports.control_block import ControlBlock
 from distxla.collectives.transports.network_fault import NetworkFault
@@ -210,7 +210,7 @@ class Agent:
             self._require_inside(frame.offset, 4, self._control.segment.size)
             threading.Thread(target=self._await, args=(connection, frame), name="distxla-await", daemon=True).start()
         elif isinstance(frame, commands.Clock):
-            connection.send(commands.Data(frame.request), [time.monotonic_ns().to_bytes(8, "little")])
+            connection.send(commands.Data(frame.request), [clock.now_ns().to_bytes(8, "little")])
         elif isinstance(frame, commands.Abort):
             self._abort()
         elif isinstance(frame, commands.End | commands.Leave | commands.Clear | commands.Bye):

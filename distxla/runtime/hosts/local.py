@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
+from distxla import clock
 from distxla.collectives.protocols import call_loops
 from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.protocols.layout import packed
@@ -153,7 +153,7 @@ class LocalHost:
         """
         self._withdraw()
         self.abort()
-        end = time.monotonic() + (GRACE_S if patience is None else patience)
+        end = clock.now() + (GRACE_S if patience is None else patience)
         killed = False
         while True:
             self.transport.release()
@@ -161,7 +161,7 @@ class LocalHost:
             # a device counts itself last of all: if the next call began before it did, that would end one too early
             if not busy and (self.lost or self._all_have_counted()):
                 return True
-            if time.monotonic() > end:
+            if clock.now() > end:
                 if patience is not None:
                     return False
                 if killed:
@@ -169,8 +169,8 @@ class LocalHost:
                 assert self._watch is not None
                 for device in busy:
                     self._watch.kill(device)
-                killed, end = True, time.monotonic() + GRACE_S
-            time.sleep(0.001)
+                killed, end = True, clock.now() + GRACE_S
+            clock.sleep(0.001)
 
     def allow(self) -> None:
         """Clear the abort flag: calls may be issued again."""

@@ -6,10 +6,10 @@ import contextlib
 import fcntl
 import signal
 import struct
-import time
 from collections.abc import Iterable
 from pathlib import Path
 
+from distxla import clock
 from distxla.machine.memory_limits import Group, own_groups
 from distxla.runtime.replica.serve import FAULT_SIGNALS
 
@@ -33,7 +33,7 @@ class KillCounts:
     def risen(self) -> str:
         """Where the count has risen since the last call: "the control group /job", "this machine"; else "". Repeats the
         answer for TOGETHER_S: the kernel may have killed several processes at once."""
-        where, now = self._risen(), time.monotonic()
+        where, now = self._risen(), clock.now()
         if where:
             self._last = where, now
         return where or (self._last[0] if now - self._last[1] < TOGETHER_S else "")

@@ -7,9 +7,9 @@ import os
 import select
 import signal
 import threading
-import time
 from collections.abc import Callable, Mapping
 
+from distxla import clock
 from distxla.collectives.protocols import control_block as control_words
 from distxla.errors import ClusterError
 from distxla.ir.module import Module
@@ -104,11 +104,11 @@ class Watch:
             self._thread.join()
 
     def _wait_ended(self, seconds: float) -> None:
-        end = time.monotonic() + seconds
+        end = clock.now() + seconds
         for descriptor in self._descriptors:
             poll = select.poll()
             poll.register(descriptor, select.POLLIN)
-            poll.poll(max(0.0, end - time.monotonic()) * 1000)
+            poll.poll(max(0.0, end - clock.now()) * 1000)
 
     def _close_descriptors(self) -> None:
         for descriptor in self._descriptors:

@@ -6,12 +6,12 @@ import contextlib
 import logging
 import math
 import threading
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from distxla import clock
 from distxla.collectives.protocols import call_loops
 from distxla.collectives.transports.transport import Restart
 from distxla.errors import ClusterError, DamagedMessageError, ReplicaLostError
@@ -64,7 +64,7 @@ class RemoteHost:
         self.damage = ""
         self.injected: dict[int, str] = {}
         self.ahead = 0
-        self._ahead_at = -CLOCK_S  # of time.monotonic
+        self._ahead_at = -CLOCK_S  # of clock.now
         self._connection = connection
         self._pids = dict(pids)
         self._news = news
@@ -201,18 +201,18 @@ class RemoteHost:
         found = []
         for _ in range(CLOCK_READINGS):
             answer = bytearray(8)
-            asked = time.monotonic_ns()
+            asked = clock.now_ns()
             if not self._ask(commands.Clock, memoryview(answer), ANSWER_S):
                 self._require_reachable()
                 raise ClusterError(f"{self.name} can't be asked for its clock")
-            answered = time.monotonic_ns()
+            answered = clock.now_ns()
             found.append((answered - asked, int.from_bytes(answer, "little") - (asked + answered) // 2))
-        self.ahead, self._ahead_at = min(found)[1], time.monotonic()
+        self.ahead, self._ahead_at = min(found)[1], clock.now()
         return self.ahead
 
     def look_at_clock(self) -> None:
         """Bring `ahead` up to date where that is due and the host answers. Blocks as `clock_ahead`."""
-        if self._closing or self.is_lost or time.monotonic() - self._ahead_at < CLOCK_S:
+        if self._closing or self.is_lost or clock.now() - self._ahead_at < CLOCK_S:
             return
         with contextlib.suppress(ClusterError, ReplicaLostError):
             self.clock_ahead()
@@ -251,7 +251,7 @@ class RemoteHost:
     def _ask(self, ask: Callable[[int], Frame], target: memoryview, seconds: float | None = None) -> bool:
         """Ask for bytes, which fill `target`, and wait for them; False where they can't come any more, or not in time.
         Notices tell of long waits. ask: the frame, for the number of the request."""
-        fetch, begin = _Fetch(target), time.monotonic()
+        fetch, begin = _Fetch(target), clock.now()
         end = math.inf if seconds is None else begin + seconds
         with self._news:
             self._fetched = number = (self._fetched + 1) & 0xFFFFFFFF
@@ -268,9 +268,9 @@ class RemoteHost:
     def _await_fetched(self, fetch: _Fetch, begin: float, end: float) -> None:
         """With the lock. The loop is not directly in the with-body: an interrupt there could leave the lock taken."""
         notice = NOTICE_S
-        while not fetch.done and not self.is_lost and not self._closing and time.monotonic() < end:
+        while not fetch.done and not self.is_lost and not self._closing and clock.now() < end:
             self._news.wait(0.2)
-            if (waited := time.monotonic() - begin) >= notice and not fetch.done:
+            if (waited := clock.now() - begin) >= notice and not fetch.done:
                 notice *= 2
                 LOGGER.warning("%s", printable(f"distxla: {self.silence(waited)}"))
 
@@ -282,7 +282,7 @@ class RemoteHost:
         """Age in seconds of an unanswered request for a sign of life, else 0. Sends one when due; does not wait."""
         if self.is_lost or self._closing:
             return 0.0
-        now, (sign, number, asked) = time.monotonic(), self._sign
+        now, (sign, number, asked) = clock.now(), self._sign
         if not sign.done:
             return now - asked
         if now - asked >= SIGN_S:
@@ -366,14 +366,14 @@ class RemoteHost:
             raise ReplicaLostError(f"{self.name} can't be reached any more")
 
     def _wait_for(self, kind: type[Frame], expected: int, seconds: float) -> bool:
-        end = time.monotonic() + seconds
+        end = clock.now() + seconds
         with self._news:
             return self._await_answers(kind, expected, end)
 
     def _await_answers(self, kind: type[Frame], expected: int, end: float) -> bool:
         """With the lock; a function of its own for the reason that `_await_fetched` has."""
         while self._answers.get(kind, 0) < expected:
-            left = end - time.monotonic()
+            left = end - clock.now()
             if left <= 0 or self.is_lost:
                 return False
             self._news.wait(min(left, 0.1))

@@ -11,10 +11,10 @@ import os
 import signal
 import subprocess
 import threading
-import time
 from collections import Counter
 from collections.abc import Sequence
 
+from distxla import clock
 from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.transports.control_block import ControlBlock
 from distxla.program.abi import BEFORE_STEP, INSIDE_WAIT
@@ -86,9 +86,9 @@ class Injector:
 
     def _wait(self, seconds: float) -> None:
         """Sleep for `seconds`, or until the call has failed."""
-        end = time.monotonic() + seconds
-        while (left := end - time.monotonic()) > 0 and not self._block.load(control_words.H_ABORT):
-            time.sleep(min(SLICE_S, left))
+        end = clock.now() + seconds
+        while (left := end - clock.now()) > 0 and not self._block.load(control_words.H_ABORT):
+            clock.sleep(min(SLICE_S, left))
 
 
 def _stop(seconds: float) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from distxla import clock
 from distxla.runtime.ray import commands
 
 _LOOK_S = 0.002
@@ -37,7 +38,7 @@ def introduce(port: str, answer: str, parent: str) -> None:
     from ray._raylet import GcsClient  # type: ignore[attr-defined]  # compiled
 
     while not os.path.exists(port) or not (text := Path(port).read_text()).isdigit():
-        time.sleep(_LOOK_S)
+        clock.sleep(_LOOK_S)
     address = f"{commands.LOOPBACK}:{text}"
     gcs = GcsClient(address=address)
     gcs.internal_kv_put(b"session_name", commands.SESSION.encode(), False, ray_constants.KV_NAMESPACE_SESSION)
@@ -68,7 +69,7 @@ def join(address: str, node: str = "", *, local: str = "") -> Callable[..., None
         ours += [
             (services, "find_node_ids", lambda: {node}),
             # it looks again after a second if the raylet, whose socket is there, has not introduced itself yet
-            (services, "time", SimpleNamespace(time=time.time, sleep=lambda _: time.sleep(_LOOK_S))),
+            (services, "time", SimpleNamespace(time=time.time, sleep=lambda _: clock.sleep(_LOOK_S))),
         ]
     more = {"job_config": JobConfig(code_search_path=[local])} if local else {}
     with _replaced(ours), quiet(), same_end(), warnings.catch_warnings():

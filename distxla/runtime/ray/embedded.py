@@ -16,10 +16,10 @@ import secrets
 import socket
 import subprocess
 import threading
-import time
 from contextlib import suppress
 from pathlib import Path
 
+from distxla import clock
 from distxla.errors import ClusterError
 from distxla.machine.memory_limits import ARENAS, address_space
 from distxla.runtime.ray import commands
@@ -81,9 +81,9 @@ class EmbeddedRay:
         self._closing = threading.Event()  # other clusters of this process may outlive the one that started it
 
     def _join(self, address: str) -> None:
-        end = time.monotonic() + START_LIMIT_S
+        end = clock.now() + START_LIMIT_S
         while not is_readable(self._listener.fileno(), 0.05):
-            self._require(time.monotonic() < end, "no driver")
+            self._require(clock.now() < end, "no driver")
         connection, _ = self._listener.accept()
         self._session = RayElsewhere(connection, lambda: self._require(True, ""), self._explained)
         self._session.join(address, self._place.node, self._place.private)
@@ -139,16 +139,16 @@ class EmbeddedRay:
         self._wait_for(Path(self._place.sockets, "raylet"))
 
     def _wait_for(self, path: Path) -> None:
-        end = time.monotonic() + START_LIMIT_S
+        end = clock.now() + START_LIMIT_S
         while not path.exists():
-            self._require(time.monotonic() < end, f"no {path.name}")
-            time.sleep(0.002)
+            self._require(clock.now() < end, f"no {path.name}")
+            clock.sleep(0.002)
 
     def begin(self) -> None:
         """A cluster starts: the processes must live until it has. Without a zygote workers start the long way."""
         ended = self._supervisor.has_ended
         self._there = [name for name in self._supervisor.names if name != "zygote" or not ended(name)]
-        self._progress = (0, 0), time.monotonic()
+        self._progress = (0, 0), clock.now()
 
     def started(self) -> None:
         """No more workers are needed for now."""
@@ -163,9 +163,9 @@ class EmbeddedRay:
         with suppress(BlockingIOError):
             forked += len(os.read(self._forked, 1 << 16))
         if (forked, answers) != progress:
-            self._progress = (forked, answers), time.monotonic()
+            self._progress = (forked, answers), clock.now()
         elif "zygote" in self._there:
-            self._require(time.monotonic() < since + STALL_LIMIT_S, f"Ray asks for no more workers than {forked}")
+            self._require(clock.now() < since + STALL_LIMIT_S, f"Ray asks for no more workers than {forked}")
 
     def _require(self, fine: bool, what: str) -> None:
         """ClusterError if a process has ended, if the cluster is being closed, or if not `fine`; `what` says why."""

@@ -11,10 +11,10 @@ import logging
 import os
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
+from distxla import clock
 from distxla.errors import ClusterError
 from distxla.location import printable
 from distxla.runtime.ray import client, commands, versions
@@ -53,13 +53,13 @@ class PlainRay:
         self._token.hold()
         tokens = client.reread_environment() is not None
         _tell(versions.what_is_lost(version, tokens=tokens))
-        end = time.monotonic() + START_LIMIT_S
+        end = clock.now() + START_LIMIT_S
         while not os.path.exists(file):
             if closing.is_set():
                 raise ClusterError("the cluster is closed")
-            if self._supervisor.has_ended("server") or time.monotonic() > end:
+            if self._supervisor.has_ended("server") or clock.now() > end:
                 raise ClusterError(f"Ray {version} could not be started: {self._last_message()}")
-            time.sleep(0.01)
+            clock.sleep(0.01)
         try:
             self._printer = client.join(Path(file).read_text())
         except (OSError, RuntimeError, ValueError) as error:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
@@ -16,6 +15,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from distxla import clock
 from distxla.collectives.protocols import stream as streams
 from distxla.collectives.protocols.layout import packed
 from distxla.ir.unwritten import empty
@@ -143,7 +143,7 @@ class _End:
     def _sleep(self, word: int, seen: int, deadline: float | None, check: Check) -> bool:
         """Wait a little for the device to change a word; False once the time is over."""
         check()
-        left = SLICE_S if deadline is None else min(SLICE_S, deadline - time.monotonic())
+        left = SLICE_S if deadline is None else min(SLICE_S, deadline - clock.now())
         if left <= 0:
             return False
         try:
@@ -217,7 +217,7 @@ class HostToDevice(_End):
         return self.posted - (((2 * self.posted - self._seen) & _MASK) >> 1)
 
     def put(self, item: PackedItem, deadline: float | None, check: Check) -> bool:
-        """Put an item as soon as there is room; False if there is none until the deadline (of time.monotonic)."""
+        """Put an item as soon as there is room; False if there is none until the deadline (of clock.now)."""
         while True:
             check()
             with self._lock:
@@ -228,7 +228,7 @@ class HostToDevice(_End):
                 if self._put_now(item, near_only=patient):
                     return True
             if patient:
-                end = time.monotonic() + streams.PATIENCE_S
+                end = clock.now() + streams.PATIENCE_S
                 while self._sleep(streams.T_TAKEN, seen, end, check) and self._word(streams.T_TAKEN) == seen:
                     pass
                 if self._word(streams.T_TAKEN) == seen:
@@ -376,7 +376,7 @@ class DeviceToHost(_End):
         return self._word(streams.T_POSTED) >> 1
 
     def get(self, deadline: float | None, check: Check, unpack: Callable[[PostedItem], T]) -> T | None:
-        """The next item, as `unpack` gives it; None if there is none until the deadline (of time.monotonic).
+        """The next item, as `unpack` gives it; None if there is none until the deadline (of clock.now).
 
         The exception of a signal handler amid this takes no item: the next call gives it.
         """

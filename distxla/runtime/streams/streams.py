@@ -8,12 +8,12 @@ whichever call takes it: a stream belongs to its device and outlives calls, fail
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from distxla import clock
 from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.protocols import stream as streams
 from distxla.errors import ArgumentError, ClusterError, DistxlaError, ExecutionError, StreamEndError, TimeLimitError
@@ -79,11 +79,11 @@ class Infeed(Handle):
         was not put.
         """
         item, shape = pack(value)
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = None if timeout is None else clock.now() + timeout
         check = self._owner.check(self.device, self)
         while not self._lock.acquire(timeout=_slice(deadline)):
             check()
-            if deadline is not None and time.monotonic() >= deadline:
+            if deadline is not None and clock.now() >= deadline:
                 raise self._full(timeout)
         try:
             check()
@@ -205,7 +205,7 @@ class Outfeed(Handle):
         `Infeed.put`. All of them only where no item is there. After Ctrl-C, or what another signal's handler
         raises meanwhile, the next `get` gives the item.
         """
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = None if timeout is None else clock.now() + timeout
         item = self._end.get(deadline, self._owner.check(self.device, self), self._owner.unpack)
         if item is None:
             raise TimeLimitError(f"{self} had no item within {timeout:g} s")
@@ -216,7 +216,7 @@ class Outfeed(Handle):
         begun, or use `get`, which waits for a call, too."""
         while True:
             running = self._owner.runs(self.device)
-            deadline, check = time.monotonic() + SLICE_S if running else 0.0, self._owner.check(self.device, self)
+            deadline, check = clock.now() + SLICE_S if running else 0.0, self._owner.check(self.device, self)
             item = self._end.get(deadline, check, self._owner.unpack)
             if item is not None:
                 yield item
@@ -464,7 +464,7 @@ class ClusterStreams:
 
 
 def _slice(deadline: float | None) -> float:
-    return SLICE_S if deadline is None else max(0.0, min(SLICE_S, deadline - time.monotonic()))
+    return SLICE_S if deadline is None else max(0.0, min(SLICE_S, deadline - clock.now()))
 
 
 __all__ = ["ClusterStreams", "HostChannel", "Infeed", "Outfeed"]

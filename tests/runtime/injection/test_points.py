@@ -127,7 +127,7 @@ def test_a_delay_ends_with_the_call(
         if len(slept) == fails_after:
             block.store(control_words.H_ABORT, 1)
 
-    monkeypatch.setattr(hooks, "time", SimpleNamespace(monotonic=lambda: sum(slept), sleep=sleep))
+    monkeypatch.setattr(hooks, "clock", SimpleNamespace(now=lambda: sum(slept), sleep=sleep))
     block.store(control_words.H_ABORT, int(fails_after == 0))
     ask = hooks.Injector(1, block, 0, parse_faults(["delay:device=1,ms=95"], 2)).hook(POINTS)
     ask(None, BEFORE_STEP)
