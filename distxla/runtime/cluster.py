@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from distxla import clock
 from distxla.compiler.cache import compile_cached
+from distxla.compiler.partitioners import device_program
 from distxla.compiler.passes.host_calls import with_host_calls
 from distxla.compiler.passes.reduction_order import with_reduction_order
 from distxla.compiler.passes.rounds_in_order import with_rounds_in_order
@@ -20,7 +21,6 @@ from distxla.compiler.verify.aliases import in_place_pairs
 from distxla.compiler.verify.compilable import require_compilable
 from distxla.errors import ArgumentError, ClusterError, DistxlaError
 from distxla.ir.module import Module
-from distxla.jax.partitioner.global_modules import device_program
 from distxla.machine.heap import Heap
 from distxla.machine.shortages import started_thread
 from distxla.ops.custom_calls.user import user_targets

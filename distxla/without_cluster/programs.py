@@ -11,6 +11,7 @@ from distxla.collectives.implied_counts import implied_counts
 from distxla.collectives.joined_channels import notes
 from distxla.collectives.protocols.control_block import MOST_DEVICES
 from distxla.collectives.transfer import Transfer
+from distxla.compiler.partitioners import device_program
 from distxla.compiler.passes.manual_partitions import PerDevice
 from distxla.compiler.passes.reduction_order import with_reduction_order
 from distxla.compiler.verify.world import verify_order, verify_world
@@ -18,7 +19,6 @@ from distxla.errors import ArgumentError, DeadlockError, DistxlaError, Verificat
 from distxla.ir.effects import COMMUNICATING
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
-from distxla.jax.partitioner.global_modules import device_program
 from distxla.lazy_dataclass import dataclass, replace
 from distxla.ops.support.one_device_groups import OneDeviceGroups, one_device_groups
 from distxla.scheduler.communication_order import JointOrder, order_communication

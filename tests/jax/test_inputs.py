@@ -15,9 +15,9 @@ import pytest
 pytest.importorskip("jaxlib")
 
 import distxla as dx
+from distxla.compiler.partitioners import device_program
 from distxla.errors import ArgumentError, DistxlaError
 from distxla.jax.partitioner.exported import Exported, read_exported
-from distxla.jax.partitioner.global_modules import device_program
 from distxla.jax.private import names as private_names
 from distxla.oracle.lockstep import run_reference
 from tests.jax.programs import numbers

@@ -13,8 +13,8 @@ import numpy as np
 from jax.lax import all_gather, all_to_all, axis_index, axis_size, pmax, pmean, pmin, ppermute, psum, psum_scatter
 from jax.sharding import NamedSharding, PartitionSpec
 
+from distxla.compiler.partitioners import device_program
 from distxla.ir.module import Module
-from distxla.jax.partitioner.global_modules import device_program
 from distxla.jax.partitioner.loading import read_module
 from distxla.proofs.prove import Sharded
 from tests.jax.programs import mesh, numbers, stablehlo

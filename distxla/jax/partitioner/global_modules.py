@@ -1,4 +1,4 @@
-"""Global modules on their way to the devices: by distxla's own rewrite of manual regions, else by XLA's partitioner."""
+"""Global modules through XLA's partitioner."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from distxla.compiler.verify.aliases import donated_leaves
 from distxla.errors import ArgumentError, JaxError, PartitioningError, UnsupportedOpError
 from distxla.ir.module import Module
 from distxla.jax.partitioner.loading import AS_HLO, read_module, with_file_name
+from distxla.jax.private.names import EXTRA, is_jaxlib_there
 from distxla.location import printable
 from distxla.ops.constant import Constant
 from distxla.time_limit import at
@@ -22,36 +23,21 @@ if TYPE_CHECKING:
 LOGGER = logging.getLogger("distxla")
 
 
-def device_program(
-    module: Module, partitions: int | None = None, replicas: int | None = None, *, available: int | None = None
-) -> PerDevice | None:
-    """The per-device form of a global module; None for a module that each device runs as it is. Blocks.
+def partitioned_by_xla(module: Module, partitions: int, replicas: int, refused: UnsupportedOpError) -> PerDevice:
+    """A partitioner for compiler/partitioners.py. Blocks; the logger `distxla` says what was done.
 
-    partitions, replicas: how many the run has, where that is given; the header's counts go before them.  available: how
-    many partitions the run has, given or not: a module for others is refused. What needs a partitioner is partitioned
-    by XLA's where jaxlib is installed, and the logger `distxla` says so.
-    Raises UnsupportedOpError, located at the first annotation, where there is no jaxlib, or XLA refuses the module;
-    VerificationError where a global module breaks a rule; TimeLimitError.
+    Raises `refused` where there is no jaxlib, or XLA refuses the module; TimeLimitError.
     """
+    if not is_jaxlib_there():
+        refused.add_note(f"hint: with {EXTRA} distxla partitions it by XLA's own partitioner")
+        raise refused
+    _require_values(module)
     try:
-        return partitioning.device_program(module, partitions)
-    except UnsupportedOpError as error:
-        count = partitioning.partition_count(module, partitions)
-        if available not in (None, count):
-            error.add_note(f"it is for {count} partitions, the cluster has {available}")
-            raise
-        from distxla.jax.private.names import EXTRA, is_jaxlib_there
-
-        if not is_jaxlib_there():
-            error.add_note(f"hint: with {EXTRA} distxla partitions it by XLA's own partitioner")
-            raise
-        _require_values(module)
-        try:
-            made = partition_hlo(module, count, module.replica_count or replicas or 1)
-            whole = per_device(made, module)
-        except (PartitioningError, JaxError, UnsupportedOpError) as refused:
-            error.add_note(f"XLA's partitioner was tried for {count} partitions: {refused.message}")
-            raise error from refused
+        made = partition_hlo(module, partitions, replicas)
+        whole = per_device(made, module)
+    except (PartitioningError, JaxError, UnsupportedOpError) as error:
+        refused.add_note(f"XLA's partitioner was tried for {partitions} partitions: {error.message}")
+        raise refused from error
     LOGGER.warning("%s", printable(f"distxla: {_name(module)}: {described(made)}"))
     return whole
 
@@ -140,4 +126,4 @@ def _name(module: Module) -> str:
     return module.source.file if module.source is not None else module.name
 
 
-__all__ = ["described", "device_program", "partition", "partition_hlo", "per_device"]
+__all__ = ["described", "partition", "partition_hlo", "partitioned_by_xla", "per_device"]

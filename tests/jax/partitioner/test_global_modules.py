@@ -18,9 +18,10 @@ pytest.importorskip("jaxlib")
 import distxla as dx
 import distxla.jax as dxj
 from distxla.cli.main import main
+from distxla.compiler.partitioners import device_program
 from distxla.compiler.verify.aliases import donated_leaves
 from distxla.compiler.verify.verifier import verify_module
-from distxla.jax.partitioner.global_modules import device_program, partition_hlo
+from distxla.jax.partitioner.global_modules import partition_hlo
 from distxla.jax.partitioner.loading import load_module
 from tests.jax.programs import numbers
 

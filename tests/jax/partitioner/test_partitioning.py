@@ -22,8 +22,8 @@ import jax.numpy as jnp
 from jax.sharding import NamedSharding
 
 import distxla.jax as dxj
+from distxla.compiler.partitioners import device_program
 from distxla.errors import ArgumentError, PartitioningError, TimeLimitError, UnsupportedOpError
-from distxla.jax.partitioner.global_modules import device_program
 from distxla.jax.partitioner.partition_server import SERVER
 from distxla.jax.partitioner.partition_worker import difference, last_dump
 from distxla.jax.private import names as private_names
