@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from distxla.errors import ClusterError
+from distxla.machine.mappings import PAGE
+from distxla.machine.memory_files import memory_file
 
 _DYNAMIC, _HEADER, _SEGMENT, _SYMBOL = "<qQ", "<16sHHIQQQIHHHHHH", "<IIQQQQQQ", "<IBBHQQ"
 _ABSOLUTE: Final = 0xFFF1  # section of symbols that are not moved
@@ -26,7 +28,7 @@ def define_symbols(addresses: Mapping[str, int]) -> None:
 
     ClusterError where the dynamic linker refuses.
     """
-    descriptor = os.memfd_create("distxla-symbols")
+    descriptor = memory_file("distxla-symbols")
     try:
         os.write(descriptor, _shared_object(addresses))
         ctypes.CDLL(f"/proc/self/fd/{descriptor}", mode=ctypes.RTLD_GLOBAL)
@@ -59,7 +61,7 @@ def _shared_object(addresses: Mapping[str, int]) -> bytes:
     size = at_dynamic + len(dynamic)
     header = struct.pack(_HEADER, identity, 3, machine, version, 0, 64, 0, 0, 64, struct.calcsize(_SEGMENT), 3, 0, 0, 0)
     segments = (
-        (_LOAD, _READ_WRITE, 0, 0, 0, size, size, 4096),
+        (_LOAD, _READ_WRITE, 0, 0, 0, size, size, PAGE),
         (_DYNAMIC_SEGMENT, _READ_WRITE, at_dynamic, at_dynamic, at_dynamic, len(dynamic), len(dynamic), 8),
         (_STACK, _READ_WRITE, 0, 0, 0, 0, 0, 16),
     )

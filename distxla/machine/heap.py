@@ -19,7 +19,7 @@ from typing import Protocol
 
 from distxla.errors import InternalError, OutOfMemoryError
 from distxla.lazy_dataclass import dataclass
-from distxla.machine.pages import PAGE
+from distxla.machine.mappings import PAGE
 
 ALIGNMENT = 64  # of blocks; a compiled program relies on it
 KEPT_IDLE_BYTES = 256 << 20  # freed memory that stays in place to be used again

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import mmap
 import os
 
 from distxla.errors import OutOfMemoryError
 from distxla.machine.byte_counts import amount
+from distxla.machine.mappings import PAGE, advise
 
-PAGE = 4096
 CHUNK_BYTES = 64 << 20  # at a time, so that interrupts are handled in between
 _MADV_POPULATE_WRITE = 23  # Linux 5.14
-_libc = ctypes.CDLL(None, use_errno=True)
-_libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 
 
 class BackedPages:
@@ -44,9 +41,9 @@ class BackedPages:
         self._known[first:end] = bytes(end - first)
 
     def _make(self, offset: int, size: int) -> None:
-        if not _libc.madvise(self._address + offset, size, _MADV_POPULATE_WRITE):
+        number = advise(self._address + offset, size, _MADV_POPULATE_WRITE)
+        if not number:
             return None
-        number = ctypes.get_errno()
         if number == errno.EINVAL:  # a kernel before 5.14
             try:
                 return os.posix_fallocate(self._descriptor, offset, size)

@@ -1,8 +1,7 @@
 """Anonymous shared memory: device memories and control blocks.
 
-A segment is a memfd: it has no name anywhere, only its owner can open it, and it is gone with the last process that
-maps it. It is sparse: address space is cheap, only touched pages cost memory. The driver makes the segments; replicas
-open them through /proc/<driver>/fd, which the kernel grants to the same user only.
+A segment is a memory file (memory_files.py). It is sparse: address space is cheap, only touched pages cost memory. The
+driver makes the segments; replicas open them.
 
 Behind a device's own memory its mapping goes on with memory that all devices of the host share, at the same offsets for
 all of them: results of collectives that are the same for all members exist there once.
@@ -10,8 +9,6 @@ all of them: results of collectives that are the same for all members exist ther
 
 from __future__ import annotations
 
-import ctypes
-import fcntl
 import mmap
 import os
 from collections.abc import Sequence
@@ -21,25 +18,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distxla.errors import ClusterError
+from distxla.machine.mappings import (
+    ANONYMOUS,
+    FIXED,
+    NO_ACCESS,
+    PRIVATE,
+    READ,
+    SHARED,
+    WITHOUT_RESERVE,
+    WRITE,
+    advise,
+    map_memory,
+    unmap,
+)
+from distxla.machine.memory_files import memory_file, open_descriptor, release, seal
 from distxla.machine.memory_limits import is_strict
 from distxla.machine.pages import BackedPages
 
 HUGE_PAGE = 2 << 20
 HUGE_FROM = 1 << 30  # segments above this size are asked to have huge pages
-_FALLOC_PUNCH_HOLE_KEEP_SIZE = 3
-_PROT_NONE, _MAP_FIXED, _MAP_NORESERVE = 0, 0x10, 0x4000  # of Linux (asm-generic/mman.h)
-_libc = ctypes.CDLL(None, use_errno=True)
-_libc.mmap.restype = ctypes.c_void_p
-_libc.mmap.argtypes = (
-    ctypes.c_void_p,
-    ctypes.c_size_t,
-    ctypes.c_int,
-    ctypes.c_int,
-    ctypes.c_int,
-    ctypes.c_longlong,
-)
-_libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
-_libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 
 
 class _Mapping:
@@ -51,24 +48,19 @@ class _Mapping:
         # The range is reserved first, so that nothing else can take the place of its later parts; at a multiple of the
         # huge pages' size, without which there are none.
         self._size = size + HUGE_PAGE
-        reserved = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
-        self._address = self._map(None, self._size, _PROT_NONE, reserved, -1)
-        address = at = -(-self._address // HUGE_PAGE) * HUGE_PAGE
-        for descriptor, part in parts:
-            self._map(at, part, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED | _MAP_FIXED, descriptor)
-            if part > HUGE_FROM:
-                _libc.madvise(at, part, mmap.MADV_HUGEPAGE)  # kernels without them for shared memory refuse
-            at += part
+        try:
+            self._address = map_memory(self._size, NO_ACCESS, PRIVATE | ANONYMOUS | WITHOUT_RESERVE)
+            address = at = -(-self._address // HUGE_PAGE) * HUGE_PAGE
+            for descriptor, part in parts:
+                map_memory(part, READ | WRITE, SHARED | FIXED, descriptor, at)
+                if part > HUGE_FROM:
+                    advise(at, part, mmap.MADV_HUGEPAGE)  # kernels without them for shared memory refuse
+                at += part
+        except OSError as error:
+            raise ClusterError(f"cannot map {size} bytes of shared memory: {error.strerror}") from error
         self.__array_interface__ = {"version": 3, "typestr": "|u1", "shape": (size,), "data": (address, False)}
 
-    @staticmethod
-    def _map(address: int | None, size: int, protection: int, flags: int, descriptor: int) -> int:
-        found = _libc.mmap(address, size, protection, flags, descriptor, 0)
-        if found is None or found == ctypes.c_void_p(-1).value:
-            raise ClusterError(f"cannot map {size} bytes of shared memory: {os.strerror(ctypes.get_errno())}")
-        return int(found)
-
-    def __del__(self, unmap: Any = _libc.munmap) -> None:  # at the end of the process the module's names are gone
+    def __del__(self, unmap: Any = unmap) -> None:  # at the end of the process the module's names are gone
         if hasattr(self, "_address"):
             unmap(self._address, self._size)
 
@@ -94,11 +86,9 @@ class Segment:
 
         common: mapped behind it.
         """
-        descriptor = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        descriptor = memory_file(name, size, sealable=True)
         try:
-            os.fchmod(descriptor, 0o600)
-            os.ftruncate(descriptor, size)
-            fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+            seal(descriptor, content=False)
             return Segment(descriptor, size, None if common is None else (common.descriptor, common.size))
         except BaseException:
             os.close(descriptor)
@@ -144,9 +134,7 @@ class Segment:
         """See Pages; nothing happens once the segment is closed."""
         if self.descriptor < 0:
             return
-        _libc.fallocate(
-            self.descriptor, _FALLOC_PUNCH_HOLE_KEEP_SIZE, ctypes.c_longlong(offset), ctypes.c_longlong(size)
-        )
+        release(self.descriptor, offset, size)
         if self._pages is not None:
             self._pages.forget(offset, size)
 
@@ -155,20 +143,3 @@ class Segment:
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
-
-
-def open_descriptor(pid: int, descriptor: int, size: int) -> int:
-    """A descriptor of our own for a segment of another process."""
-    path = f"/proc/{pid}/fd/{descriptor}"
-    try:
-        opened = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    except OSError as error:
-        raise ClusterError(
-            f"the host's shared memory cannot be opened ({path}: {error.strerror}); all processes of a "
-            "host must run as the same user and in the same container"
-        ) from error
-    status = os.fstat(opened)
-    if status.st_uid != os.getuid() or status.st_size != size:
-        os.close(opened)
-        raise ClusterError(f"{path} is not the shared memory that was announced")
-    return opened

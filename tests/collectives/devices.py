@@ -27,8 +27,8 @@ from distxla.program.abi import Status
 from distxla.program.artifact import CommunicatorSpec, Site
 from distxla.program.execution_context import ExecutionContext
 from distxla.targets.code import CodeModule
+from distxla.targets.native import finish
 from distxla.targets.registry import native_target
-from distxla.targets.x86_64 import finish
 from tests.compiler.lower.loaded import loaded
 
 STATE_BYTES = 8 << 20

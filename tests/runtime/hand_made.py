@@ -7,9 +7,9 @@ from functools import cache
 from distxla.ir.element_type import F32
 from distxla.ir.shape import Shape
 from distxla.program.artifact import CompiledProgram
-from distxla.targets.native.link import link
+from distxla.targets.native.finish import compile_object
 from distxla.targets.registry import native_target
-from distxla.targets.x86_64.finish import compile_object
+from distxla.targets.x86_64.link import link
 
 F32_4 = Shape(F32, (4,))
 

@@ -33,7 +33,7 @@ from distxla import clock
 from distxla.collectives.transports.control_block import ControlBlock
 from distxla.collectives.transports.shared_words import SharedWords
 from distxla.compiler.server_share import ServerShare
-from distxla.machine import memory_limits, pages, segments
+from distxla.machine import futexes, memory_files, memory_limits, pages, processes, segments
 from distxla.program.artifact import CompiledProgram
 from distxla.runtime.calls import dispatch
 from distxla.runtime.failures import deadlocks
@@ -61,7 +61,7 @@ BEYOND = ("distxla.runtime.ray",)
 
 def modules() -> list[ModuleType]:
     """The modules whose code runs in a simulation and reaches the machine."""
-    found: list[ModuleType] = [image, memory_limits, host, pages, segments]
+    found: list[ModuleType] = [image, memory_limits, host, pages, segments, memory_files, processes]
     for package in (distxla.runtime, distxla.wire, distxla.collectives.transports):
         for entry in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             if not entry.name.startswith(BEYOND):
@@ -219,7 +219,7 @@ class Edges:
         return [
             *((module, "PIECE_BYTES", PIECE_BYTES) for module in pieces),
             *self._often(),
-            (host, "_syscall", NATIVE.libc),
+            (futexes, "_call", NATIVE.libc),
             (ControlBlock, "__init__", begin_block),
             (SharedWords, "__init__", begin_stepping),
             (SharedWords, "row", lambda *arguments: self._stepping(row(*arguments))),

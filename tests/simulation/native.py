@@ -21,12 +21,14 @@ from distxla.collectives.transports.shared_memory import emit_call_loops as call
 from distxla.collectives.transports.shared_memory import wait_and_wake as futex
 from distxla.compiler import compile
 from distxla.targets.common_functions import Separated
+from distxla.targets.native import finish
 from distxla.targets.native import load as image
-from distxla.targets.x86_64 import finish
-from distxla.targets.x86_64.instructions import FUTEX_WAIT, FUTEX_WAKE, SYS_FUTEX, SYS_SCHED_YIELD
+from distxla.targets.native.system_calls import FUTEX_WAIT, FUTEX_WAKE
+from distxla.targets.native.traits import own_traits
 from tests.simulation.scheduler import CLOCK, COUNTDOWN, Scheduler, Task, TaskExit
 
-SYS_CLOCK_GETTIME = 228
+SYS_FUTEX, SYS_SCHED_YIELD = own_traits().futex, own_traits().sched_yield
+SYS_CLOCK_GETTIME = own_traits().clock_gettime
 SPINS = 5  # of a loop that looks at a word, each of which lets others run
 MOST_CALLS_AT_THE_END = 10_000  # of a task that is told to end
 

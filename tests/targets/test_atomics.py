@@ -6,10 +6,10 @@ import ctypes
 
 import pytest
 
-from distxla.targets.native.link import link
+from distxla.targets.native import finish
 from distxla.targets.registry import atomics
-from distxla.targets.x86_64 import finish
 from distxla.targets.x86_64.atomics import CODE
+from distxla.targets.x86_64.link import link
 
 ORDERS = {
     "read": "%v = load atomic i32, ptr %p acquire, align 4\n ret i32 %v",

@@ -10,9 +10,9 @@ from llvmlite import ir
 from distxla.errors import CompileError
 from distxla.targets.common_functions import CommonFunction, Separated, separated
 from distxla.targets.image import Image
-from distxla.targets.native.link import link
+from distxla.targets.native import finish
 from distxla.targets.native.load import load_image
-from distxla.targets.x86_64 import finish
+from distxla.targets.x86_64.link import link
 from tests.targets.test_link import program
 
 I32 = ir.IntType(32)

@@ -11,10 +11,10 @@ from distxla.errors import CompileError
 from distxla.ir.shape import Shape
 from distxla.program.artifact import CompiledProgram
 from distxla.targets.image import Image
-from distxla.targets.native.link import link
+from distxla.targets.native import finish
 from distxla.targets.native.load import load_image, resolve_import
 from distxla.targets.registry import native_target
-from distxla.targets.x86_64 import finish
+from distxla.targets.x86_64.link import link
 
 
 def build(text: str) -> Image:

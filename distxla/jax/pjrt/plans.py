@@ -19,7 +19,7 @@ from distxla.jax.pjrt.native_gate import GATE_LEFT, WATCH_LATE, WATCH_LEFT
 from distxla.jax.pjrt.shape_constants import Constants
 from distxla.jax.pjrt.table import RECORDS, STATES, offset
 from distxla.machine.heap import Block
-from distxla.machine.pages import PAGE
+from distxla.machine.mappings import PAGE
 from distxla.machine.segments import Segment
 from distxla.runtime.arrays.call_queue import PendingCall
 from distxla.runtime.arrays.executable import Executable

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 from distxla.errors import OutOfMemoryError
 from distxla.ir.shape import Shape
 from distxla.machine.heap import Block, Heap
-from distxla.machine.pages import PAGE
+from distxla.machine.mappings import PAGE
 from distxla.runtime.arrays.call_queue import CallQueue
 from distxla.runtime.arrays.executable import aligned
 

@@ -14,7 +14,8 @@ import io
 import os
 import re
 
-from distxla.machine.segments import Segment, open_descriptor
+from distxla.machine.memory_files import open_descriptor
+from distxla.machine.segments import Segment
 
 FRAMES_BYTES = 128 << 10  # of a device: 100 frames, whose names the handler cuts
 SHOWN = 3  # frames

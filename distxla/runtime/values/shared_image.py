@@ -9,13 +9,12 @@ Mappings outlive the file: it can be closed as soon as all replicas have mapped 
 from __future__ import annotations
 
 import dataclasses
-import fcntl
 import os
 from collections.abc import Callable
 
 from distxla.errors import OutOfMemoryError
 from distxla.lazy_dataclass import dataclass
-from distxla.machine.segments import open_descriptor
+from distxla.machine.memory_files import memory_file, open_descriptor, seal
 from distxla.program.artifact import CompiledProgram
 from distxla.targets.local_rank import ALONE, LocalRank
 from distxla.targets.registry import load_image
@@ -38,13 +37,11 @@ class SharedImage:
         image = memoryview(program.image)
         self._descriptor = -1
         try:
-            self._descriptor = os.memfd_create("distxla-image", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-            os.fchmod(self._descriptor, 0o600)
+            self._descriptor = memory_file("distxla-image", sealable=True)
             written = 0
             while written < len(image):
                 written += os.write(self._descriptor, image[written:])
-            seals = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
-            fcntl.fcntl(self._descriptor, fcntl.F_ADD_SEALS, seals)
+            seal(self._descriptor, content=True)
             self.source = ImageSource(os.getpid(), self._descriptor, len(image))
         except OSError as error:
             self.close()

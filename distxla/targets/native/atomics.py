@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-import importlib
 from functools import cache
 
-from distxla.targets.native.load import PAGE, make_executable, map_memory
+from distxla.machine.mappings import PAGE
+from distxla.targets.native.load import make_executable, map_code
+from distxla.targets.native.traits import own_traits
 from distxla.targets.target import Atomics
 
 # PYFUNCTYPE: they take nanoseconds, so the interpreter's lock stays with the caller
@@ -20,11 +21,11 @@ _FUNCTION_BYTES = 16
 
 
 @cache
-def mapped_atomics(processor: str) -> Atomics:
-    """Mapped until the process ends; OSError where memory or permission is missing.  processor: a target's name."""
-    functions: dict[str, bytes] = importlib.import_module(f"distxla.targets.{processor}.atomics").CODE
-    code = b"".join(body.ljust(_FUNCTION_BYTES, b"\xcc") for body in functions.values())
-    base = map_memory(PAGE, -1, "atomic accesses")
+def mapped_atomics() -> Atomics:
+    """Mapped until the process ends; OSError where memory or permission is missing."""
+    functions = own_traits().atomics
+    code = b"".join(body.ljust(_FUNCTION_BYTES, own_traits().trap) for body in functions.values())
+    base = map_code(PAGE, -1, "atomic accesses")
     ctypes.memmove(base, code, len(code))
     make_executable(base, PAGE, "atomic accesses")
     places = {name: base + _FUNCTION_BYTES * number for number, name in enumerate(functions)}

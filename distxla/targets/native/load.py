@@ -16,15 +16,13 @@ from functools import cache
 from pathlib import Path
 
 from distxla.errors import CompileError
+from distxla.machine.mappings import ANONYMOUS, EXECUTE, PRIVATE, READ, map_memory, protect, unmap, whole_pages
 from distxla.program.artifact import CompiledProgram
 from distxla.targets.local_rank import ALONE, LocalRank
 from distxla.targets.native.libraries import BLAS_PREFIX
+from distxla.targets.native.traits import own_fields, own_traits
 
-PAGE = 4096
-PROT_NONE, PROT_READ, PROT_WRITE, PROT_EXEC = 0, 1, 2, 4
-MAP_PRIVATE, MAP_ANONYMOUS, MAP_NORESERVE = 0x02, 0x20, 0x4000
 FFT_PREFIX = "numpy.fft."
-MAP_FAILED = ctypes.c_void_p(-1).value
 
 
 class LoadedImage:
@@ -42,7 +40,7 @@ class LoadedImage:
     def close(self) -> None:
         """Unmap; twice is fine."""
         if self._size:
-            _libc().munmap(self.base, self._size)
+            unmap(self.base, self._size)
             self._size = 0
 
 
@@ -62,8 +60,8 @@ def load_image(
     """
     resolve = resolve or resolve_import
     descriptor, length = file or (-1, len(program.image))
-    size = max(PAGE, (length + PAGE - 1) // PAGE * PAGE)
-    address = map_memory(size, descriptor, program.name)
+    size = whole_pages(max(1, length))
+    address = map_code(size, descriptor, program.name)
     loaded = LoadedImage(program, address, size)
     try:
         if file is None:
@@ -77,34 +75,21 @@ def load_image(
     return loaded
 
 
-def map_memory(size: int, descriptor: int, name: str) -> int:
+def map_code(size: int, descriptor: int, name: str) -> int:
     """The address of `size` private writable bytes: zeros, or where there is a descriptor, of its file. name: of the
     code that goes there, for the OSError where memory is missing."""
-    flags = MAP_PRIVATE | (MAP_ANONYMOUS if descriptor < 0 else 0)
-    address = _libc().mmap(None, size, PROT_READ | PROT_WRITE, flags, descriptor, 0)
-    if address is None or address == MAP_FAILED:
-        raise OSError(ctypes.get_errno(), f"no memory for {name}")
-    return int(address)
-
-
-def map_stacks(count: int, size: int) -> int:
-    """The address of `count` stacks of `size` bytes, whole pages, below each of which a page can't be accessed: stack k
-    ends `(k + 1) * (size + PAGE)` bytes behind it. Pages cost memory once they are touched. Stays until the process
-    ends; OSError where memory is missing."""
-    flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE
-    base = _libc().mmap(None, count * (size + PAGE), PROT_READ | PROT_WRITE, flags, -1, 0)
-    if base is None or base == MAP_FAILED:
-        raise OSError(ctypes.get_errno(), f"no memory for {count} stacks of {size} bytes")
-    for number in range(count):
-        if _libc().mprotect(base + number * (size + PAGE), PAGE, PROT_NONE):
-            raise OSError(ctypes.get_errno(), f"cannot guard {count} stacks")
-    return int(base)
+    try:
+        return map_memory(size, flags=PRIVATE | (ANONYMOUS if descriptor < 0 else 0), descriptor=descriptor)
+    except OSError as error:
+        raise OSError(error.errno, f"no memory for {name}") from None
 
 
 def make_executable(address: int, size: int, name: str) -> None:
     """Make whole pages of code executable and read-only; OSError where that is forbidden."""
-    if _libc().mprotect(address, size, PROT_READ | PROT_EXEC):
-        raise OSError(ctypes.get_errno(), f"cannot make the code of {name} executable")
+    try:
+        protect(address, size, READ | EXECUTE)
+    except OSError as error:
+        raise OSError(error.errno, f"cannot make the code of {name} executable") from None
 
 
 def resolve_import(name: str) -> int:
@@ -115,7 +100,7 @@ def resolve_import(name: str) -> int:
     if name.startswith(FFT_PREFIX):
         from distxla.targets.native.pocketfft import resolve_fft
 
-        return resolve_fft(name)
+        return resolve_fft(name.removeprefix(FFT_PREFIX))
     library = _openblas() if name.startswith(BLAS_PREFIX) else None
     for candidate in (library,) if library else (_libc(), _libm()):
         try:
@@ -129,19 +114,7 @@ def resolve_import(name: str) -> int:
 
 @cache
 def _libc() -> ctypes.CDLL:
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.mmap.restype = ctypes.c_void_p
-    libc.mmap.argtypes = (
-        ctypes.c_void_p,
-        ctypes.c_size_t,
-        ctypes.c_int,
-        ctypes.c_int,
-        ctypes.c_int,
-        ctypes.c_longlong,
-    )
-    libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
-    libc.mprotect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
-    return libc
+    return ctypes.CDLL(None)
 
 
 @cache
@@ -151,14 +124,11 @@ def _libm() -> ctypes.CDLL:
 
 @cache
 def _openblas() -> ctypes.CDLL:
-    """OpenBLAS, one thread, with the kernels that were measured to be the fastest for this CPU.
-
-    A wrong guess by the library costs half its speed, so the choice is ours unless the user has made it.
-    """
+    """OpenBLAS, one thread, with the kernels that the processor's traits say, unless the user has chosen some."""
     import scipy_openblas32
 
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    if "OPENBLAS_CORETYPE" not in os.environ and (core := openblas_core()):
+    if "OPENBLAS_CORETYPE" not in os.environ and (core := own_traits().openblas_core(own_fields())):
         os.environ["OPENBLAS_CORETYPE"] = core
     folder = Path(scipy_openblas32.get_lib_dir())
     found = sorted(folder.glob("libscipy_openblas*.so*"))
@@ -170,23 +140,3 @@ def _openblas() -> ctypes.CDLL:
     library.scipy_openblas_set_xerbla.argtypes = (ctypes.c_void_p,)
     library.scipy_openblas_set_xerbla(ctypes.cast(_libc().abs, ctypes.c_void_p))
     return library
-
-
-def openblas_core() -> str | None:
-    """The value for OPENBLAS_CORETYPE, or None to let the library choose.
-
-    AMD's CPUs with AVX-512 get its AVX2 kernels (113 GFLOP/s for 1024^3 f32 on one of them); the SkylakeX ones need
-    only the AVX-512 subsets below and are about twice as fast there (214).
-    """
-    try:
-        text = Path("/proc/cpuinfo").read_text()
-    except OSError:
-        return None
-    fields = {}
-    for line in text.partition("\n\n")[0].splitlines():
-        name, _, value = line.partition(":")
-        fields[name.strip()] = value.strip()
-    if fields.get("vendor_id") == "GenuineIntel":
-        return None  # the library knows these and chooses well
-    flags = set(fields.get("flags", "").split())
-    return "SKYLAKEX" if {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd", "fma"} <= flags else None

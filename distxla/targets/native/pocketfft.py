@@ -11,7 +11,6 @@ import importlib
 from typing import Any
 
 from distxla.errors import CompileError
-from distxla.ops.fft import IMPORT_PREFIX
 
 # by element type of the transform: the types of its operand, of the factor and of its result, in NumPy's letters
 _COMPLEX = {"c64": "Ff->F", "c128": "Dd->D"}
@@ -44,11 +43,11 @@ class _UfuncObject(ctypes.Structure):
 
 
 def resolve_fft(name: str) -> int:
-    """The address of the import `numpy.fft.<function>.<type>.<loop or data>`; data may be 0.
+    """The address of the import `numpy.fft.` and `<function>.<type>.<loop or data>`, the name; data may be 0.
 
     Raises CompileError where this NumPy has no such loop, or keeps it otherwise than its headers say.
     """
-    function, kind, part = name.removeprefix(IMPORT_PREFIX).rsplit(".", 2)
+    function, kind, part = name.rsplit(".", 2)
     ufunc, fields = _ufunc(function)
     wanted = _SIGNATURES[function][kind]
     if wanted not in ufunc.types:

@@ -1,4 +1,4 @@
-"""Waiting, clocks and streamed stores as LLVM IR: x86-64 instructions, and system calls of Linux."""
+"""Pauses, clocks, streamed stores and system calls as LLVM IR: x86-64 instructions."""
 
 from __future__ import annotations
 
@@ -6,9 +6,6 @@ from llvmlite import ir
 
 I8, I32, I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 VOID = ir.VoidType()
-SYS_SCHED_YIELD, SYS_FUTEX, SYS_CLOCK_GETTIME = 24, 202, 228
-FUTEX_WAIT, FUTEX_WAKE = 0, 1
-CLOCK_MONOTONIC = 1
 
 
 class Instructions:
@@ -16,33 +13,14 @@ class Instructions:
 
     pair_type = ir.VectorType(I64, 2)
     line_type = ir.VectorType(I8, 64)  # the widest vector, and a cache line
-    fault_address_offset = 16  # si_addr in siginfo_t
 
     def emit_spin(self, builder: ir.IRBuilder) -> None:
         builder.call(ir.InlineAsm(ir.FunctionType(VOID, []), "pause", "", side_effect=True), [])
-
-    def emit_yield(self, builder: ir.IRBuilder) -> None:
-        _system_call(builder, SYS_SCHED_YIELD)
-
-    def emit_sleep(
-        self, builder: ir.IRBuilder, word: ir.Value, expected: ir.Value, timeout: ir.Value | None = None
-    ) -> ir.Value:
-        address, value = builder.ptrtoint(word, I64), builder.zext(expected, I64)
-        until = I64(0) if timeout is None else builder.ptrtoint(timeout, I64)
-        return _system_call(builder, SYS_FUTEX, address, I64(FUTEX_WAIT), value, until, I64(0), I64(0))
-
-    def emit_wake(self, builder: ir.IRBuilder, word: ir.Value, most: ir.Value) -> None:
-        address = builder.ptrtoint(word, I64)
-        count = I64(most.constant) if isinstance(most, ir.Constant) else builder.zext(most, I64)
-        _system_call(builder, SYS_FUTEX, address, I64(FUTEX_WAKE), count, I64(0), I64(0), I64(0))
 
     def emit_cycles(self, builder: ir.IRBuilder) -> ir.Value:
         """The time-stamp counter."""
         clock = builder.module.declare_intrinsic("llvm.readcyclecounter", (), ir.FunctionType(I64, []))
         return builder.call(clock, [])
-
-    def emit_monotonic(self, builder: ir.IRBuilder, time: ir.Value) -> None:
-        _system_call(builder, SYS_CLOCK_GETTIME, I64(CLOCK_MONOTONIC), builder.ptrtoint(time, I64))
 
     def emit_streamed_store(self, builder: ir.IRBuilder, line: ir.Value, place: ir.Value) -> None:
         store = builder.store(line, place, align=self.line_type.count)
@@ -52,11 +30,10 @@ class Instructions:
         """Streamed stores are weakly ordered, unlike all others of this processor."""
         builder.call(ir.InlineAsm(ir.FunctionType(VOID, []), "sfence", "~{memory}", side_effect=True), [])
 
-
-def _system_call(builder: ir.IRBuilder, number: int, *arguments: ir.Value) -> ir.Value:
-    """A Linux system call of up to six i64 arguments; the i64 result is negative on error."""
-    registers = ("{rdi}", "{rsi}", "{rdx}", "{r10}", "{r8}", "{r9}")[: len(arguments)]
-    constraints = ",".join(("={rax}", "{rax}", *registers, "~{rcx}", "~{r11}", "~{memory}"))
-    kind = ir.FunctionType(I64, [I64] * (1 + len(arguments)))
-    code = ir.InlineAsm(kind, "syscall", constraints, side_effect=True)
-    return builder.call(code, [I64(number), *arguments])
+    def system_call(self, builder: ir.IRBuilder, number: int, *arguments: ir.Value) -> ir.Value:
+        """A Linux system call of up to six i64 arguments; the i64 result is negative on error."""
+        registers = ("{rdi}", "{rsi}", "{rdx}", "{r10}", "{r8}", "{r9}")[: len(arguments)]
+        constraints = ",".join(("={rax}", "{rax}", *registers, "~{rcx}", "~{r11}", "~{memory}"))
+        kind = ir.FunctionType(I64, [I64] * (1 + len(arguments)))
+        code = ir.InlineAsm(kind, "syscall", constraints, side_effect=True)
+        return builder.call(code, [I64(number), *arguments])

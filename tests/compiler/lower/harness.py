@@ -16,8 +16,8 @@ from distxla.ir.module import Module
 from distxla.ir.shape import Shape
 from distxla.program.execution_context import ExecutionContext
 from distxla.targets.code import CodeModule
+from distxla.targets.native import finish
 from distxla.targets.registry import native_target
-from distxla.targets.x86_64 import finish
 from distxla.text.parser import parse_module
 from tests.compiler.lower.loaded import loaded
 

@@ -10,9 +10,9 @@ import llvmlite.binding as llvm
 
 from distxla.ir.shape import Shape
 from distxla.program.artifact import CompiledProgram
-from distxla.targets.native.link import link
+from distxla.targets.native import finish
 from distxla.targets.native.load import LoadedImage, load_image
-from distxla.targets.x86_64 import finish
+from distxla.targets.x86_64.link import link
 
 
 def loaded(module: llvm.ModuleRef) -> LoadedImage:

@@ -2,36 +2,34 @@
 
 from __future__ import annotations
 
-import ctypes
-import mmap
 import os
-import select
 import struct
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from distxla.errors import ClusterError
-from distxla.machine.segments import open_descriptor
+from distxla.machine.mappings import (
+    ANONYMOUS,
+    FIXED,
+    NO_ACCESS,
+    PAGE,
+    PRIVATE,
+    READ,
+    SHARED,
+    WITHOUT_RESERVE,
+    WRITE,
+    map_memory,
+    protect,
+    whole_pages,
+)
+from distxla.machine.memory_files import memory_file, open_descriptor
+from distxla.machine.processes import descriptor_of, readable
 from distxla.targets.nvptx.driver.emulated.failure import Failure
 from distxla.targets.nvptx.interfaces import driver as interface
 
-PAGE = 4096
-NO_ACCESS, ACCESS = 0, mmap.PROT_READ | mmap.PROT_WRITE
 FREED = b"\1"  # in the page behind the memory: how importers learn of it
-_FIXED, _NO_RESERVE = 0x10, 0x4000  # of Linux (asm-generic/mman.h)
 _HANDLE = struct.Struct("<8sIIQ")
 _MAGIC = b"emulated"
-_libc = ctypes.CDLL(None, use_errno=True)
-_libc.mmap.restype = ctypes.c_void_p
-_libc.mmap.argtypes = (
-    ctypes.c_void_p,
-    ctypes.c_size_t,
-    ctypes.c_int,
-    ctypes.c_int,
-    ctypes.c_int,
-    ctypes.c_longlong,
-)
-_libc.mprotect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 
 
 class Allocation:
@@ -39,32 +37,33 @@ class Allocation:
 
     def __init__(self, descriptor: int, size: int, owner: int | None = None) -> None:
         self.descriptor, self.size, self.owner = descriptor, size, owner
-        pages = -(-size // PAGE) * PAGE
-        self._mapped = pages
+        self._mapped = pages = whole_pages(size)
         # a page before and one behind stay out of reach; none of these addresses is ever used again
-        reserved = self._map(None, pages + 2 * PAGE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE, -1)
-        self.address = self._map(reserved + PAGE, pages, mmap.MAP_SHARED | _FIXED, descriptor)
+        reserved = self._map(None, pages + 2 * PAGE, PRIVATE | ANONYMOUS | WITHOUT_RESERVE, -1)
+        self.address = self._map(reserved + PAGE, pages, SHARED | FIXED, descriptor)
 
     @staticmethod
     def _map(address: int | None, size: int, flags: int, descriptor: int) -> int:
-        found = _libc.mmap(address, size, NO_ACCESS, flags, descriptor, 0)
-        if found is None or found == ctypes.c_void_p(-1).value:
-            raise Failure(interface.OUT_OF_MEMORY, f"no address space: {os.strerror(ctypes.get_errno())}")
-        return int(found)
+        try:
+            return map_memory(size, NO_ACCESS, flags, descriptor, address)
+        except OSError as error:
+            raise Failure(interface.OUT_OF_MEMORY, f"no address space: {error.strerror}") from error
 
     @property
     def end(self) -> int:
         return self.address + self.size
 
     def protect(self, access: int) -> None:
-        if _libc.mprotect(self.address, self._mapped, access):
-            raise Failure(interface.UNKNOWN, os.strerror(ctypes.get_errno()))
+        try:
+            protect(self.address, self._mapped, access)
+        except OSError as error:
+            raise Failure(interface.UNKNOWN, error.strerror or "") from error
 
     def require_owner(self) -> None:
         """Failure where the memory belonged to a process that has freed it, or ended."""
         if self.owner is None:
             return
-        if select.select([self.owner], [], [], 0)[0]:
+        if readable(self.owner, seconds=0):
             raise Failure(interface.ILLEGAL_ADDRESS, "the process has ended that allocated the memory")
         if os.pread(self.descriptor, 1, self._mapped) == FREED:
             raise Failure(interface.ILLEGAL_ADDRESS, "the process that allocated the memory has freed it")
@@ -96,7 +95,7 @@ class Allocation:
             os.pwrite(self.descriptor, FREED, self._mapped)
         else:
             os.close(self.owner)
-        self._map(self.address, self._mapped, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE | _FIXED, -1)
+        self._map(self.address, self._mapped, PRIVATE | ANONYMOUS | WITHOUT_RESERVE | FIXED, -1)
         os.close(self.descriptor)
         self.descriptor = -1
 
@@ -120,9 +119,7 @@ class Memories:
             raise Failure(interface.INVALID_VALUE, f"{size} bytes")
         if size > self.free_bytes:
             raise Failure(interface.OUT_OF_MEMORY, f"{size} bytes of {self.free_bytes} that are free")
-        descriptor = os.memfd_create("emulated-gpu", os.MFD_CLOEXEC)
-        os.ftruncate(descriptor, -(-size // PAGE) * PAGE + PAGE)
-        return self._add(Allocation(descriptor, size))
+        return self._add(Allocation(memory_file("emulated-gpu", whole_pages(size) + PAGE), size))
 
     def _add(self, made: Allocation) -> int:
         self._found[made.address] = made
@@ -149,11 +146,11 @@ class Memories:
         if pid == os.getpid():
             raise Failure(interface.INVALID_CONTEXT, "memory of this process can't be imported")
         try:
-            owner = os.pidfd_open(pid)
+            owner = descriptor_of(pid)
         except OSError as error:
             raise Failure(interface.MAP_FAILED, "the process has ended that allocated the memory") from error
         try:
-            descriptor = open_descriptor(pid, number, -(-size // PAGE) * PAGE + PAGE)
+            descriptor = open_descriptor(pid, number, whole_pages(size) + PAGE)
         except ClusterError as error:
             os.close(owner)
             raise Failure(interface.MAP_FAILED, error.message) from error
@@ -182,7 +179,7 @@ class Memories:
         try:
             for one in self._found.values():
                 if one.is_there:
-                    one.protect(ACCESS)
+                    one.protect(READ | WRITE)
                     opened.append(one)
             yield opened
         finally:

@@ -10,21 +10,21 @@ from functools import cache
 import llvmlite.binding as llvm
 from llvmlite import ir
 
+from distxla.targets.native.traits import own_traits
+
 SPEED_LEVEL = 2  # level 3 takes longer and makes no faster loops of this generator's code
 
 
 @cache
 def target_machine(opt: int = 2) -> llvm.TargetMachine:
-    """The host CPU, position-independent code, 512-bit vectors where the CPU has them.
+    """The host CPU, position-independent code.
 
     opt: LLVM's level of code generation; 0 compiles fastest.
     """
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     llvm.initialize_native_asmparser()  # routines of transports hold system calls
-    features = dict(llvm.get_host_cpu_features())
-    # several CPUs with AVX-512 are tuned to 256 bits; loops over long arrays gain from the full width
-    features["prefer-256-bit"] = False
+    features = {**llvm.get_host_cpu_features(), **own_traits().llvm_features}
     flags = ",".join(("+" if on else "-") + name for name, on in sorted(features.items()))
     target = llvm.Target.from_default_triple()
     return target.create_target_machine(
