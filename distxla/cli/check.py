@@ -171,7 +171,7 @@ def _describe(findings: Findings, *, is_fine: bool) -> None:
     """Print the programs' contents. is_fine: whether nothing speaks against running them all."""
     from distxla.cli.layout_note import ignored_tiles
     from distxla.ir.effects import COMMUNICATING
-    from distxla.rewrites.spread_collectives import with_spread_collectives
+    from distxla.rewrites.spread_collectives import JoinSpreadCollectives
     from distxla.scheduler.simulation.transfer_rules import notes
     from distxla.wording import named
 
@@ -188,7 +188,7 @@ def _describe(findings: Findings, *, is_fine: bool) -> None:
                 if not placed.shards.is_whole
             ]
             terminal.write(f"  global: {world.partitions} partitions; cut: {', '.join(cut) or 'nothing'}")
-        joined = with_spread_collectives(module).computations
+        joined = JoinSpreadCollectives().run(module).computations
         acting = Counter(i.opcode for c in joined for i in c if i.op.effects in COMMUNICATING)
         if acting:
             terminal.write("  communication: " + ", ".join(f"{n} {opcode}" for opcode, n in sorted(acting.items())))

@@ -14,19 +14,15 @@ import re
 from collections.abc import Callable, Iterable
 
 from distxla.compiler.passes.bind_custom_calls import BindCustomCalls
-from distxla.compiler.passes.call_host_computations import CallHostComputations
 from distxla.compiler.passes.combine_collectives import CombineCollectives
 from distxla.compiler.passes.common_subexpressions import CommonSubexpressions
 from distxla.compiler.passes.dead_code import DeadCode
 from distxla.compiler.passes.effects_in_order import EffectsInOrder
 from distxla.compiler.passes.expand import Expand
-from distxla.compiler.passes.explicit_precision import ExplicitPrecision
 from distxla.compiler.passes.forget_buffers import ForgetBuffers
 from distxla.compiler.passes.fuse import Fuse
 from distxla.compiler.passes.fuse_rows import FuseRows
-from distxla.compiler.passes.inline_async import InlineAsync
 from distxla.compiler.passes.inline_calls import InlineCalls
-from distxla.compiler.passes.join_spread_collectives import JoinSpreadCollectives
 from distxla.compiler.passes.one_thread import OneThread
 from distxla.compiler.passes.overlap import Overlap
 from distxla.compiler.passes.pad_dynamic_dimensions import PadDynamicDimensions
@@ -42,6 +38,10 @@ from distxla.ir.module import Module
 from distxla.lazy_dataclass import dataclass, field
 from distxla.location import Location
 from distxla.program.artifact import InPlace
+from distxla.rewrites.async_computations import InlineAsync
+from distxla.rewrites.executed_form import CallHostComputations
+from distxla.rewrites.explicit_precision import ExplicitPrecision
+from distxla.rewrites.spread_collectives import JoinSpreadCollectives
 from distxla.rewrites.step import Compilation, Step
 from distxla.similar_words import did_you_mean, nearest
 from distxla.time_limit import at

@@ -27,7 +27,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterator, Sequence
 from enum import Enum
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 
@@ -52,6 +52,7 @@ from distxla.ops.support.inlining import inlined, is_call
 from distxla.ops.support.run_time_sizes import has_dynamic_dimensions
 from distxla.ops.tuple import GetTupleElement, Tuple
 from distxla.rewrites.context_flow import ContextFlow, Start, ended_by_async_done
+from distxla.rewrites.step import Pass
 
 ANY: Final = "any"
 HOST: Final = "host"
@@ -70,17 +71,25 @@ class Part(Enum):
 BEGINNINGS = (Part.BEGINS, Part.WHOLE, Part.BLOCKS)
 
 
-def with_async_inlined(module: Module) -> Module:
-    """The module, verified, without asynchronous computations that communicate in other ways than by one collective;
-    the same object where it has none."""
-    if not any(i.op.starts_async for c in module.computations for i in c):
-        return module
-    effectful = effectful_computations(module)
-    if not any(_is_inlined(module, i, effectful) for c in module.computations for i in c):
-        return module
-    inlining = _Inlining(module, effectful, ended_by_async_done(module, ContextFlow(module)))
-    done = module.replace(computations=tuple(map(inlining.run, module.computations)))
-    return done.replace(computations=done.reached())
+class InlineAsync(Pass):
+    """Replace every async-start, async-update and async-done of a computation that communicates, unless it is a single
+    collective, by the instructions of that computation.
+
+    Expects: a verified module.  Ensures: starts of rounds and transfers are at the start and never wait; the rest is at
+    the done.
+    """
+
+    name: ClassVar[str] = "inline-async"
+
+    def run(self, module: Module) -> Module:
+        if not any(i.op.starts_async for c in module.computations for i in c):
+            return module
+        effectful = effectful_computations(module)
+        if not any(_is_inlined(module, i, effectful) for c in module.computations for i in c):
+            return module
+        inlining = _Inlining(module, effectful, ended_by_async_done(module, ContextFlow(module)))
+        done = module.replace(computations=tuple(map(inlining.run, module.computations)))
+        return done.replace(computations=done.reached())
 
 
 def _is_inlined(module: Module, instruction: Instruction, effectful: frozenset[str]) -> bool:
@@ -429,4 +438,4 @@ class _Caller:
         return instruction.replace(control_predecessors=tuple(found))
 
 
-__all__ = ["with_async_inlined"]
+__all__ = ["InlineAsync"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from distxla.errors import UnsupportedOpError
 from distxla.ir.computation import Computation
@@ -18,15 +19,20 @@ from distxla.ops.support.collective import ReducingCollective
 from distxla.ops.support.collective_start_done import single_collective
 from distxla.ops.support.rewriter import Rewriter, replaced
 from distxla.ops.tuple import GetTupleElement, Tuple
+from distxla.rewrites.step import Pass
 
 
-def with_explicit_precision(module: Module) -> Module:
-    """The module, verified, with floats of the types that each instruction's own rules ask for; the same object where
-    it has nothing to convert.
+class ExplicitPrecision(Pass):
+    """Let every instruction have floats of the types that its own rules ask for, by converts before and behind it.
 
     The result of an asynchronous start is converted behind its done: a collective that begins and ends stays one.
+    Expects: a verified module.  Ensures: `Op.verify` holds without conversions.
     """
-    return _Conversions(module).run()
+
+    name: ClassVar[str] = "explicit-precision"
+
+    def run(self, module: Module) -> Module:
+        return _Conversions(module).run()
 
 
 class _Conversions:

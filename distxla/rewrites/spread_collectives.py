@@ -14,7 +14,7 @@ Source: schedules that libtpu writes; their output_to_operand_aliasing says whic
 
 from __future__ import annotations
 
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 
@@ -36,31 +36,37 @@ from distxla.ops.support.inlining import inlined
 from distxla.ops.support.rewriter import Rewriter
 from distxla.ops.support.run_time_sizes import has_dynamic_dimensions
 from distxla.ops.tuple import Tuple
+from distxla.rewrites.step import Pass
 
 START: Final = "AsyncCollectiveStart"
 DONE: Final = "AsyncCollectiveDone"
 
 
-def with_spread_collectives(module: Module) -> Module:
-    """The module, verified, with each spread collective as one that begins and ends; the same object where it has none.
+class JoinSpreadCollectives(Pass):
+    """Let a collective of which several fusions hold a part begin in the first of them and end in the last.
 
     One whose start and done are in different computations stays as it is: its custom-calls can't be executed.
+    Expects: a verified module.  Ensures: between start and done are only other instructions.
     """
-    starts = {c.name for c in module.computations for i in c if i.op.called_target == START}
-    if not starts or has_dynamic_dimensions(module):
-        return module
-    effectful = effectful_computations(module)
-    done: dict[str, Computation] = {}
-    for computation in module.computations:
-        done[computation.name] = computation
-        called = {name for i in computation for name in i.op.called_computations}
-        if computation.name in starts or not starts.isdisjoint(called):
-            flat = inlined(computation, done, effectful, lambda i: _holds_collective(module, i))
-            done[computation.name] = _joined(flat) or computation
-    if all(done[c.name] is c for c in module.computations):
-        return module
-    new = module.replace(computations=tuple(done.values()))
-    return new.replace(computations=new.reached())
+
+    name: ClassVar[str] = "join-spread-collectives"
+
+    def run(self, module: Module) -> Module:
+        starts = {c.name for c in module.computations for i in c if i.op.called_target == START}
+        if not starts or has_dynamic_dimensions(module):
+            return module
+        effectful = effectful_computations(module)
+        done: dict[str, Computation] = {}
+        for computation in module.computations:
+            done[computation.name] = computation
+            called = {name for i in computation for name in i.op.called_computations}
+            if computation.name in starts or not starts.isdisjoint(called):
+                flat = inlined(computation, done, effectful, lambda i: _holds_collective(module, i))
+                done[computation.name] = _joined(flat) or computation
+        if all(done[c.name] is c for c in module.computations):
+            return module
+        new = module.replace(computations=tuple(done.values()))
+        return new.replace(computations=new.reached())
 
 
 def _holds_collective(module: Module, instruction: Instruction) -> bool:
@@ -170,4 +176,4 @@ def _zeros(rewriter: Rewriter, origin: Instruction, shape: Shape) -> str:
     return rewriter.add(origin, Broadcast(dimensions=()), shape.without_layout(), (constant.name,)).name
 
 
-__all__ = ["DONE", "START", "with_spread_collectives"]
+__all__ = ["DONE", "START", "JoinSpreadCollectives"]

@@ -15,7 +15,7 @@ from distxla.compiler.compile import compile_module
 from distxla.compiler.verify.world import verify_together, verify_world
 from distxla.ir.module import Module
 from distxla.oracle.lockstep import run_programs
-from distxla.rewrites.async_computations import with_async_inlined
+from distxla.rewrites.async_computations import InlineAsync
 from distxla.scheduler.communication_order import JointOrder, order_communication
 from distxla.scheduler.deadlocks import examine
 from distxla.scheduler.joint_order import order_search
@@ -57,7 +57,7 @@ def parsed(texts: Sequence[tuple[Sequence[int], str]]) -> list[tuple[Sequence[in
 
 def ordered(programs: Programs, replicas: int) -> tuple[Outcome, Outcome, JointOrder]:
     """What is known of the text's order and of the one that was found, which keeps all that it has to."""
-    programs = [(devices, with_async_inlined(module)) for devices, module in programs]
+    programs = [(devices, InlineAsync().run(module)) for devices, module in programs]
     order = order_communication(programs, replicas, 1)
     before = examine(programs, replicas, 1).outcome
     after = examine([(d, m) for (d, _), m in zip(programs, order.modules, strict=True)], replicas, 1).outcome

@@ -12,13 +12,13 @@ from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ops.support.rewriter import replaced
-from distxla.rewrites.async_computations import with_async_inlined
+from distxla.rewrites.async_computations import InlineAsync
 
 
 def with_rounds_in_order(module: Module) -> Module:
     """The module with each collective waiting, by a control edge, for the one before it in its computation; collectives
     of asynchronous computations count where these are called."""
-    module = with_async_inlined(module)
+    module = InlineAsync().run(module)
     computations = replaced(module.computations, [_in_order(computation) for computation in module.computations])
     return module if computations is None else module.replace(computations=computations)
 

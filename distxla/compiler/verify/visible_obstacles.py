@@ -11,11 +11,11 @@ from distxla.ir.module import Module
 from distxla.ir.op import Lowering
 from distxla.ops.custom_calls.annotation import Annotation
 from distxla.ops.custom_calls.custom_call import CustomCall
-from distxla.ops.custom_calls.host_execute import with_host_calls
 from distxla.ops.custom_calls.registry import find_target
 from distxla.ops.support.executable import executable
 from distxla.ops.support.run_time_sizes import has_dynamic_dimensions
-from distxla.rewrites.spread_collectives import with_spread_collectives
+from distxla.rewrites.executed_form import CallHostComputations
+from distxla.rewrites.spread_collectives import JoinSpreadCollectives
 
 Obstacle = tuple[Instruction, str]  # and why it cannot be executed
 
@@ -31,7 +31,7 @@ def visible_obstacles(module: Module) -> list[Obstacle]:
     Instructions refused only because of run-time sizes of their operands are found when the module is compiled, or by
     `compiler.obstacles`.
     """
-    module = with_spread_collectives(with_host_calls(module))
+    module = JoinSpreadCollectives().run(CallHostComputations().run(module))
     found: list[Obstacle] = []
     for computation in module.reached():
         for instruction in computation:

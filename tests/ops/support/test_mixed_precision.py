@@ -11,13 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from distxla.compiler.passes.explicit_precision import ExplicitPrecision
 from distxla.compiler.verify.verifier import verify_module
 from distxla.errors import UnsupportedOpError, VerificationError
 from distxla.ir.element_type import FLOATS, ElementType
 from distxla.ir.mixed_precision import narrowest
 from distxla.ir.shape import Shape
-from distxla.rewrites.explicit_precision import with_explicit_precision
+from distxla.rewrites.explicit_precision import ExplicitPrecision
 from distxla.text.parser import parse_module
 from distxla.text.printer import print_module
 from distxla.text.shapes import parse_shape
@@ -453,7 +452,7 @@ def test_other_computations_of_another_kind_are_refused(shapes: Sequence[str], r
     module = parse_module(text.replace("ENTRY", plain), "m.hlo")
     verify_module(module)
     with pytest.raises(UnsupportedOpError, match=why) as caught:
-        with_explicit_precision(module)
+        ExplicitPrecision().run(module)
     assert caught.value.location is not None
 
 
