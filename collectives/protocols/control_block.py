@@ -26,6 +26,7 @@ VERSION = 2
 HOST_PROCESS, DEVICE = "host process", "its device"
 
 HEADER_BYTES = 4096
+EXPORTED_ALIGNMENT = 4096  # whatever the pages of the hosts
 HEADER = Area("header of the control block", "one a host", HEADER_BYTES)
 _H = HEADER
 H_MAGIC = _H.u64(0, "magic", HOST_PROCESS, Order.PLAIN, "MAGIC")
@@ -196,7 +197,7 @@ def recorder_offset(device: int) -> int:
 
 def exported_offset(devices: int, device: int, block: int) -> int:
     """Offset of a device's exported block in the control block of a run of so many devices."""
-    begin = (recorder_offset(devices) + 4095) // 4096 * 4096
+    begin = -(-recorder_offset(devices) // EXPORTED_ALIGNMENT) * EXPORTED_ALIGNMENT
     return begin + device * TABLE_BYTES + block * EXPORTED.size
 
 

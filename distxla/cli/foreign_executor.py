@@ -21,6 +21,7 @@ from typing import IO, Literal, Protocol
 from distxla import clock
 from distxla.errors import ArgumentError, UsageError
 from distxla.lazy_dataclass import dataclass
+from distxla.machine.processes import descriptor_of, is_readable
 
 FILES = ("module", "args", "out")
 COUNTS = ("replicas", "partitions")
@@ -234,13 +235,11 @@ def _started(words: Sequence[str], log: IO[bytes], *, stdin: int, stdout: int | 
 def _ends_within(process: subprocess.Popen[bytes], seconds: float) -> bool:
     """Whether it ends within that time. It keeps its number until `_kill`."""
     try:
-        descriptor = os.pidfd_open(process.pid)
+        descriptor = descriptor_of(process.pid)
     except ProcessLookupError:  # killed meanwhile, by `stop`
         return True
     try:
-        with selectors.DefaultSelector() as ready:
-            ready.register(descriptor, selectors.EVENT_READ)
-            return bool(ready.select(seconds))
+        return is_readable(descriptor, seconds)
     finally:
         os.close(descriptor)
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -25,6 +24,8 @@ from distxla.compiler.memory_limit import compile_memory_bytes
 from distxla.compiler.messages import PROGRESS_BYTES, out_of_memory, receive, send
 from distxla.errors import ClusterError, CompileError, DistxlaError, TimeLimitError
 from distxla.ir.module import Module
+from distxla.machine.memory_files import memory_file
+from distxla.machine.processes import is_readable
 from distxla.machine.shortages import not_started
 from distxla.ops.custom_calls.user import declarations, user_targets
 from distxla.program.artifact import CompiledProgram, InPlace
@@ -174,9 +175,7 @@ class CompileServer:
         if limit is None:
             return
         with limit.waiting():
-            poll = select.poll()
-            poll.register(answers.fileno(), select.POLLIN)
-            if not poll.poll(max(0.0, limit.end - clock.now()) * 1000):
+            if not is_readable(answers.fileno(), limit.end - clock.now()):
                 raise limit.error(self._last_words())
 
     def _child(self) -> subprocess.Popen[bytes]:
@@ -190,9 +189,8 @@ class CompileServer:
 
     def _start(self) -> subprocess.Popen[bytes]:
         self._limit_bytes, self._environment = compile_memory_bytes(), _environment_of_compilation()
-        self._progress = os.memfd_create("distxla-compile-progress", os.MFD_CLOEXEC)
-        self._messages = os.memfd_create("distxla-compile-messages", os.MFD_CLOEXEC)
-        os.ftruncate(self._progress, PROGRESS_BYTES)
+        self._progress = memory_file("distxla-compile-progress", PROGRESS_BYTES)
+        self._messages = memory_file("distxla-compile-messages")
         package_parent = str(Path(__file__).resolve().parents[2])
         paths = [package_parent, *filter(None, [os.environ.get("PYTHONPATH")])]
         return subprocess.Popen(

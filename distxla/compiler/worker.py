@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import select
 import signal
 import sys
 import threading
@@ -12,6 +11,7 @@ import threading
 from distxla.compiler.memory_limit import limit_memory
 from distxla.compiler.messages import PROGRESS_BYTES, out_of_memory, receive, send
 from distxla.errors import CompileError, DistxlaError
+from distxla.machine.processes import descriptor_of, readable
 
 GARBAGE = 200_000  # objects between looks for cycles, as in distxla/__main__.py
 
@@ -22,7 +22,7 @@ def main() -> None:
     limit_memory(memory)
     gc.set_threshold(GARBAGE)
     try:
-        watch = os.pidfd_open(parent)
+        watch = descriptor_of(parent)
     except ProcessLookupError:
         return
     if os.getppid() != parent:
@@ -72,11 +72,9 @@ def main() -> None:
 def _end_with(process: int) -> None:
     """End this process when that one has ended, also amid a compilation: LLVM runs without Python's lock.
 
-    PR_SET_PDEATHSIG would end it with the thread that has started it.
+    processes.end_with_parent would end it with the thread that has started it.
     """
-    poll = select.poll()
-    poll.register(process, select.POLLIN)
-    poll.poll()
+    readable(process)
     os.kill(os.getpid(), signal.SIGKILL)
 
 

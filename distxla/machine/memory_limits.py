@@ -202,6 +202,20 @@ def is_strict(proc: Path = Path("/proc")) -> bool:
         return False
 
 
+def machine_kills() -> int | None:
+    """Number of the machine's processes that the kernel has killed for want of memory; None if unknown."""
+    try:
+        return _table(Path("/proc/vmstat").read_text(encoding="ascii")).get("oom_kill")
+    except OSError:
+        return None
+
+
+def own_bytes() -> int:
+    """Resident memory of this process without memory that it shares with others. OSError without /proc."""
+    fields = _table(Path("/proc/self/status").read_text(encoding="ascii"))
+    return 1024 * (fields["RssAnon"] + fields["RssFile"])
+
+
 def address_space() -> Limit | None:
     """The limit of this process's address space; None if RLIMIT_AS is not set."""
     soft, _ = resource.getrlimit(resource.RLIMIT_AS)
@@ -232,7 +246,9 @@ __all__ = [
     "groups_of",
     "is_strict",
     "keep_arenas_few",
+    "machine_kills",
     "mapped_bytes",
     "most_memory",
+    "own_bytes",
     "own_groups",
 ]

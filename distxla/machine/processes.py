@@ -6,12 +6,19 @@ A process's descriptor (pidfd) becomes readable when it has ended, and can't mea
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
 import select
 import signal
+import struct
 from contextlib import suppress
 
 _SET_PARENT_DEATH_SIGNAL = 1  # of prctl
+_HIGHEST_SCORE = "1000"
+_STATUS_AT = 49  # in /proc/PID/stat, behind the name
+_GET_INFO = 0xC040FF0B  # PIDFD_GET_INFO, for a struct pidfd_info of 64 bytes
+_INFO_EXIT = 1 << 3  # its exit status is known; Linux 6.15
+_EXIT_CODE_AT = 60  # in that struct
 _libc = ctypes.CDLL(None)
 
 
@@ -48,13 +55,63 @@ def command_line(process: int) -> bytes:
         return file.read()
 
 
-def open_files() -> dict[int, str]:
-    """The descriptors of this process, and what each is open on: a path, `socket:[12]`, ..."""
-    found = {}
-    for number in os.listdir("/proc/self/fd"):
-        with suppress(OSError):  # it was the listing's own
-            found[int(number)] = os.readlink(f"/proc/self/fd/{number}")
-    return found
+def is_stopped(process: int) -> bool:
+    """Whether a process of this machine is stopped, by a signal or a debugger."""
+    try:
+        return status_fields(process)[0] in ("T", "t")
+    except OSError:
+        return False
+
+
+def is_ending(process: int) -> bool:
+    """Whether the process has ended, or has been sent a SIGKILL that it has not had the time to obey."""
+    try:
+        fields = table_of(f"{process}/status")
+    except OSError:
+        return True
+    pending = int(fields.get("SigPnd", "0"), 16) | int(fields.get("ShdPnd", "0"), 16)
+    return fields["State"][0] in "ZX" or bool(pending >> (signal.SIGKILL - 1) & 1)
+
+
+def ended_by(process: int, descriptor: int) -> int | None:
+    """The signal that has ended a process, 0 if it has exited; None if the kernel does not say.
+
+    descriptor: the process's.
+    """
+    status = _status_of_a_zombie(process)
+    if status is None:
+        status = _status_by_descriptor(descriptor)
+    return None if status is None else status & 0x7F
+
+
+def _status_of_a_zombie(process: int) -> int | None:
+    """The wait status of a process that its parent has not waited for yet."""
+    try:
+        fields = status_fields(process)
+    except OSError:
+        return None
+    return int(fields[_STATUS_AT]) if len(fields) > _STATUS_AT and fields[0] in ("Z", "X") else None
+
+
+def _status_by_descriptor(descriptor: int) -> int | None:
+    """The wait status of a process that its parent has waited for."""
+    info = bytearray(64)
+    struct.pack_into("<Q", info, 0, _INFO_EXIT)
+    with suppress(OSError):
+        fcntl.ioctl(descriptor, _GET_INFO, info)
+        if struct.unpack_from("<Q", info)[0] & _INFO_EXIT:
+            return int(struct.unpack_from("<i", info, _EXIT_CODE_AT)[0])
+    return None
+
+
+def open_descriptors() -> set[int]:
+    """Those of this process, and that of this listing."""
+    return set(map(int, os.listdir("/proc/self/fd")))
+
+
+def opened_by(descriptor: int) -> str:
+    """What a descriptor of this process is open on: a path, `socket:[12]`, ...; OSError where it is closed."""
+    return os.readlink(f"/proc/self/fd/{descriptor}")
 
 
 def descriptor_of(process: int) -> int:
@@ -75,6 +132,17 @@ def readable(*descriptors: int, seconds: float | None = None) -> list[int]:
     for descriptor in descriptors:
         poll.register(descriptor, select.POLLIN)
     return [descriptor for descriptor, _ in poll.poll(None if seconds is None else max(0.0, seconds) * 1000)]
+
+
+def is_readable(descriptor: int, seconds: float = 0) -> bool:
+    """Whether a descriptor is readable within `seconds`; of a process: whether it has ended."""
+    return bool(readable(descriptor, seconds=seconds))
+
+
+def let_be_killed_first() -> None:
+    """Where memory lacks, let the kernel end this process rather than others. Nothing happens where it may not."""
+    with suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
+        file.write(_HIGHEST_SCORE)
 
 
 def end_with_parent() -> None:

@@ -6,11 +6,11 @@ import gc
 import os
 import signal
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from distxla import clock
 from distxla.errors import DistxlaError, TimeLimitError
+from distxla.machine.processes import is_ending
 from distxla.runtime import cluster as clusters
 from distxla.runtime.arrays.columns import Column
 from distxla.runtime.arrays.device_array import DeviceArray
@@ -93,17 +93,6 @@ def why_unusable(cluster: Cluster, seconds: float) -> str:
         return "its feeds were used" if loader.streams._states else ""
     finally:
         cluster._lock.release()
-
-
-def is_ending(pid: int) -> bool:
-    """Whether the process has ended, or has been sent a SIGKILL that it has not had the time to obey."""
-    try:
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    except OSError:
-        return True
-    fields = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
-    pending = int(fields.get("SigPnd", "0"), 16) | int(fields.get("ShdPnd", "0"), 16)
-    return fields["State"][0] in "ZX" or bool(pending >> (signal.SIGKILL - 1) & 1)
 
 
 def end_by_force(cluster: Cluster) -> None:

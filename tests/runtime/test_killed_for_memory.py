@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from distxla.machine.memory_limits import Group, groups_of
-from distxla.runtime.hosts.process_ends import ended_by, how_ended
+from distxla.machine.processes import ended_by
+from distxla.runtime.hosts.process_ends import how_ended
 
 LIMIT = 1 << 30
 

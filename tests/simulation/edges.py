@@ -37,7 +37,7 @@ from distxla.machine import futexes, memory_files, memory_limits, pages, process
 from distxla.program.artifact import CompiledProgram
 from distxla.runtime.calls import dispatch
 from distxla.runtime.failures import deadlocks
-from distxla.runtime.hosts import local, process_ends
+from distxla.runtime.hosts import process_ends
 from distxla.runtime.ray import access
 from distxla.runtime.ray.session import RayHere
 from distxla.runtime.replica import crash_frames, serve
@@ -78,8 +78,8 @@ def _places() -> list[tuple[ModuleType, str, str]]:
         ("access to Ray", access),
         ("compile server", ServerShare),
         ("free_memory", memory_limits.free_memory),
-        ("is_stopped", local.is_stopped),
-        ("ended_by", process_ends.ended_by),
+        ("is_stopped", processes.is_stopped),
+        ("ended_by", processes.ended_by),
         ("kill counts", process_ends.KillCounts),
         ("support_program", serve.support_program),
         ("note_faults", serve.note_faults),

@@ -10,7 +10,6 @@ import os
 import pickle
 import re
 import secrets
-import select
 import shutil
 import signal
 import subprocess
@@ -24,6 +23,8 @@ from distxla import clock
 from distxla.errors import JaxError, PartitioningError
 from distxla.jax.partitioner.partition_messages import Answer, Converted, Death, Request, read_message, write_message
 from distxla.jax.private.names import PartitionerOptions, require_jaxlib
+from distxla.machine.memory_files import memory_file
+from distxla.machine.processes import is_readable
 from distxla.machine.shortages import not_started
 from distxla.targets.registry import host
 from distxla.time_limit import current_limit
@@ -147,9 +148,7 @@ class PartitionServer:
         limit = current_limit()
         if limit is not None:
             with limit.waiting():
-                poll = select.poll()
-                poll.register(process.stdout.fileno(), select.POLLIN)
-                if not poll.poll(max(0.0, limit.end - clock.now()) * 1000):
+                if not is_readable(process.stdout.fileno(), limit.end - clock.now()):
                     raise limit.error()
         return pickle.loads(read_message(process.stdout))
 
@@ -169,7 +168,7 @@ class PartitionServer:
         return self._process
 
     def _start(self) -> subprocess.Popen[bytes]:
-        self._messages = os.memfd_create("distxla-partition-messages", os.MFD_CLOEXEC)
+        self._messages = memory_file("distxla-partition-messages")
         fcntl.fcntl(self._messages, fcntl.F_SETFL, os.O_APPEND)  # the child empties it
         paths = [str(Path(__file__).resolve().parents[2]), *filter(None, sys.path)]
         environment = {name: value for name, value in os.environ.items() if name not in _NOT_INHERITED}

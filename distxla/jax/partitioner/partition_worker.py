@@ -6,15 +6,12 @@ partitioned module, so nothing is compiled beyond that, and no memory stays behi
 
 from __future__ import annotations
 
-import ctypes
 import dataclasses
 import os
 import pickle
 import re
-import select
 import shutil
 import signal
-import struct
 import sys
 import tempfile
 import threading
@@ -32,14 +29,13 @@ from distxla.jax.partitioner.partition_messages import (
 )
 from distxla.jax.private import mlir as private_mlir
 from distxla.jax.private import names as private_names
+from distxla.machine.file_watch import closed_files, watch_folder
+from distxla.machine.processes import descriptor_of, end_with_parent, readable
 from distxla.text.other_formats import MLIR_BYTECODE, format_of_text, module_proto_of
 
 PASSES: Final = ("spmd-partitioning", "sharding-remover", "shardy-xla", "control-dep-rewriter")
 MESSAGE_BYTES: Final = 1 << 16  # of what XLA prints before it ends its process
 WARNING_BYTES: Final = 1 << 22
-PR_SET_PDEATHSIG: Final = 1
-IN_CLOSE_WRITE: Final = 8
-_EVENT: Final = struct.Struct("iIII")  # of inotify: watch, mask, cookie, bytes of the name
 _AFTER: Final = re.compile(r"\.after_(?P<after>[\w-]+)\.before_(?P<before>[\w-]+)\.hlo\.pb$")
 _GLOBAL: Final = ".before_optimizations.hlo.pb"
 _CALL_OF_ANOTHER_MODULE: Final = 'custom_call_target="_xla_multi_module_call"'
@@ -54,7 +50,7 @@ def main() -> None:
     """Answer requests until stdin, or the parent, ends."""
     messages, parent = map(int, sys.argv[1:3])
     try:
-        watch = os.pidfd_open(parent)
+        watch = descriptor_of(parent)
     except ProcessLookupError:
         return
     if os.getppid() != parent:
@@ -83,10 +79,7 @@ def main() -> None:
 
 def _is_asked(watch: int) -> bool:
     """Wait for a request; False where the parent has ended."""
-    poll = select.poll()
-    poll.register(watch, select.POLLIN)
-    poll.register(0, select.POLLIN)
-    return all(descriptor != watch for descriptor, _ in poll.poll())
+    return watch not in readable(watch, 0)
 
 
 def _forked(request: Request, messages: int, watch: int) -> bytes:
@@ -99,12 +92,9 @@ def _forked(request: Request, messages: int, watch: int) -> bytes:
         os.close(reader)
         _answer_and_end(request, writer, messages)
     os.close(writer)
-    poll = select.poll()
-    poll.register(reader, select.POLLIN)
-    poll.register(watch, select.POLLIN)
     pieces = []
     while True:
-        if any(descriptor == watch for descriptor, _ in poll.poll()):
+        if watch in readable(reader, watch):
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)  # XLA may still write into the folder
             shutil.rmtree(request.folder, ignore_errors=True)
@@ -125,7 +115,7 @@ def _answer_and_end(request: Request, writer: int, messages: int) -> None:
     """In the fork: write the answer and end the process, with all threads of XLA. messages: what XLA prints."""
     status = 1
     try:
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        end_with_parent()
         answer: Any
         try:
             answer = _answer(request)
@@ -169,10 +159,10 @@ def converted(module: bytes, platform: int | None = None) -> Converted:
 
 def partitioned(request: Request, options: private_names.PartitionerOptions) -> Answer:
     """Partition in this process, which has to end afterwards: a thread of it may go on compiling."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    events = libc.inotify_init1(os.O_CLOEXEC)
-    if events < 0 or libc.inotify_add_watch(events, request.folder.encode(), IN_CLOSE_WRITE) < 0:
-        raise PartitioningError(f"cannot watch {request.folder}: {os.strerror(ctypes.get_errno())}")
+    try:
+        events = watch_folder(request.folder)
+    except OSError as error:
+        raise PartitioningError(f"cannot watch {request.folder}: {error.strerror}") from None
     ended, end = os.pipe()
     failures: list[Exception] = []
 
@@ -233,29 +223,16 @@ def _any_stablehlo(module: bytes) -> bytes:
 def _is_written(events: int, ended: int, options: private_names.PartitionerOptions) -> bool:
     """Whether the partitioned module is complete, as soon as it is; False if XLA ends before."""
     given: str | None = None
-    poll = select.poll()
-    poll.register(events, select.POLLIN)
-    poll.register(ended, select.POLLHUP)
     while True:
-        ready = [descriptor for descriptor, _ in poll.poll()]
+        ready = readable(events, ended)
         if events in ready:
-            for name in _closed_files(events):
+            for name in closed_files(events):
                 if given is None and name.endswith(_GLOBAL):
                     given = _module_of(name)
                 if _module_of(name) == given and is_last(name, options):
                     return True
         elif ended in ready:
             return False
-
-
-def _closed_files(events: int) -> list[str]:
-    data, names, at = os.read(events, 1 << 16), [], 0
-    while at < len(data):
-        *_, length = _EVENT.unpack_from(data, at)
-        at += _EVENT.size
-        names.append(os.fsdecode(data[at : at + length].rstrip(b"\0")))
-        at += length
-    return names
 
 
 def is_last(name: str, options: private_names.PartitionerOptions) -> bool:

@@ -16,12 +16,13 @@ from distxla.diagnosis.facts.blocked import DeviceState, Doing
 from distxla.errors import ClusterError, DamagedMessageError, DistxlaError, ReplicaLostError
 from distxla.machine.heap import Pages
 from distxla.machine.memory_limits import Limit, free_memory, keep_arenas_few
+from distxla.machine.processes import is_stopped
 from distxla.program.artifact import CompiledProgram
 from distxla.runtime.failures import stragglers
 from distxla.runtime.hosts import commands
 from distxla.runtime.hosts.budget import Budget, HostHeadroom
 from distxla.runtime.hosts.gpus import NO_GPUS, GpuSharing
-from distxla.runtime.hosts.local import LocalHost, is_stopped
+from distxla.runtime.hosts.local import LocalHost
 from distxla.runtime.hosts.nodes import Facts, Node, alive_nodes, distribute, require_alike
 from distxla.runtime.hosts.remote import RemoteHost, RemoteMemory, RemotePages
 from distxla.runtime.ray import access

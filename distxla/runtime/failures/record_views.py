@@ -9,7 +9,7 @@ from distxla.collectives.protocols.layout import Word
 from distxla.collectives.transports.control_block import ControlBlock
 from distxla.runtime.hosts.remote import RemoteHost
 
-PAGE = 4096  # bytes that are fetched at once: all counters of a large group take a few round trips then
+FETCH_BYTES = 4096  # bytes that are fetched at once: all counters of a large group take a few round trips then
 PATIENCE_S = 1.0  # with a host that is asked; a call's time limit must not wait for one that never answers
 
 
@@ -84,7 +84,7 @@ class There:
         at = offset - self._first
         if 0 <= at < len(self._records):
             return self._records[at : at + size]
-        page = offset // PAGE * PAGE
+        page = offset // FETCH_BYTES * FETCH_BYTES
         if page not in self._pages:
-            self._pages[page] = self.remote.control_read(page, PAGE, PATIENCE_S)
+            self._pages[page] = self.remote.control_read(page, FETCH_BYTES, PATIENCE_S)
         return self._pages[page][offset - page : offset - page + size]

@@ -15,6 +15,7 @@ from distxla.collectives.transports.shared_memory.transport import SharedMemory
 from distxla.collectives.transports.transport import Transport
 from distxla.errors import InternalError
 from distxla.lazy_dataclass import dataclass
+from distxla.machine.processes import is_stopped
 from distxla.machine.segments import Segment
 from distxla.program.artifact import CompiledProgram
 from distxla.runtime.hosts.process_watch import Watch
@@ -286,12 +287,3 @@ class LocalHost:
         if self.memories or self.control.segment.descriptor >= 0:
             self.control.close()
         self.memories = {}
-
-
-def is_stopped(pid: int) -> bool:
-    """Whether a process of this host is stopped, by a signal or a debugger."""
-    try:
-        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as status:
-            return status.read().rpartition(")")[2].split()[0] in ("T", "t")
-    except OSError:
-        return False

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import signal
-import struct
 from collections.abc import Iterable
-from pathlib import Path
 
 from distxla import clock
-from distxla.machine.memory_limits import Group, own_groups
+from distxla.machine.memory_limits import Group, machine_kills, own_groups
 from distxla.runtime.replica.serve import FAULT_SIGNALS
 
 TOGETHER_S = 1.0
-_GET_INFO = 0xC040FF0B  # PIDFD_GET_INFO, for a struct pidfd_info of 64 bytes
-_INFO_EXIT = 1 << 3  # its exit status is known; Linux 6.15
-_EXIT_CODE_AT = 60  # in that struct
-_STATUS_AT = 49  # in /proc/PID/stat, behind the name
 
 
 class KillCounts:
@@ -27,7 +19,7 @@ class KillCounts:
 
     def __init__(self, processes: Iterable[int]) -> None:
         self._counts = {group: count for group in own_groups(processes) if (count := group.kills()) is not None}
-        self._machine = None if self._counts else _machine_kills()
+        self._machine = None if self._counts else machine_kills()
         self._last = ("", 0.0)
 
     def risen(self) -> str:
@@ -47,21 +39,10 @@ class KillCounts:
                 self._counts[group] = now
         if found:
             return f"the control group {max(found, key=lambda group: len(group.name)).name}"
-        if self._machine is not None and (count := _machine_kills()) is not None and count > self._machine:
+        if self._machine is not None and (count := machine_kills()) is not None and count > self._machine:
             self._machine = count
             return "this machine"
         return ""
-
-
-def ended_by(process: int, descriptor: int) -> int | None:
-    """The signal that has ended a process, 0 if it has exited; None if the kernel does not say.
-
-    descriptor: the process's pidfd.
-    """
-    status = _status_of_a_zombie(process)
-    if status is None:
-        status = _status_by_descriptor(descriptor)
-    return None if status is None else status & 0x7F
 
 
 def how_ended(number: int | None, lacking: str, frames: str) -> str:
@@ -79,32 +60,3 @@ def how_ended(number: int | None, lacking: str, frames: str) -> str:
     if number == signal.SIGKILL and lacking:
         return f"by {name}, probably for want of memory: the kernel has killed for that in {lacking}"
     return f"by {name}{frames if number in FAULT_SIGNALS else ''}"
-
-
-def _status_of_a_zombie(process: int) -> int | None:
-    """The wait status of a process that its parent has not waited for yet."""
-    try:
-        text = Path(f"/proc/{process}/stat").read_text(encoding="ascii", errors="replace")
-    except OSError:
-        return None
-    fields = text.rpartition(")")[2].split()
-    return int(fields[_STATUS_AT]) if len(fields) > _STATUS_AT and fields[0] in ("Z", "X") else None
-
-
-def _status_by_descriptor(descriptor: int) -> int | None:
-    """The wait status of a process that its parent has waited for."""
-    info = bytearray(64)
-    struct.pack_into("<Q", info, 0, _INFO_EXIT)
-    with contextlib.suppress(OSError):
-        fcntl.ioctl(descriptor, _GET_INFO, info)
-        if struct.unpack_from("<Q", info)[0] & _INFO_EXIT:
-            return int(struct.unpack_from("<i", info, _EXIT_CODE_AT)[0])
-    return None
-
-
-def _machine_kills() -> int | None:
-    try:
-        lines = Path("/proc/vmstat").read_text(encoding="ascii").splitlines()
-    except OSError:
-        return None
-    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import select
 import signal
@@ -15,9 +14,10 @@ from distxla.errors import ClusterError
 from distxla.ir.module import Module
 from distxla.lazy_dataclass import dataclass
 from distxla.location import Location
+from distxla.machine.processes import descriptor_of, ended_by, readable, send_signal
 from distxla.machine.shortages import started_thread
 from distxla.program.artifact import CompiledProgram, Site
-from distxla.runtime.hosts.process_ends import KillCounts, ended_by, how_ended
+from distxla.runtime.hosts.process_ends import KillCounts, how_ended
 from distxla.runtime.replica.replica import Identity
 from distxla.runtime.values.host import Lost, Records
 
@@ -39,7 +39,7 @@ class Watch:
         self._descriptors: dict[int, int] = {}
         try:
             for identity in identities:
-                self._descriptors[os.pidfd_open(identity.pid)] = identity.device
+                self._descriptors[descriptor_of(identity.pid)] = identity.device
         except OSError as error:
             self._close_descriptors()
             raise ClusterError(f"replica process {identity.pid} cannot be watched: {error.strerror}") from error
@@ -80,8 +80,7 @@ class Watch:
         """End a replica's process that no longer obeys."""
         for descriptor, owner in self._descriptors.items():
             if owner == device:
-                with contextlib.suppress(ProcessLookupError):
-                    signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+                send_signal(descriptor, signal.SIGKILL)
 
     def kill_all(self) -> None:
         """Stop watching and end all processes; does not wait."""
@@ -106,9 +105,7 @@ class Watch:
     def _wait_ended(self, seconds: float) -> None:
         end = clock.now() + seconds
         for descriptor in self._descriptors:
-            poll = select.poll()
-            poll.register(descriptor, select.POLLIN)
-            poll.poll(max(0.0, end - clock.now()) * 1000)
+            readable(descriptor, seconds=end - clock.now())
 
     def _close_descriptors(self) -> None:
         for descriptor in self._descriptors:

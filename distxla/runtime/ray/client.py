@@ -17,10 +17,10 @@ from types import SimpleNamespace
 from typing import Any
 
 from distxla import clock
+from distxla.machine.processes import end_with_parent
 from distxla.runtime.ray import commands
 
 _LOOK_S = 0.002
-_PR_SET_PDEATHSIG = 1
 _SIGACTION_BYTES = 256  # more than the C library's struct has on any machine
 
 
@@ -30,7 +30,7 @@ def introduce(port: str, answer: str, parent: str) -> None:
     port: the file into which the server writes it; blocks until that is there.  parent: the process that has forked
     this one, with which it ends: the server may never come, and Ray waits for a minute for one that has gone.
     """
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    end_with_parent()
     if os.getppid() != int(parent):
         return
     from ray._common.usage import usage_lib

@@ -22,12 +22,13 @@ from pathlib import Path
 from distxla import clock
 from distxla.errors import ClusterError
 from distxla.machine.memory_limits import ARENAS, address_space
+from distxla.machine.processes import is_readable
 from distxla.runtime.ray import commands
 from distxla.runtime.ray.commands import RayFiles
 from distxla.runtime.ray.elsewhere import RayElsewhere
 from distxla.runtime.ray.session import Session
 from distxla.runtime.ray.shortages import explained
-from distxla.runtime.ray.supervised import Supervised, is_readable
+from distxla.runtime.ray.supervised import Supervised
 from distxla.runtime.ray.token import Token
 
 START_LIMIT_S = 60.0

@@ -8,6 +8,7 @@ import socket
 import tempfile
 
 from distxla.errors import ClusterError
+from distxla.machine.processes import has_process_files, open_descriptors
 from distxla.runtime.ray.commands import LOOPBACK
 
 # open files, as counted with 2, 8 and 24 devices: 59, 83, 147 of a server, 49, 67, 115 of the driver
@@ -29,12 +30,12 @@ def require_startable(devices: int) -> None:
 
 def _require_proc() -> None:
     """Processes find each other's memory and ends there, Ray's and ours."""
-    if not os.path.isdir("/proc/self/fd"):
+    if not has_process_files():
         raise ClusterError("a cluster needs the file system /proc, which is not there (mount -t proc proc /proc)")
 
 
 def _require_descriptors(devices: int) -> None:
-    here = len(os.listdir("/proc/self/fd")) + _DRIVER + _DRIVER_A_DEVICE * devices
+    here = len(open_descriptors()) + _DRIVER + _DRIVER_A_DEVICE * devices
     needed = max(here, _SERVER + _SERVER_A_DEVICE * devices)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if _allows(soft, needed):

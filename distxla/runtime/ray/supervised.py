@@ -5,7 +5,6 @@ from __future__ import annotations
 import marshal
 import os
 import resource
-import select
 import shutil
 import signal
 import subprocess
@@ -14,6 +13,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from distxla.errors import ClusterError
+from distxla.machine.processes import descriptor_of, is_readable, send_signal
 from distxla.machine.shortages import of_error
 from distxla.runtime.ray.spawn import spawn_supervisor
 from distxla.runtime.ray.supervisor import SIZE_BYTES
@@ -51,7 +51,7 @@ class Supervised:
             shutil.rmtree(self.directory, ignore_errors=True)
             raise ClusterError(f"the embedded Ray cannot be started: {error.strerror}") from error
         try:
-            self._ends["supervisor"] = os.pidfd_open(self.process.pid)
+            self._ends["supervisor"] = descriptor_of(self.process.pid)
             # machine.py may have raised this process's limit since it started the supervisor
             resource.prlimit(self.process.pid, resource.RLIMIT_NOFILE, resource.getrlimit(resource.RLIMIT_NOFILE))
             self._send({"directory": self.directory})
@@ -85,7 +85,7 @@ class Supervised:
         if number < 0:
             raise ClusterError(f"{what}: {of_error(-number) or os.strerror(-number)}")
         try:
-            self._ends[name] = os.pidfd_open(number)
+            self._ends[name] = descriptor_of(number)
         except OSError as error:
             raise ClusterError(f"{what}: {of_error(error.errno or 0) or error.strerror}") from None
         return number
@@ -103,8 +103,7 @@ class Supervised:
     def kill(self, name: str) -> None:
         """End a process of `hold`, if there is one of this name; does not wait."""
         if name in self._ends:
-            with suppress(ProcessLookupError):  # it has ended
-                signal.pidfd_send_signal(self._ends[name], signal.SIGKILL)
+            send_signal(self._ends[name], signal.SIGKILL)
 
     def release(self) -> None:
         """Let the supervisor end all processes and itself; does not wait."""
@@ -116,8 +115,7 @@ class Supervised:
         """End all processes and remove the directory; blocks. Never raises."""
         self.release()
         if "supervisor" in self._ends:  # a forked child may have a copy of its standard input
-            with suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self._ends["supervisor"], signal.SIGTERM)
+            send_signal(self._ends["supervisor"], signal.SIGTERM)
         # `wait` with a limit looks after pauses of up to 0.05 s
         if "supervisor" not in self._ends or not is_readable(self._ends["supervisor"], CLOSE_S):
             self.process.kill()
@@ -139,13 +137,6 @@ class Supervised:
             raise ClusterError(f"the supervisor of the embedded Ray has ended: {error}") from error
 
 
-def is_readable(descriptor: int, seconds: float = 0) -> bool:
-    """Whether a descriptor is readable within `seconds`; of a process descriptor: whether the process has ended."""
-    poll = select.poll()
-    poll.register(descriptor, select.POLLIN)
-    return bool(poll.poll(seconds * 1000))
-
-
 def _private_directory() -> str:
     """A new directory with a path that leaves room for the names of sockets."""
     room = LONGEST_SOCKET_PATH - len("/distxla-01234567/t/s/sockets/plasma")
@@ -158,4 +149,4 @@ def _private_directory() -> str:
         raise ClusterError(f"the embedded Ray needs a directory in {parent}: {error.strerror}") from error
 
 
-__all__ = ["Supervised", "is_readable"]
+__all__ = ["Supervised"]

@@ -32,6 +32,7 @@ if __name__ == "__main__":
     sys.path.append(str(Path(__file__).resolve().parents[3]))  # where the driver imports distxla from
 
 from distxla.machine.library_threads import one_thread
+from distxla.machine.processes import descriptor_of, let_be_killed_first
 from distxla.runtime.ray import client
 from distxla.runtime.ray.deferred import deferred
 from distxla.targets.registry import host, native_target
@@ -54,7 +55,6 @@ RAYS_MODULES = (  # likewise; a version may lack some
 # modules that Ray imports for features that workers here don't use: clouds, and environments that are made for a worker
 UNUSED = ("jsonschema", "requests", "yaml")
 ANY_JOB = "ffffffff"  # of workers that the raylet starts ahead
-OOM_SCORE = "1000"  # which the raylet gives to workers that it starts itself
 
 
 class Requests:
@@ -104,7 +104,7 @@ def serve(
     when all modules are.
     """
     fifo = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    raylet = os.pidfd_open(parent)
+    raylet = descriptor_of(parent)
     signal.signal(signal.SIGCHLD, _reap)
     # Ray reads these when it is imported, and never again
     os.environ |= {"RAY_RAYLET_PID": str(parent), "RAY_JOB_ID": ANY_JOB, "SPT_NOENV": "1"}
@@ -184,8 +184,7 @@ def _become(code: types.CodeType, job: str, command: list[str]) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.environ["RAY_JOB_ID"] = job
     os.setpgid(0, 0)  # as in a worker that the raylet starts: it ends a worker's whole group
-    with suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text(OOM_SCORE, encoding="ascii")
+    let_be_killed_first()  # as the raylet lets workers that it starts itself
     arguments = [word for word in command[2:] if not word.startswith("--language=")]
     _restore_threads()
     if "numpy.random" in sys.modules:

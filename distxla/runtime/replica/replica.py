@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
-import select
 import socket
 import sys
 import threading
@@ -20,6 +19,8 @@ from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.transports.control_block import ControlBlock
 from distxla.errors import ClusterError
 from distxla.lazy_dataclass import dataclass
+from distxla.machine.memory_limits import own_bytes
+from distxla.machine.processes import descriptor_of, readable
 from distxla.machine.segments import Segment
 from distxla.program.abi import COMMUNICATE_SYMBOL, ENTRY_SYMBOL
 from distxla.program.artifact import CompiledProgram
@@ -202,13 +203,7 @@ class Replica:
 
     def resident_bytes(self) -> int:
         """Resident memory of this process without memory that it shares with others: the arenas."""
-        fields = {}
-        with open("/proc/self/status", encoding="ascii") as status:
-            for line in status:
-                name, _, value = line.partition(":")
-                if name in ("RssAnon", "RssFile", "RssShmem"):
-                    fields[name] = int(value.split()[0]) * 1024
-        return fields["RssAnon"] + fields["RssFile"]
+        return own_bytes()
 
     def node(self) -> str:
         """The Ray node that this process is on."""
@@ -224,12 +219,12 @@ class Replica:
 def _end_with(owner: int) -> None:
     """End this process, at once, when the process `owner` has ended: no other process would release its waits."""
     try:
-        descriptor = os.pidfd_open(owner)
+        descriptor = descriptor_of(owner)
     except OSError as error:
         raise ClusterError(f"process {owner}, which holds this host's memory, has ended") from error
 
     def watch() -> None:
-        select.select([descriptor], [], [])
+        readable(descriptor)
         os._exit(1)
 
     threading.Thread(target=watch, name="guard", daemon=True).start()

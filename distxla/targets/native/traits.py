@@ -18,9 +18,9 @@ class Traits:
     llvm_features: by their names, on or off whatever LLVM finds.  address_bytes: that one process can address.
     sched_yield, futex, clock_gettime: the numbers of these system calls.  atomics: machine code of the functions of
     `targets.target.Atomics`, of at most 16 bytes each.  trap: a byte that fills the room between functions.
-    identity: the fields of /proc/cpuinfo that compiled code may depend on.  instruction_sets: of these fields, what
-    `targets.target.Host.instruction_sets` says.  openblas_core: of these fields, the value for OPENBLAS_CORETYPE; None:
-    let the library choose.
+    identity: the fields of the kernel's `cpuinfo` that compiled code may depend on.  instruction_sets: of these fields,
+    what `targets.target.Host.instruction_sets` says.  openblas_core: of these fields, the value for OPENBLAS_CORETYPE;
+    None: let the library choose.
     """
 
     llvm_features: Mapping[str, bool]

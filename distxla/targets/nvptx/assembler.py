@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import re
 import shutil
-import signal
 import subprocess
 import tempfile
 from pathlib import Path
 
 from distxla.errors import ArgumentError, CompileError
 from distxla.lazy_dataclass import dataclass
+from distxla.machine.processes import end_with_parent
 from distxla.targets.nvptx.interfaces.packaged import packaged
 from distxla.targets.nvptx.jit_linker import assemble_in_process
 
@@ -23,7 +22,6 @@ LINKERS = {
     "nvidia-nvjitlink": "nvidia/cu13/lib/libnvJitLink.so.13",
 }
 OPTIONS = ("-fmad=false", "--verbose")  # a multiplication and an addition round twice, as on the processor
-PR_SET_PDEATHSIG = 1
 USED = re.compile(
     r"Compiling entry function '(\w+)'.*?(\d+) bytes spill stores.*?Used (\d+) registers([^\n]*)", re.DOTALL
 )
@@ -85,13 +83,9 @@ def _by_ptxas(path: str, ptx: str, architecture: str) -> tuple[bytes | None, str
             Path(path).chmod(0o700)
         source.write_text(ptx)
         command = [path, *OPTIONS, f"-arch={architecture}", "-o", str(result), str(source)]
-        done = subprocess.run(command, capture_output=True, text=True, preexec_fn=_end_with_parent)
+        # the compile server is killed at the time limit
+        done = subprocess.run(command, capture_output=True, text=True, preexec_fn=end_with_parent)
         return None if done.returncode else result.read_bytes(), done.stderr + done.stdout
-
-
-def _end_with_parent() -> None:
-    """The compile server is killed at the time limit."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def _kernels(messages: str, ptx: str) -> tuple[KernelUse, ...]:

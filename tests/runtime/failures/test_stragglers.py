@@ -8,8 +8,9 @@ import subprocess
 from distxla.collectives.protocols import control_block as control_words
 from distxla.diagnosis.facts.blocked import HOST, DeviceState, Doing
 from distxla.location import Location
+from distxla.machine.processes import is_stopped
 from distxla.runtime.failures.stragglers import late, notices
-from distxla.runtime.hosts.local import LocalHost, is_stopped
+from distxla.runtime.hosts.local import LocalHost
 from tests.stopwatch import eventually
 
 

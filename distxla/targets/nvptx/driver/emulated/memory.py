@@ -33,7 +33,7 @@ _MAGIC = b"emulated"
 
 
 class Allocation:
-    """Memory of the GPU. owner: pidfd of the process that allocated it; None: this one."""
+    """Memory of the GPU. owner: descriptor of the process that allocated it; None: this one."""
 
     def __init__(self, descriptor: int, size: int, owner: int | None = None) -> None:
         self.descriptor, self.size, self.owner = descriptor, size, owner
