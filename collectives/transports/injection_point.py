@@ -9,18 +9,10 @@ from __future__ import annotations
 
 from llvmlite import ir
 
+from distxla.emit.native_function import I8, I32, I64, POINTER, VOID, load_function
 from distxla.program.abi import INSIDE_WAIT, Context
 
 HOOK = "distxla_inject"
-_I8, I32, _I64, _POINTER, _VOID = (*map(ir.IntType, (8, 32, 64)), ir.PointerType(), ir.VoidType())
-
-
-class _LoadedHook(ir.instructions.LoadInstr):  # type: ignore[misc]
-    """The hook's address, read from the context; llvmlite asks it for the type of the callee."""
-
-    @property
-    def function_type(self) -> ir.FunctionType:
-        return ir.FunctionType(_VOID, (_POINTER, I32))
 
 
 def emit_inside_wait(builder: ir.IRBuilder, context: ir.Value) -> None:
@@ -32,15 +24,14 @@ def emit_inside_wait(builder: ir.IRBuilder, context: ir.Value) -> None:
 
 def emit_hook(llvm_module: ir.Module) -> ir.Function:
     """Emit the function that calls the hook; steps and waits call it."""
-    function = ir.Function(llvm_module, ir.FunctionType(_VOID, (_POINTER, I32)), HOOK)
+    function = ir.Function(llvm_module, ir.FunctionType(VOID, (POINTER, I32)), HOOK)
     function.linkage = "internal"
     function.attributes.add("noinline")
     context, code = function.args
     builder = ir.IRBuilder(function.append_basic_block("entry"))
-    place = builder.gep(context, [_I64(Context.inject.offset)], source_etype=_I8)
-    hook = _LoadedHook(builder.block, place, "hook", typ=_POINTER)
-    builder._insert(hook)
-    exists = builder.icmp_unsigned("!=", builder.ptrtoint(hook, _I64), _I64(0))
+    place = builder.gep(context, [I64(Context.inject.offset)], source_etype=I8)
+    hook = load_function(builder, place, VOID, (POINTER, I32), "hook")
+    exists = builder.icmp_unsigned("!=", builder.ptrtoint(hook, I64), I64(0))
     with builder.if_then(exists):
         builder.call(hook, [context, code])
     builder.ret_void()

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from llvmlite import ir
 
+from distxla.emit.native_function import I32, POINTER
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
@@ -18,16 +19,8 @@ from distxla.program.artifact import CommunicatorSpec, Launch, Site
 from distxla.program.work_table import RoundWork
 from distxla.targets.grid_calls import GridCalls
 
-_I32, _POINTER = ir.IntType(32), ir.PointerType()
-
-
-class LoadedRoutine(ir.instructions.LoadInstr):  # type: ignore[misc]
-    """A site's routine, read from memory. llvmlite asks a callee for its type, which a plain pointer doesn't tell."""
-
-    @property
-    def function_type(self) -> ir.FunctionType:
-        return ir.FunctionType(_I32, (_POINTER, _I32, _POINTER, _POINTER))
-
+# of a site's routine, which returns a Status, i32: Context*, u32 site, u64* operands, u64* results
+ROUTINE_ARGUMENTS = (POINTER, I32, POINTER, POINTER)
 
 # The table of u64 with which a kernel of a round begins its scratch memory: it does the part PART of PARTS, and finds
 # the arrays from ADDRESSES on, by leaf, operands before results, those of all members in group order.

@@ -1,1 +1,1 @@
-"""LLVM IR: what all that emit native functions have in common."""
+"""LLVM IR: what native functions are written with."""

@@ -13,19 +13,8 @@ from contextlib import contextmanager
 from llvmlite import ir
 
 from distxla.collectives.protocols.layout import Word
+from distxla.emit.native_function import I8, I32, I64, POINTER, CommonFunction, field_of, i32, i64
 from distxla.program.abi import Context
-from distxla.targets.common_functions import CommonFunction
-
-I8, I16, I32, I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
-POINTER, VOID = ir.PointerType(), ir.VoidType()
-
-
-def i32(value: int) -> ir.Constant:
-    return ir.Constant(I32, value & 0xFFFFFFFF)
-
-
-def i64(value: int) -> ir.Constant:
-    return ir.Constant(I64, value & 0xFFFFFFFFFFFFFFFF)
 
 
 def _bits(kind: ir.Type) -> int:
@@ -94,10 +83,8 @@ class AtomicsBuilder:
 
     def context_field(self, context: ir.Value, name: str) -> ir.Value:
         """A field of abi.Context: a pointer, u64 or u32 by its ctypes declaration."""
-        field = getattr(Context, name)
-        ctype = {f[0]: f[1] for f in Context._fields_}[name].__name__
-        kind = {"c_void_p": POINTER, "c_uint64": I64, "c_ulong": I64, "c_uint32": I32, "c_uint": I32}[ctype]
-        return self.load(kind, context, field.offset)
+        kind, offset = field_of(Context, name)
+        return self.load(kind, context, offset)
 
     def device_memory(self, context: ir.Value, device: ir.Value) -> ir.Value:
         """Base of a device's memory in this process; device: u32."""

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from llvmlite import ir
 
+from distxla.emit.native_function import CommonFunction
 from distxla.lazy_dataclass import dataclass
 
 _NAME: Final = re.compile(r'@"((?:[^"\\]|\\.)*)"')
@@ -21,10 +22,6 @@ _METADATA: Final = re.compile(r"!(\d+)\b")
 _BODY: Final = re.compile(r"\n\{\n.*", re.DOTALL)
 _BEGIN: Final = re.compile(r"\Adefine (?:internal )?")
 _OF_DEFINITIONS: Final = re.compile(r" (?:noinline|optnone|minsize|optsize)\b")
-
-
-class CommonFunction(ir.Function):  # type: ignore[misc]
-    """A function that is the same in every program that has one of its name and its kind."""
 
 
 @dataclass(frozen=True)

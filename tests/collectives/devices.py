@@ -17,7 +17,8 @@ from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.transports.shared_memory.emitter import SharedMemoryEmitter
 from distxla.collectives.transports.shared_memory.transport import release_waits
 from distxla.collectives.transports.shared_words import SharedWords
-from distxla.emit.atomics_builder import I32, I64, POINTER, AtomicsBuilder, i32, i64
+from distxla.emit.atomics_builder import AtomicsBuilder
+from distxla.emit.native_function import I32, I64, POINTER, i32, i64
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module

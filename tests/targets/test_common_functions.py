@@ -7,8 +7,9 @@ import ctypes
 import pytest
 from llvmlite import ir
 
+from distxla.emit.native_function import CommonFunction
 from distxla.errors import CompileError
-from distxla.targets.common_functions import CommonFunction, Separated, separated
+from distxla.targets.common_functions import Separated, separated
 from distxla.targets.image import Image
 from distxla.targets.native import finish
 from distxla.targets.native.load import load_image

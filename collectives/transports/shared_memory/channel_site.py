@@ -30,12 +30,12 @@ from distxla.collectives.protocols import rounds as round_words
 from distxla.collectives.protocols.layout import Word
 from distxla.collectives.protocols.proxy_queue import ProxyEvent
 from distxla.collectives.transports.seam import GridRound
-from distxla.collectives.transports.shared_memory.copies import emit_copy, emit_zero
 from distxla.collectives.transports.shared_memory.proxy_queue import enqueue, is_elsewhere
 from distxla.collectives.transports.shared_memory.round_numbers import count_from, note_round
 from distxla.collectives.transports.shared_memory.site_emitter import Routine
 from distxla.collectives.transports.shared_memory.wait_and_wake import emit_wait, emit_wake
-from distxla.emit.atomics_builder import I32, I64, POINTER, AtomicsBuilder, i32, i64
+from distxla.emit.atomics_builder import AtomicsBuilder
+from distxla.emit.native_function import I1, I32, I64, POINTER, emit_copy, emit_zero, i32, i64
 from distxla.ir.instruction import Instruction
 from distxla.ir.op import Op
 from distxla.ir.shape import Shape
@@ -251,7 +251,7 @@ class _Routine(ABC):
     def copy(self, targets: Sequence[ir.Value], sources: Sequence[ir.Value]) -> None:
         for target, source, size in zip(targets, sources, self.sizes, strict=True):
             if size:
-                emit_copy(self.atomics, target, source, i64(size))
+                emit_copy(self.atomics.builder, target, source, i64(size))
 
     def return_mismatch(self, device: ir.Value, site: ir.Value) -> None:
         """Name the other side in the record."""
@@ -321,7 +321,7 @@ class _Send(_Routine):
         agrees = builder.icmp_unsigned("==", atomics.load(I64, slot, channel_words.L_SIGNATURE), i64(self.signature))
         at_once = builder.and_(received, builder.and_(self.has_receive_buffer(slot, mark), agrees))
         if len(self.sizes) > channel_words.MOST_LEAVES:
-            at_once = ir.Constant(ir.IntType(1), 0)
+            at_once = ir.Constant(I1, 0)
         with builder.if_else(at_once) as (direct, later):
             with direct:
                 atomics.store(i32(channel_words.RECEIVE_BUFFER), slot, channel_words.M_KIND)
@@ -440,7 +440,7 @@ class _RecvDone(_Routine):
     def _zeros(self) -> None:
         for target, size in zip(self.own(self.received), self.sizes, strict=True):
             if size:
-                emit_zero(self.atomics, target, i64(size))
+                emit_zero(self.atomics.builder, target, i64(size))
 
     def _take_large(
         self,

@@ -4,28 +4,9 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from distxla.emit.atomics_builder import I8, I64, POINTER, VOID, AtomicsBuilder, i64
+from distxla.emit.atomics_builder import AtomicsBuilder
+from distxla.emit.native_function import I64, POINTER, VOID, emit_copy, i64
 from distxla.targets.code import target_of
-
-
-def emit_copy(atomics: AtomicsBuilder, target: ir.Value, source: ir.Value, count: ir.Value) -> None:
-    """memcpy of i64 `count` bytes."""
-    module = atomics.builder.module
-    name = "llvm.memcpy.p0.p0.i64"
-    function = module.globals.get(name) or ir.Function(
-        module, ir.FunctionType(VOID, [POINTER, POINTER, I64, ir.IntType(1)]), name
-    )
-    atomics.builder.call(function, [target, source, count, ir.Constant(ir.IntType(1), 0)])
-
-
-def emit_zero(atomics: AtomicsBuilder, target: ir.Value, count: ir.Value) -> None:
-    """memset to zero of i64 `count` bytes."""
-    module = atomics.builder.module
-    name = "llvm.memset.p0.i64"
-    function = module.globals.get(name) or ir.Function(
-        module, ir.FunctionType(VOID, [POINTER, I8, I64, ir.IntType(1)]), name
-    )
-    atomics.builder.call(function, [target, ir.Constant(I8, 0), count, ir.Constant(ir.IntType(1), 0)])
 
 
 def emit_stream_copy(llvm_module: ir.Module) -> ir.Function:
@@ -40,14 +21,14 @@ def emit_stream_copy(llvm_module: ir.Module) -> ir.Function:
     builder = atomics.builder
     address = builder.ptrtoint(target, I64)
     head = atomics.smallest(builder.and_(builder.neg(address), i64(63)), count)
-    emit_copy(atomics, target, source, head)
+    emit_copy(atomics.builder, target, source, head)
     body = builder.and_(builder.sub(count, head), i64(-64))
     cpu = target_of(builder)
     with atomics.count(head, builder.add(head, body), 64) as at:
         line = builder.load(atomics.at(source, at), typ=cpu.line_type, align=1)
         cpu.emit_streamed_store(builder, line, atomics.at(target, at))
     done = builder.add(head, body)
-    emit_copy(atomics, atomics.at(target, done), atomics.at(source, done), builder.sub(count, done))
+    emit_copy(atomics.builder, atomics.at(target, done), atomics.at(source, done), builder.sub(count, done))
     cpu.emit_streamed_fence(builder)
     builder.ret_void()
     return function

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 
 from llvmlite import ir
 
-from distxla.emit.atomics_builder import I64, AtomicsBuilder, i64
+from distxla.emit.atomics_builder import AtomicsBuilder
+from distxla.emit.native_function import I64, i64
 from distxla.ir.shape import Shape
 
 DEVICE_ROW = 16  # bytes of a row of the tables by flattened device id

@@ -27,15 +27,8 @@ from distxla.collectives.protocols.call_loops import (
 from distxla.collectives.transports.shared_memory.event_recording import read_clock
 from distxla.collectives.transports.shared_memory.proxy_reduce import emit_reduce_run
 from distxla.collectives.transports.shared_memory.wait_and_wake import ALL_SLEEPERS
-from distxla.emit.atomics_builder import (
-    I32,
-    I64,
-    POINTER,
-    VOID,
-    AtomicsBuilder,
-    i32,
-    i64,
-)
+from distxla.emit.atomics_builder import AtomicsBuilder
+from distxla.emit.native_function import I32, I64, POINTER, VOID, i32, i64, load_function
 from distxla.ir.shape import Shape
 from distxla.program.artifact import CompiledProgram
 from distxla.targets.code import CodeModule, target_of
@@ -134,17 +127,8 @@ def _while_fine(atomics: AtomicsBuilder, status: ir.Value) -> AbstractContextMan
 
 
 def _call_pointer(builder: ir.IRBuilder, slot: ir.Value, result: ir.Type, arguments: Sequence[ir.Value]) -> ir.Value:
-    """Call the function whose address is in *slot; llvmlite asks the loaded value for its callee type."""
-
-    class Callee(ir.instructions.LoadInstr):  # type: ignore[misc]
-        """A loaded pointer that is called."""
-
-        @property
-        def function_type(self) -> ir.FunctionType:
-            return ir.FunctionType(result, [argument.type for argument in arguments])
-
-    callee = Callee(builder.block, slot, "callee", typ=POINTER)
-    builder._insert(callee)
+    """Call the function whose address is in *slot."""
+    callee = load_function(builder, slot, result, [argument.type for argument in arguments], "callee")
     return builder.call(callee, arguments)
 
 

@@ -8,14 +8,15 @@ from llvmlite import ir
 
 from distxla.collectives.protocols.control_block import iterations_field
 from distxla.collectives.protocols.event import LARGE_BYTES
-from distxla.collectives.transports.seam import GridRound, GridSite
+from distxla.collectives.transports.seam import ROUTINE_ARGUMENTS, GridRound, GridSite
 from distxla.collectives.transports.shared_memory.channel_site import ChannelEmitter
 from distxla.collectives.transports.shared_memory.event_recording import emit_recorded, emit_step_recorded
 from distxla.collectives.transports.shared_memory.group_site import GroupEmitter
 from distxla.collectives.transports.shared_memory.permute_site import PermuteEmitter
 from distxla.collectives.transports.shared_memory.site_emitter import Routine, SiteEmitter
 from distxla.collectives.transports.shared_memory.stream_site import StreamEmitter
-from distxla.emit.atomics_builder import I32, POINTER, AtomicsBuilder
+from distxla.emit.atomics_builder import AtomicsBuilder
+from distxla.emit.native_function import I32, POINTER
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.op import Lowering, Op
@@ -28,7 +29,7 @@ SITE_EMITTERS: tuple[SiteEmitter, ...] = (GroupEmitter(), PermuteEmitter(), Stre
 
 
 class SharedMemoryEmitter:
-    """`compiler.lower.communication.CommunicationEmitter` for devices whose memory is mapped by all of them."""
+    """`transports.seam.CommunicationEmitter` for devices whose memory is mapped by all of them."""
 
     def __init__(self, emitters: Sequence[SiteEmitter] = SITE_EMITTERS, *, timed: bool = False) -> None:
         """timed: the flight recorder gets exact times of all sites, not just of large ones."""
@@ -44,7 +45,7 @@ class SharedMemoryEmitter:
     def grid_rounds(
         self, instruction: Instruction, operands: tuple[Shape, ...], replicas: int, partitions: int
     ) -> tuple[GridRound, ...] | None:
-        """See `compiler.lower.communication.CommunicationEmitter`."""
+        """See `transports.seam.CommunicationEmitter`."""
         return self._emitter_of(instruction.op).grid_rounds(instruction, operands, replicas, partitions)
 
     def emit(
@@ -59,7 +60,7 @@ class SharedMemoryEmitter:
     ) -> tuple[ir.Function, tuple[RoundWork, ...]]:
         """The routine of `site`, and its rounds; functions that several sites share are added to `llvm_module` once,
         with internal linkage but for those that a proxy calls."""
-        arguments: list[ir.Type] = [POINTER, I32, POINTER, POINTER]
+        arguments: list[ir.Type] = list(ROUTINE_ARGUMENTS)
         name = ROUND_SYMBOL.format(site=site.index)
         function, atomics = AtomicsBuilder.function(llvm_module, name, I32, arguments, internal=False)
         table = atomics.context_field(function.args[0], "communicators")
@@ -75,7 +76,7 @@ class SharedMemoryEmitter:
         return outer, tuple(routine.rounds)
 
     def emit_step_recorder(self, llvm_module: ir.Module) -> ir.Function:
-        """See `compiler.lower.communication.CommunicationEmitter`."""
+        """See `transports.seam.CommunicationEmitter`."""
         return emit_step_recorded(llvm_module)
 
     def _emitter_of(self, op: Op) -> SiteEmitter:

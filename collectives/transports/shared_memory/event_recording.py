@@ -14,16 +14,8 @@ from llvmlite import ir
 
 from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.protocols import event as event_words
-from distxla.emit.atomics_builder import (
-    I16,
-    I32,
-    I64,
-    POINTER,
-    VOID,
-    AtomicsBuilder,
-    i32,
-    i64,
-)
+from distxla.emit.atomics_builder import AtomicsBuilder
+from distxla.emit.native_function import I1, I16, I32, I64, POINTER, VOID, i32, i64
 from distxla.targets.code import target_of
 
 STEP_RECORDED_FUNCTION = "distxla_step_recorded"
@@ -41,7 +33,7 @@ def emit_recorded(
     record = atomics.context_field(context, "record")
     number = atomics.load_own(I64, record, control_words.R_EVENTS)
     _keep(atomics, context, record, number)
-    exact = ir.Constant(ir.IntType(1), 1) if timed else _is_traced(atomics, record)
+    exact = ir.Constant(I1, 1) if timed else _is_traced(atomics, record)
     _begin(atomics, record, number, site, iterations, exact)
     with atomics.when(exact, likely=timed):
         status = builder.call(routine, arguments)

@@ -14,7 +14,8 @@ from llvmlite import ir
 from distxla.collectives.protocols import rounds as round_words
 from distxla.collectives.transports.seam import ADDRESSES, PART, PARTS, LaunchedRound
 from distxla.collectives.transports.shared_memory.work_items import ITEMS_TYPE
-from distxla.emit.atomics_builder import I32, I64, AtomicsBuilder, i32, i64
+from distxla.emit.atomics_builder import AtomicsBuilder
+from distxla.emit.native_function import I32, I64, i32, i64
 from distxla.program.abi import Status
 from distxla.targets.grid_calls import GridCalls
 

@@ -33,7 +33,8 @@ from distxla.collectives.transports.shared_memory.proxy_queue import emit_enqueu
 from distxla.collectives.transports.shared_memory.round_numbers import count_from, note_round
 from distxla.collectives.transports.shared_memory.wait_and_wake import ALL_SLEEPERS, emit_wait, emit_wake
 from distxla.collectives.transports.shared_memory.work_items import ITEMS_TYPE
-from distxla.emit.atomics_builder import I32, I64, POINTER, AtomicsBuilder, i32, i64
+from distxla.emit.atomics_builder import AtomicsBuilder
+from distxla.emit.native_function import I32, I64, POINTER, i32, i64
 from distxla.program.abi import Status
 
 ROUND_FUNCTION, BEGIN_FUNCTION, END_FUNCTION = "distxla_group_round", "distxla_group_begin", "distxla_group_end"

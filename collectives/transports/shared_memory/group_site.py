@@ -11,7 +11,6 @@ from distxla.collectives.protocols import group as group_words
 from distxla.collectives.protocols import rounds as round_words
 from distxla.collectives.signature import signature, structure
 from distxla.collectives.transports.seam import GridRound
-from distxla.collectives.transports.shared_memory.copies import emit_zero
 from distxla.collectives.transports.shared_memory.device_tables import by_device, constant, device_row, digest, ticket
 from distxla.collectives.transports.shared_memory.grid_items import (
     ON_GRID,
@@ -34,7 +33,7 @@ from distxla.collectives.transports.shared_memory.work_items import (
     emit_reduce_items,
     plan_work,
 )
-from distxla.emit.atomics_builder import I32, I64, POINTER, i32, i64
+from distxla.emit.native_function import I32, I64, POINTER, emit_zero, i32, i64
 from distxla.errors import UnsupportedOpError
 from distxla.ir.instruction import Instruction
 from distxla.ir.op import Op
@@ -151,7 +150,8 @@ class _GroupSite:
             return
         memory = atomics.device_memory(context, atomics.context_field(context, "device"))
         for leaf, operand in enumerate(self.operands):
-            emit_zero(atomics, atomics.at(memory, atomics.load(I64, received, 8 * leaf)), i64(operand.byte_size))
+            place = atomics.at(memory, atomics.load(I64, received, 8 * leaf))
+            emit_zero(atomics.builder, place, i64(operand.byte_size))
         atomics.builder.ret(i32(Status.OK))
 
     def _rounds(self, site: Site, size: int, position: ir.Value, members: ir.Value) -> None:

@@ -29,12 +29,12 @@ from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.protocols import permute as permute_words
 from distxla.collectives.protocols import rounds as round_words
 from distxla.collectives.protocols.proxy_queue import ProxyEvent
-from distxla.collectives.transports.shared_memory.copies import emit_copy, emit_zero
 from distxla.collectives.transports.shared_memory.grid_items import emit_end, require
 from distxla.collectives.transports.shared_memory.proxy_queue import enqueue, is_elsewhere
 from distxla.collectives.transports.shared_memory.round_numbers import count_from, note_round
 from distxla.collectives.transports.shared_memory.wait_and_wake import ALL_SLEEPERS, emit_wait, emit_wake
-from distxla.emit.atomics_builder import I32, I64, POINTER, AtomicsBuilder, i32, i64
+from distxla.emit.atomics_builder import AtomicsBuilder
+from distxla.emit.native_function import I32, I64, POINTER, emit_copy, emit_zero, i32, i64
 from distxla.program.abi import Status
 from distxla.targets.grid_calls import GridCalls
 
@@ -218,7 +218,7 @@ class _Round:
         for leaf, (size, place) in enumerate(zip(self.sizes, self.places, strict=True)):
             if self.is_small:
                 operand = self._buffer(self.own, self.argument["operands"], leaf)
-                emit_copy(atomics, atomics.at(payload, place), operand, i64(size))
+                emit_copy(atomics.builder, atomics.at(payload, place), operand, i64(size))
             else:
                 atomics.store(atomics.load(I64, self.argument["operands"], 8 * leaf), payload, place)
         if not self.is_small:
@@ -317,7 +317,7 @@ class _Round:
         atomics, payload = self.atomics, self.atomics.at(self.incoming, permute_words.M_PAYLOAD)
         for leaf, (size, place) in enumerate(zip(self.sizes, self.places, strict=True)):
             result = self._buffer(self.own, self.argument["results"], leaf)
-            emit_copy(atomics, result, atomics.at(payload, place), i64(size))
+            emit_copy(atomics.builder, result, atomics.at(payload, place), i64(size))
         self._raise_taken(self.incoming)
         with atomics.when(self._is_elsewhere(self.source), likely=False):
             enqueue(atomics, self.context, self.incoming, ProxyEvent.TAKEN, self.after)
@@ -399,13 +399,13 @@ class _Round:
 
     def _copy(self, target: ir.Value, source: ir.Value, size: int) -> None:
         if self.calls is None:
-            emit_copy(self.atomics, target, source, i64(size))
+            emit_copy(self.atomics.builder, target, source, i64(size))
         else:
             require(self.atomics, self.calls.emit_copy(self.builder, self.context, target, source, size))
 
     def _zero(self, target: ir.Value, size: int) -> None:
         if self.calls is None:
-            emit_zero(self.atomics, target, i64(size))
+            emit_zero(self.atomics.builder, target, i64(size))
         else:
             require(self.atomics, self.calls.emit_fill(self.builder, self.context, target, 0, size))
 

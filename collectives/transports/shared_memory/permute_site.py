@@ -15,7 +15,7 @@ from distxla.collectives.transports.shared_memory.permute_round import (
     emit_permute_round,
 )
 from distxla.collectives.transports.shared_memory.site_emitter import Routine
-from distxla.emit.atomics_builder import I32, I64, i32, i64
+from distxla.emit.native_function import I32, I64, i32, i64
 from distxla.ir.instruction import Instruction
 from distxla.ir.op import Op
 from distxla.ir.shape import Shape

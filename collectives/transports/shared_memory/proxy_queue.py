@@ -8,7 +8,8 @@ from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.protocols import proxy_queue
 from distxla.collectives.protocols.proxy_queue import ProxyEvent
 from distxla.collectives.transports.shared_memory.wait_and_wake import ALL_SLEEPERS
-from distxla.emit.atomics_builder import I64, POINTER, VOID, AtomicsBuilder, i32, i64
+from distxla.emit.atomics_builder import AtomicsBuilder
+from distxla.emit.native_function import I64, POINTER, VOID, i32, i64
 from distxla.targets.code import target_of
 
 ENQUEUE_FUNCTION = "distxla_enqueue"

@@ -5,18 +5,10 @@ from __future__ import annotations
 from llvmlite import ir
 
 from distxla.collectives.protocols.proxy_queue import REDUCE_RUN
-from distxla.collectives.transports.shared_memory.copies import emit_copy, emit_stream_copy
+from distxla.collectives.transports.shared_memory.copies import emit_stream_copy
 from distxla.collectives.transports.shared_memory.reduce_tile import TILE_BYTES
-from distxla.emit.atomics_builder import (
-    I8,
-    I32,
-    I64,
-    POINTER,
-    VOID,
-    AtomicsBuilder,
-    i32,
-    i64,
-)
+from distxla.emit.atomics_builder import AtomicsBuilder
+from distxla.emit.native_function import I8, I32, I64, POINTER, VOID, emit_copy, i32, i64
 
 REDUCE_TYPE = ir.FunctionType(VOID, [POINTER, POINTER, I64, I64])  # as reduce_tile.emit_reduce_tile
 
@@ -50,6 +42,6 @@ def emit_reduce_run(llvm_module: ir.Module) -> ir.Function:
                 with past:
                     builder.call(emit_stream_copy(llvm_module), [target, found, count])
                 with plain:
-                    emit_copy(atomics, target, found, count)
+                    emit_copy(atomics.builder, target, found, count)
     builder.ret_void()
     return function

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from llvmlite import ir
 
 from distxla.collectives.protocols import control_block as control_words
-from distxla.collectives.transports.shared_memory.copies import emit_copy
 from distxla.collectives.transports.shared_memory.work_items import (
     ITEMS_TYPE,
     PIECE_BYTES,
@@ -22,7 +21,8 @@ from distxla.collectives.transports.shared_memory.work_items import (
     WorkPlan,
     posted_buffer,
 )
-from distxla.emit.atomics_builder import I32, I64, AtomicsBuilder, i32, i64
+from distxla.emit.atomics_builder import AtomicsBuilder
+from distxla.emit.native_function import I32, I64, emit_copy, i32, i64
 from distxla.ir.element_type import ElementType
 from distxla.ops.support.collective_movement import RaggedMovement
 from distxla.program.abi import Status
@@ -79,7 +79,7 @@ def emit_ragged_items(
                 with atomics.when(builder.icmp_signed("<", low, high)):
                     here = builder.add(start, builder.sub(low, there))
                     emit_copy(
-                        atomics,
+                        atomics.builder,
                         atomics.at(result, builder.mul(low, column["row_bytes"])),
                         atomics.at(sent, builder.mul(here, column["row_bytes"])),
                         builder.mul(builder.sub(high, low), column["row_bytes"]),
@@ -124,7 +124,7 @@ def emit_ragged_start(
     result = atomics.at(memory, atomics.load(I64, results))
     apart = builder.icmp_unsigned("!=", builder.ptrtoint(kept, I64), builder.ptrtoint(result, I64))
     with atomics.when(apart):
-        emit_copy(atomics, result, kept, i64(bytes_))
+        emit_copy(atomics.builder, result, kept, i64(bytes_))
 
 
 def _integer(atomics: AtomicsBuilder, kind: ElementType, place: ir.Value, index: ir.Value) -> ir.Value:

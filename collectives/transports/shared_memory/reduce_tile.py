@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from distxla.collectives.transports.shared_memory.copies import emit_copy
 from distxla.compiler.lower.emitter import ScalarEmitter
-from distxla.emit.atomics_builder import I8, I64, POINTER, VOID, AtomicsBuilder, i64
+from distxla.emit.atomics_builder import AtomicsBuilder
+from distxla.emit.native_function import I8, I64, POINTER, VOID, emit_copy, i64
 from distxla.ir.element_type import ElementType
 from distxla.ir.module import Module
 from distxla.lazy_dataclass import dataclass
@@ -127,7 +127,7 @@ def _emit_large_tree(llvm_module: ir.Module, name: str, reducer: TileReducer) ->
         atomics.store(place(2), pair)
         atomics.store(place(1), pair, 8)
         builder.call(merge, [tile, pair, i64(0), elements])
-        emit_copy(atomics, place(2), tile, builder.mul(elements, i64(reducer.element_type.byte_size)))
+        emit_copy(atomics.builder, place(2), tile, builder.mul(elements, i64(reducer.element_type.byte_size)))
         builder.store(builder.sub(builder.load(depth, typ=I64), i64(1)), depth)
 
     with atomics.count(i64(0), i64(blocks)) as block:
@@ -143,7 +143,7 @@ def _emit_large_tree(llvm_module: ir.Module, name: str, reducer: TileReducer) ->
     with atomics.forever() as merged:
         atomics.leave_if(builder.icmp_unsigned("<=", builder.load(depth, typ=I64), i64(1)), merged)
         merge_two()
-    emit_copy(atomics, tile, place(1), builder.mul(elements, i64(reducer.element_type.byte_size)))
+    emit_copy(atomics.builder, tile, place(1), builder.mul(elements, i64(reducer.element_type.byte_size)))
     builder.ret_void()
     return function
 

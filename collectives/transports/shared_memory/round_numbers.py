@@ -7,7 +7,8 @@ from llvmlite import ir
 
 from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.protocols import rounds as round_words
-from distxla.emit.atomics_builder import I32, I64, AtomicsBuilder
+from distxla.emit.atomics_builder import AtomicsBuilder
+from distxla.emit.native_function import I32, I64
 
 
 def count_from(atomics: AtomicsBuilder, record: ir.Value, counted: ir.Value, number: ir.Value) -> None:

@@ -46,12 +46,12 @@ class SiteEmitter(Protocol):
     def communicator(
         self, instruction: Instruction, operands: tuple[Shape, ...], replicas: int, partitions: int
     ) -> CommunicatorSpec:
-        """As `compiler.lower.communication.CommunicationEmitter.communicator`."""
+        """As `transports.seam.CommunicationEmitter.communicator`."""
 
     def grid_rounds(
         self, instruction: Instruction, operands: tuple[Shape, ...], replicas: int, partitions: int
     ) -> tuple[GridRound, ...] | None:
-        """As `compiler.lower.communication.CommunicationEmitter.grid_rounds`."""
+        """As `transports.seam.CommunicationEmitter.grid_rounds`."""
 
     def emit(self, routine: Routine) -> None:
         """Write the routine's body with all its returns."""

@@ -7,7 +7,6 @@ from llvmlite import ir
 from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.protocols import stream as streams
 from distxla.collectives.transports.seam import GridRound
-from distxla.collectives.transports.shared_memory.copies import emit_copy
 from distxla.collectives.transports.shared_memory.event_recording import (
     note_resumed,
     note_wait,
@@ -17,15 +16,8 @@ from distxla.collectives.transports.shared_memory.event_recording import (
 from distxla.collectives.transports.shared_memory.round_numbers import count_from, note_round
 from distxla.collectives.transports.shared_memory.site_emitter import Routine
 from distxla.collectives.transports.shared_memory.wait_and_wake import emit_wait, emit_wake
-from distxla.emit.atomics_builder import (
-    I32,
-    I64,
-    POINTER,
-    VOID,
-    AtomicsBuilder,
-    i32,
-    i64,
-)
+from distxla.emit.atomics_builder import AtomicsBuilder
+from distxla.emit.native_function import I1, I32, I64, POINTER, VOID, emit_copy, i32, i64
 from distxla.ir.instruction import Instruction
 from distxla.ir.op import Op
 from distxla.ir.shape import Shape
@@ -100,7 +92,7 @@ class _StreamSite:
         begins, _ = streams.places(item)
         for leaf, (shape, begin) in enumerate(zip(item.leaves(), begins, strict=True)):
             target = atomics.at(memory, atomics.load(I64, self.received, 8 * leaf))
-            emit_copy(atomics, target, atomics.at(payload, begin), i64(shape.byte_size))
+            emit_copy(atomics.builder, target, atomics.at(payload, begin), i64(shape.byte_size))
         builder.call(_emit_taken(self.llvm_module), [self.state, memory, atomics.load(POINTER, slot)])
 
     def post(self) -> None:
@@ -116,7 +108,7 @@ class _StreamSite:
         payload = atomics.at(memory, atomics.load(I64, place))
         for leaf, (shape, begin) in enumerate(zip(leaves, begins, strict=True)):
             source = atomics.at(memory, atomics.load(I64, self.sent, 8 * leaf))
-            emit_copy(atomics, atomics.at(payload, begin), source, i64(shape.byte_size))
+            emit_copy(atomics.builder, atomics.at(payload, begin), source, i64(shape.byte_size))
         if self.op.sends:
             self._store_ticket(memory, atomics.load_own(I32, self.state, streams.T_POSTED), len(leaves))
         arguments = [self.context, self.site, self.state, memory, i64(size), atomics.load(I64, place)]
@@ -306,7 +298,7 @@ def _emit_ring(llvm_module: ir.Module) -> ir.Function:
     if found is not None:
         return found
     arguments = [POINTER, POINTER, I32, I32, I64, I64, I64, I64, POINTER, POINTER]
-    function, atomics = AtomicsBuilder.function(llvm_module, name, ir.IntType(1), arguments)
+    function, atomics = AtomicsBuilder.function(llvm_module, name, I1, arguments)
     state, memory, taken, posted, area, size, begin, end, write_word, place = function.args
     builder = atomics.builder
     number, first = atomics.local(I32), atomics.local(I64)

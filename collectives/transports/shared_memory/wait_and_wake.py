@@ -23,15 +23,8 @@ from distxla.collectives.transports.shared_memory.event_recording import (
     note_waited,
     read_clock,
 )
-from distxla.emit.atomics_builder import (
-    I32,
-    I64,
-    POINTER,
-    VOID,
-    AtomicsBuilder,
-    i32,
-    i64,
-)
+from distxla.emit.atomics_builder import AtomicsBuilder
+from distxla.emit.native_function import I32, I64, POINTER, VOID, i32, i64
 from distxla.program.abi import Status
 from distxla.targets.code import target_of
 

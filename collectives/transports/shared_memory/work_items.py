@@ -14,17 +14,10 @@ from llvmlite import ir
 
 from distxla.collectives.protocols import group as group_words
 from distxla.collectives.protocols import rounds as round_words
-from distxla.collectives.transports.shared_memory.copies import emit_copy, emit_stream_copy
+from distxla.collectives.transports.shared_memory.copies import emit_stream_copy
 from distxla.collectives.transports.shared_memory.reduce_tile import TILE_BYTES, TileReducer, emit_reduce_tile
-from distxla.emit.atomics_builder import (
-    I8,
-    I32,
-    I64,
-    POINTER,
-    AtomicsBuilder,
-    i32,
-    i64,
-)
+from distxla.emit.atomics_builder import AtomicsBuilder
+from distxla.emit.native_function import I8, I32, I64, POINTER, emit_copy, i32, i64
 from distxla.lazy_dataclass import dataclass, replace
 from distxla.ops.support.collective import RANK, RING
 from distxla.ops.support.collective_movement import Movement
@@ -210,7 +203,7 @@ class Item:
             with streamed:
                 builder.call(emit_stream_copy(builder.module), [target, source, count])
             with plain:
-                emit_copy(atomics, target, source, count)
+                emit_copy(atomics.builder, target, source, count)
 
 
 ITEMS_TYPE = ir.FunctionType(I32, [POINTER, POINTER, POINTER, I64, POINTER, I64, I64])

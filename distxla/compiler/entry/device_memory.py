@@ -9,12 +9,12 @@ from llvmlite import ir
 from distxla.collectives.transports.seam import GridSite, LaunchedRound
 from distxla.compiler.entry.function_body import FunctionBody
 from distxla.compiler.plan.buffers import Buffer, Copy, Kernel, MemoryRegion, Transfer
+from distxla.emit.native_function import I32, I64
 from distxla.ir.instruction import Instruction
 from distxla.program.abi import Status
 from distxla.program.artifact import Factor, LaunchedKernel
 from distxla.targets.grid_calls import ArrayKind, GridCalls
 
-I32, I64 = ir.IntType(32), ir.IntType(64)
 UNWRITTEN = 0xFF  # in bytes that no kernel has written: a NaN in most float types
 KINDS = {
     MemoryRegion.PARAMETER: ArrayKind.PARAMETER,
@@ -153,7 +153,7 @@ class DeviceMemory:
         if buffer.region is MemoryRegion.SHARED:
             return self._shared(body, buffer)
         if buffer.swaps:  # between places in the arena
-            distance = body.builder.sub(body.offset(buffer), body.field("arena", I64))
+            distance = body.builder.sub(body.offset(buffer), body.field("arena"))
             return body.builder.add(self._arena(body), distance)
         if buffer.region is MemoryRegion.ARENA:
             return body.once(

@@ -16,7 +16,7 @@ from functools import reduce
 from llvmlite import ir
 
 from distxla.collectives.protocols.control_block import LOOP_DEPTHS, R_EVENTS, iterations_field
-from distxla.collectives.transports.seam import CommunicationEmitter, GridSite, LoadedRoutine
+from distxla.collectives.transports.seam import ROUTINE_ARGUMENTS, CommunicationEmitter, GridSite
 from distxla.compiler.entry.device_memory import DeviceMemory
 from distxla.compiler.entry.fill_unwritten import emit_fill, written_anew
 from distxla.compiler.entry.function_body import FunctionBody, has_runtime_offset
@@ -44,6 +44,7 @@ from distxla.compiler.plan.buffers import (
 )
 from distxla.compiler.plan.transfers import ticket_buffer
 from distxla.compiler.plan.watch_plan import WatchPlan
+from distxla.emit.native_function import I1, I8, I32, I64, POINTER, load_function, memcpy
 from distxla.errors import CompileError, DistxlaError
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
@@ -63,9 +64,6 @@ from distxla.program.artifact import (
     Site,
 )
 from distxla.targets.code import CodeModule, CodeTarget
-
-I1, I8, I32, I64 = ir.IntType(1), ir.IntType(8), ir.IntType(32), ir.IntType(64)
-POINTER = ir.PointerType()
 
 Progress = Callable[[str], None]
 STEPS_SYMBOL = "distxla_steps"  # of the function of the plan's steps, where the entry does more than execute them
@@ -329,7 +327,7 @@ class _EntryEmitter:
             with in_place:
                 for (source, target, size), same in zip(pairs, given) if len(pairs) > 1 else ():
                     with builder.if_then(builder.not_(same)):
-                        builder.call(self.memcpy, [target, source, I64(size), I1(0)])
+                        builder.call(memcpy(self.llvm_module), [target, source, I64(size), I1(0)])
                 builder.call(self.kernel_function(step, in_place=True).function, arguments)
             with apart:
                 builder.call(kernel.function, arguments)
@@ -375,23 +373,15 @@ class _EntryEmitter:
             self.kernels[key] = kernel
         return self.kernels[key]
 
-    @property
-    def memcpy(self) -> ir.Function:
-        found = self.llvm_module.globals.get("llvm.memcpy.p0.p0.i64")
-        if found is None:
-            signature = ir.FunctionType(ir.VoidType(), (POINTER, POINTER, I64, I1))
-            found = ir.Function(self.llvm_module, signature, "llvm.memcpy.p0.p0.i64")
-        return found
-
     def copy(self, step: Copy) -> None:
-        memcpy = self.memcpy
+        function = memcpy(self.llvm_module)
         builder, target, source = self.body.builder, self.body.pointer(step.target), self.body.pointer(step.source)
         arguments = [target, source, I64(step.source.size), I1(0)]
         if step.source.region is MemoryRegion.PARAMETER and step.target.region is MemoryRegion.RESULT:
             with builder.if_then(builder.icmp_unsigned("!=", target, source)):  # the caller may have given one place
-                builder.call(memcpy, arguments)
+                builder.call(function, arguments)
         else:
-            builder.call(memcpy, arguments)
+            builder.call(function, arguments)
 
     def swap(self, step: Swap) -> None:
         first, second = self.body.place_of(step.first), self.body.place_of(step.second)
@@ -405,10 +395,9 @@ class _EntryEmitter:
             operands, results = self.exported(step)
         else:
             operands, results = self.body.offset_table(step.operands), self.body.result_table(step.results)
-        table = self.body.field("communicate", POINTER)
+        table = self.body.field("communicate")
         slot = self.body.builder.gep(table, [I64(site)], source_etype=POINTER)
-        routine = LoadedRoutine(self.body.builder.block, slot, "routine", typ=POINTER)
-        self.body.builder._insert(routine)
+        routine = load_function(self.body.builder, slot, I32, ROUTINE_ARGUMENTS, "routine")
         status = self.body.builder.call(routine, [self.body.context, I32(site), operands, results])
         self.body.fail_unless_zero(status)
         if step.instruction.op.lowering is not Lowering.HOST:
@@ -430,7 +419,7 @@ class _EntryEmitter:
 
     def count_event(self) -> None:
         """The event that the flight recorder has begun for a site is over."""
-        place = self.body.begin.gep(self.body.field("record", POINTER), [I64(R_EVENTS)], source_etype=I8)
+        place = self.body.begin.gep(self.body.field("record"), [I64(R_EVENTS)], source_etype=I8)
         self.body.builder.store(self.body.builder.add(self.body.builder.load(place, typ=I64), I64(1)), place)
 
     def grid_site(self, step: Communicate) -> GridSite | None:
@@ -471,7 +460,7 @@ class _EntryEmitter:
         holder = self.module.holder_of(instruction)
         self.loops.append(EnclosingLoop(instruction.name, "" if holder is None else holder.name, location))
         place = I64(iterations_field(len(self.loops)))
-        word = self.body.begin.gep(self.body.field("record", POINTER), [place], source_etype=I8)
+        word = self.body.begin.gep(self.body.field("record"), [place], source_etype=I8)
         if len(self.loops) < LOOP_DEPTHS:
             self.body.builder.store(I32(0), word)
         return word

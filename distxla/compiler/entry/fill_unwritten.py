@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from llvmlite import ir
 
 from distxla.compiler.plan.buffers import Buffer, Communicate, Kernel, MemoryRegion
+from distxla.emit.native_function import I8, I32, I64, POINTER, declared
 from distxla.ir.unwritten import MARKER
-
-I8, I32, I64, POINTER = ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.PointerType()
 
 
 def written_anew(step: Kernel | Communicate) -> Iterator[Buffer]:
@@ -32,9 +31,7 @@ def emit_fill(llvm_module: ir.Module, builder: ir.IRBuilder, memory: ir.Value, o
         ("memset", I32, MARKER & 0xFF, size % 4),
     ):
         if count:
-            function = llvm_module.globals.get(name)
-            if function is None:
-                function = ir.Function(llvm_module, ir.FunctionType(POINTER, (POINTER, kind, I64)), name)
+            function = declared(llvm_module, name, POINTER, (POINTER, kind, I64))
             builder.call(function, [pointer, kind(value), I64(count)])
             pointer = builder.gep(pointer, [I64(size - size % 4)], source_etype=I8)
 

@@ -13,11 +13,9 @@ from llvmlite import ir
 
 from distxla.collectives.protocols.control_block import H_ABORT, R_BUSY, R_STEP
 from distxla.compiler.plan.buffers import Buffer, MemoryRegion, shares
+from distxla.emit.native_function import I8, I32, I64, POINTER, field_of
 from distxla.errors import CompileError
 from distxla.program.abi import Context, Status
-
-I8, I32, I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
-POINTER = ir.PointerType()
 
 
 def has_runtime_offset(buffer: Buffer) -> bool:
@@ -49,16 +47,16 @@ class FunctionBody:
         self._once: dict[Hashable, ir.Value] = {}
         self.own_memory = self.begin.load(
             self.begin.gep(
-                self.field("memory", POINTER),
-                [self.begin.zext(self.field("device", I32), I64)],
+                self.field("memory"),
+                [self.begin.zext(self.field("device"), I64)],
                 source_etype=POINTER,
             ),
             typ=POINTER,
             name="own_memory",
         )
-        self.abort_flag = self.begin.gep(self.field("control", POINTER), [I64(H_ABORT)], source_etype=I8)
-        self.breadcrumb = self.begin.gep(self.field("record", POINTER), [I64(R_STEP)], source_etype=I8)
-        self.busy_word = self.begin.gep(self.field("record", POINTER), [I64(R_BUSY)], source_etype=I8)
+        self.abort_flag = self.begin.gep(self.field("control"), [I64(H_ABORT)], source_etype=I8)
+        self.breadcrumb = self.begin.gep(self.field("record"), [I64(R_STEP)], source_etype=I8)
+        self.busy_word = self.begin.gep(self.field("record"), [I64(R_BUSY)], source_etype=I8)
 
     def finish(self) -> None:
         """Complete the function after the last step."""
@@ -66,12 +64,12 @@ class FunctionBody:
         self.begin.branch(self._first)
         self._emit_failure()
 
-    def field(self, name: str, llvm_type: ir.Type) -> ir.Value:
+    def field(self, name: str) -> ir.Value:
         """A field of the context, loaded once."""
         if name not in self._fields:
-            offset = getattr(Context, name).offset
+            kind, offset = field_of(Context, name)
             address = self.begin.gep(self.context, [I64(offset)], source_etype=I8)
-            self._fields[name] = self.begin.load(address, typ=llvm_type, name=name)
+            self._fields[name] = self.begin.load(address, typ=kind, name=name)
         return self._fields[name]
 
     def once(self, key: Hashable, emit: Callable[[ir.IRBuilder], ir.Value]) -> ir.Value:
@@ -90,7 +88,7 @@ class FunctionBody:
             if buffer.region is MemoryRegion.ARENA:
                 found = self.in_arena(buffer)
             elif buffer.region in (MemoryRegion.PARAMETER, MemoryRegion.RESULT):
-                table = self.field("parameters" if buffer.region is MemoryRegion.PARAMETER else "results", POINTER)
+                table = self.field("parameters" if buffer.region is MemoryRegion.PARAMETER else "results")
                 address = self.begin.gep(table, [I64(buffer.number)], source_etype=I64)
                 found = self.begin.load(address, typ=I64, name=f"{buffer.region.value}_{buffer.number}")
             elif buffer.region is MemoryRegion.NONE:
@@ -101,11 +99,11 @@ class FunctionBody:
         return found
 
     def in_arena(self, buffer: Buffer) -> ir.Value:
-        return self.begin.add(self.field("arena", I64), I64(buffer.number))
+        return self.begin.add(self.field("arena"), I64(buffer.number))
 
     def in_shared_arena(self, buffer: Buffer) -> ir.Value:
         """The offset of a buffer of Region.SHARED in its group's arena; 0 where this device has no such arena."""
-        address = self.begin.gep(self.field("shared", POINTER), [I64(buffer.shared_arena)], source_etype=I64)
+        address = self.begin.gep(self.field("shared"), [I64(buffer.shared_arena)], source_etype=I64)
         base = self.begin.load(address, typ=I64, name=f"shared_{buffer.shared_arena}")
         offset = self.begin.add(base, I64(buffer.shared_number))
         return self.begin.select(self.begin.icmp_unsigned("==", base, I64(0)), I64(0), offset)

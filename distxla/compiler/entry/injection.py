@@ -9,8 +9,9 @@ from collections.abc import Collection
 
 from llvmlite import ir
 
-from distxla.collectives.transports.injection_point import I32, emit_hook
+from distxla.collectives.transports.injection_point import emit_hook
 from distxla.compiler.plan.buffers import Communicate, Copy, Kernel, Plan, Step, Swap, Transfer
+from distxla.emit.native_function import I32
 from distxla.ir.instruction import Instruction, Span
 from distxla.ir.module import Module
 from distxla.program.abi import AFTER_STEP, BEFORE_STEP

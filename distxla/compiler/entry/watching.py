@@ -22,6 +22,7 @@ from distxla.compiler.entry.function_body import FunctionBody
 from distxla.compiler.lower.float_codes import CODES, FloatCode, emit_above, emit_code
 from distxla.compiler.plan.buffers import Buffer, Communicate, Copy, Kernel, Loop, MemoryRegion, Step, Swap
 from distxla.compiler.plan.watch_plan import WatchedLeaf, WatchPlan, aligned
+from distxla.emit.native_function import I1, I8, I32, I64, POINTER, VOID, CommonFunction, emit_zero, memcpy
 from distxla.ir.element_type import ElementType
 from distxla.ir.op import Lowering
 from distxla.program.abi import ALIGNMENT
@@ -41,10 +42,7 @@ from distxla.program.watch_report import (
     W_NOTED,
     W_SNAPSHOT,
 )
-from distxla.targets.common_functions import CommonFunction
 
-I1, I8, I32, I64 = ir.IntType(1), ir.IntType(8), ir.IntType(32), ir.IntType(64)
-POINTER = ir.PointerType()
 T_STEP, T_ENTRY, T_LOOPS, T_COUNTERS, T_OPERANDS = 0, 1, 2, 3, 3 + LOOP_DEPTHS  # words of a table
 
 
@@ -66,7 +64,7 @@ class Watching:
             return
         builder, report = body.builder, self._report(body)
         if is_filled:  # over the zeros of the driver
-            builder.call(self._memset(), [report, I8(0), I64(4 * plan.report.words), I1(0)])
+            emit_zero(builder, report, I64(4 * plan.report.words))
         first = len(plan.report.steps) + 1
         for shadow, number in plan.parameters.items():
             unknown = first + number | UNKNOWN
@@ -240,7 +238,7 @@ class Watching:
             for buffer, shape in zip(step.operands, watched.operands, strict=True):
                 if shape.is_array and buffer.region is not MemoryRegion.NONE:
                     target = body.pointer(Buffer(buffer.size, MemoryRegion.ARENA, place))
-                    builder.call(self._memcpy(), [target, body.pointer(buffer), I64(buffer.size), I1(0)])
+                    builder.call(memcpy(self._llvm_module), [target, body.pointer(buffer), I64(buffer.size), I1(0)])
                 place += aligned(shape)
             if watched.shares_snapshot:
                 builder.store(I32(number + 1), self._word(body, W_SNAPSHOT))
@@ -299,19 +297,8 @@ class Watching:
         scan = _scanner(self._llvm_module, leaf.shape.dtype)
         return body.builder.call(scan, [body.pointer(leaf.buffer), I64(count)])
 
-    def _memcpy(self) -> ir.Function:
-        return _declared(self._llvm_module, "llvm.memcpy.p0.p0.i64", (POINTER, POINTER, I64, I1))
-
-    def _memset(self) -> ir.Function:
-        return _declared(self._llvm_module, "llvm.memset.p0.i64", (POINTER, I8, I64, I1))
-
 
 # --- functions that are the same in all programs
-
-
-def _declared(llvm_module: ir.Module, name: str, arguments: Sequence[ir.Type]) -> ir.Function:
-    found = llvm_module.globals.get(name)
-    return found or ir.Function(llvm_module, ir.FunctionType(ir.VoidType(), arguments), name)
 
 
 def _spread(builder: ir.IRBuilder, kinds: ir.Value) -> ir.Value:
@@ -456,7 +443,7 @@ def _sent(llvm_module: ir.Module) -> ir.Function:
     found = llvm_module.globals.get("distxla_sent")
     if found is not None:
         return found
-    function = _common(llvm_module, "distxla_sent", ir.VoidType(), (POINTER, POINTER, I64))
+    function = _common(llvm_module, "distxla_sent", VOID, (POINTER, POINTER, I64))
     report, table, origins = function.args
     builder = ir.IRBuilder(function.append_basic_block("entry"))
     entry = _place(builder, report, _entry(builder, table, T_ENTRY))

@@ -12,9 +12,9 @@ from distxla.compiler.lower import conversion
 from distxla.compiler.lower.arrays import MemoryArray
 from distxla.compiler.lower.constant_tables import byte_array
 from distxla.compiler.lower.emitter import ScalarEmitter
-from distxla.compiler.lower.index import I64, IndexExpression
-from distxla.compiler.lower.scalar_expression import I1, I8, I32, intrinsic
+from distxla.compiler.lower.index import IndexExpression
 from distxla.compiler.lower.scalar_value import ScalarValue, is_narrow_float, memory_type
+from distxla.emit.native_function import I8, I32, I64, POINTER, VOID, declared, emit_copy
 from distxla.errors import InternalError
 from distxla.ir.element_type import PRED, ElementType
 from distxla.ir.instruction import Instruction
@@ -25,7 +25,6 @@ from distxla.ops.support.emit import Argument, Imported
 from distxla.program.abi import ALIGNMENT
 from distxla.targets.code import target_of
 
-POINTER = ir.PointerType()
 MatrixOperand = tuple[MemoryArray, int, int, int]
 
 
@@ -110,10 +109,9 @@ class BufferEmitter(ScalarEmitter):
         if not size:
             return
         to, origin = target.address(), source.address()
-        function = intrinsic(self.builder.module, "llvm.memcpy.p0.p0.i64", ir.VoidType(), [POINTER, POINTER, I64, I1])
         different = self.builder.icmp_unsigned("!=", to, origin)
         with self.builder.if_then(different):
-            self.builder.call(function, [to, origin, ir.Constant(I64, size), ir.Constant(I1, 0)])
+            emit_copy(self.builder, to, origin, I64(size))
 
     def reshaped(self, buffer: MemoryArray, shape: Shape, offset: IndexExpression | int = 0) -> MemoryArray:
         """The same memory from element `offset` on, seen with another shape."""
@@ -125,9 +123,9 @@ class BufferEmitter(ScalarEmitter):
     def call(self, symbol: str, result: ElementType | None, *arguments: Argument) -> ScalarValue | None:
         """Call an imported C function; see ops/support/emit.py."""
         passed = [self._argument(symbol, argument) for argument in arguments]
-        returned = ir.VoidType() if result is None else self._by_value(symbol, result)
+        returned = VOID if result is None else self._by_value(symbol, result)
         name = target_of(self.builder).import_name(symbol)
-        function = intrinsic(self.builder.module, name, returned, [value.type for value in passed])
+        function = declared(self.builder.module, name, returned, [value.type for value in passed])
         function.attributes.add("nounwind")
         value = self.builder.call(function, passed)
         if result is None:
@@ -149,7 +147,7 @@ class BufferEmitter(ScalarEmitter):
             return argument.address()
         if isinstance(argument, Imported):
             # declared as some function: only its address is asked for
-            return intrinsic(self.builder.module, argument.symbol, ir.VoidType(), [])
+            return declared(self.builder.module, argument.symbol, VOID, [])
         if isinstance(argument, (int, IndexExpression)):
             return self.i64(argument)
         if isinstance(argument, ScalarValue):
@@ -184,7 +182,7 @@ class BufferEmitter(ScalarEmitter):
         operands: Sequence[MemoryArray],
     ) -> None:
         """Call the imported `void symbol(void* out, void** in)`; see ops/support/emit.py."""
-        function = intrinsic(self.builder.module, symbol, ir.VoidType(), [POINTER, POINTER])
+        function = declared(self.builder.module, symbol, VOID, [POINTER, POINTER])
         function.attributes.add("nounwind")
         out, read = iter([r.address() for r in results]), iter([o.address() for o in operands])
         arguments = Shape.tuple(tuple(operand_shapes))

@@ -8,7 +8,8 @@ from math import ldexp
 
 from llvmlite import ir
 
-from distxla.compiler.lower.scalar_expression import F64T, I8
+from distxla.compiler.lower.scalar_expression import F64T
+from distxla.emit.native_function import I8
 from distxla.ir.literal import Literal
 from distxla.program.abi import ALIGNMENT
 

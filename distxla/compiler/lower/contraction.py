@@ -11,8 +11,9 @@ from distxla.compiler.lower import gemm_micro_kernel, libraries
 from distxla.compiler.lower.arrays import MemoryArray
 from distxla.compiler.lower.buffer_emitter import BufferEmitter, MatrixOperand
 from distxla.compiler.lower.index import IndexExpression
-from distxla.compiler.lower.scalar_expression import I32, ScalarExpr
+from distxla.compiler.lower.scalar_expression import ScalarExpr
 from distxla.compiler.lower.scalar_value import ScalarValue
+from distxla.emit.native_function import I32
 from distxla.ir.shape import Shape
 from distxla.ops.support.emit import RunProducts
 from distxla.targets.code import target_of

@@ -15,8 +15,9 @@ from llvmlite import ir
 
 from distxla.compiler.lower.index import IndexExpression
 from distxla.compiler.lower.scalar_code import ScalarCode
-from distxla.compiler.lower.scalar_expression import F16T, F32T, F64T, I32, ScalarExpr, float_constant
+from distxla.compiler.lower.scalar_expression import F16T, F32T, F64T, ScalarExpr, float_constant
 from distxla.compiler.lower.scalar_value import ScalarValue, is_narrow_float, memory_type, register_type
+from distxla.emit.native_function import I32
 from distxla.errors import InternalError
 from distxla.ir.element_type import PRED, ElementType
 from distxla.lazy_dataclass import dataclass

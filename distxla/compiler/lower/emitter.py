@@ -16,10 +16,11 @@ from distxla.compiler.lower import arithmetic, conversion
 from distxla.compiler.lower.arrays import MemoryArray
 from distxla.compiler.lower.constant_tables import constant_bytes
 from distxla.compiler.lower.element_computations import apply_scalar
-from distxla.compiler.lower.index import HIGHEST, I64, LOWEST, IndexCode, IndexExpression
+from distxla.compiler.lower.index import HIGHEST, LOWEST, IndexCode, IndexExpression
 from distxla.compiler.lower.loops import Nest, SplitRequest
-from distxla.compiler.lower.scalar_expression import I1, I8, I32, ScalarExpr, float_constant
+from distxla.compiler.lower.scalar_expression import ScalarExpr, float_constant
 from distxla.compiler.lower.scalar_value import ScalarValue, is_narrow_float, memory_type, register_type
+from distxla.emit.native_function import I1, I8, I32, I64
 from distxla.errors import InternalError
 from distxla.ir.computation import Computation
 from distxla.ir.element_type import PRED, U32, ElementType

@@ -9,8 +9,6 @@ from distxla.compiler.lower.scalar_value import ScalarValue
 from distxla.ir.element_type import ElementType
 from distxla.lazy_dataclass import dataclass
 
-I32 = ir.IntType(32)
-
 
 @dataclass(frozen=True)
 class FloatCode:

@@ -14,16 +14,15 @@ from llvmlite import ir
 
 from distxla.compiler.lower.arrays import MemoryArray
 from distxla.compiler.lower.buffer_emitter import BufferEmitter
-from distxla.compiler.lower.index import I64, IndexExpression
-from distxla.compiler.lower.scalar_expression import I1, I32, float_constant, intrinsic, suffix
+from distxla.compiler.lower.index import IndexExpression
+from distxla.compiler.lower.scalar_expression import float_constant, suffix
 from distxla.compiler.lower.scalar_value import memory_type
+from distxla.emit.native_function import I1, I32, I64, POINTER, VOID, declared
 from distxla.ir.shape import Shape
 from distxla.lazy_dataclass import dataclass
 from distxla.ops.support.emit import RunProducts
 from distxla.targets.code import target_of
 from distxla.targets.processor import Processor
-
-POINTER = ir.PointerType()
 
 
 @dataclass(frozen=True)
@@ -227,7 +226,7 @@ class _RunProducts:
         if not self.element_type.is_float:
             return builder.add(builder.mul(a, b), c)
         name = f"llvm.fma.v{self.tile.lanes}{suffix(self.scalar)}"
-        return builder.call(intrinsic(builder.module, name, self.vector, [self.vector] * 3), [a, b, c])
+        return builder.call(declared(builder.module, name, self.vector, [self.vector] * 3), [a, b, c])
 
     def _broadcast(self, scalar: ir.Value) -> ir.Value:
         undefined = ir.Constant(self.vector, ir.Undefined)
@@ -261,7 +260,7 @@ class _RunProducts:
             return self.builder.load(place, typ=self.vector, align=self.element_type.byte_size)
         mask = self._mask(block, k)
         name = f"llvm.masked.load.v{self.tile.lanes}{suffix(self.scalar)}.p0"
-        function = intrinsic(self.builder.module, name, self.vector, [POINTER, I32, mask.type, self.vector])
+        function = declared(self.builder.module, name, self.vector, [POINTER, I32, mask.type, self.vector])
         return self.builder.call(function, [place, ir.Constant(I32, self.element_type.byte_size), mask, self._zero()])
 
     def _store(self, value: ir.Value, address: ir.Value, block: IndexExpression, k: int) -> None:
@@ -271,7 +270,7 @@ class _RunProducts:
             return
         mask = self._mask(block, k)
         name = f"llvm.masked.store.v{self.tile.lanes}{suffix(self.scalar)}.p0"
-        function = intrinsic(self.builder.module, name, ir.VoidType(), [self.vector, POINTER, I32, mask.type])
+        function = declared(self.builder.module, name, VOID, [self.vector, POINTER, I32, mask.type])
         self.builder.call(function, [value, place, ir.Constant(I32, self.element_type.byte_size), mask])
 
     def _vector_address(self, address: ir.Value, k: int) -> ir.Value:

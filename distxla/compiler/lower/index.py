@@ -14,8 +14,8 @@ from typing import Any, Protocol, TypeVar
 
 from llvmlite import ir
 
-I64 = ir.IntType(64)
-I32 = ir.IntType(32)
+from distxla.emit.native_function import I32, I64
+
 LOWEST, HIGHEST = -(2**63), 2**63 - 1
 
 T = TypeVar("T")

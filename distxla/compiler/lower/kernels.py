@@ -13,14 +13,14 @@ from llvmlite import ir
 
 from distxla.compiler.lower import contraction, exact_products, gemm_micro_kernel
 from distxla.compiler.lower.arrays import MemoryArray
-from distxla.compiler.lower.buffer_emitter import POINTER, BufferEmitter, MatrixOperand
+from distxla.compiler.lower.buffer_emitter import BufferEmitter, MatrixOperand
 from distxla.compiler.lower.element_computations import element_array, element_arrays
 from distxla.compiler.lower.float_codes import StoredCodes, kind_of
 from distxla.compiler.lower.fusion import emit_elements
 from distxla.compiler.lower.reduction import Reduction, emit_reductions
 from distxla.compiler.lower.row_fusions import RowView, Stage, emit_rows
-from distxla.compiler.lower.scalar_expression import I32, intrinsic
 from distxla.compiler.plan.buffers import Kernel
+from distxla.emit.native_function import I32, POINTER, VOID, declared
 from distxla.errors import CompileError, DistxlaError, InternalError
 from distxla.ir.computation import Computation
 from distxla.ir.element_type import ElementType
@@ -113,14 +113,14 @@ def kernel_key(structure: Structure, step: Kernel) -> Hashable:
 
 def kernel_type(operands: Sequence[Shape], results: Sequence[Shape], *, watches: bool = False) -> ir.FunctionType:
     """The LLVM type of a kernel with these operand and result leaves. watches: KernelFunction.watched is not None."""
-    return ir.FunctionType(I32 if watches else ir.VoidType(), [POINTER] * (len(operands) + len(results) + 2))
+    return ir.FunctionType(I32 if watches else VOID, [POINTER] * (len(operands) + len(results) + 2))
 
 
 def declare_kernel(llvm_module: ir.Module, kernel: ImportedKernel) -> KernelFunction:
     """A kernel that the target runs itself, with scratch memory of its own, as a function that the program imports."""
     leaves = [leaf for shape in (*kernel.operands, kernel.instruction.shape) for leaf in shape.leaves()]
     pointers = [POINTER] * (sum(leaf.is_array for leaf in leaves) + 2)
-    return KernelFunction(intrinsic(llvm_module, kernel.symbol, I32, pointers), 0, fails=True)
+    return KernelFunction(declared(llvm_module, kernel.symbol, I32, pointers), 0, fails=True)
 
 
 def emit_kernel_function(

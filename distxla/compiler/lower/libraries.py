@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from distxla.compiler.lower.scalar_expression import F32T, F64T, I32, intrinsic
+from distxla.compiler.lower.scalar_expression import F32T, F64T
+from distxla.emit.native_function import I32, POINTER, VOID, declared
 from distxla.ir.element_type import ElementType
 from distxla.lazy_dataclass import dataclass
 from distxla.targets.code import target_of
 
-POINTER = ir.PointerType()
 ROW_MAJOR, NO_TRANSPOSE, TRANSPOSE = 101, 111, 112
 LARGEST = 2**31 - 1  # size or stride
 
@@ -35,9 +35,9 @@ def gemm_function(builder: ir.IRBuilder, element_type: ElementType) -> ir.Functi
     """void gemm(order, transa, transb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc)."""
     gemm = GEMMS[element_type.name]
     factor = POINTER if gemm.by_pointer else gemm.scalar
-    return intrinsic(
+    return declared(
         builder.module,
         target_of(builder).import_name(gemm.routine),
-        ir.VoidType(),
+        VOID,
         [I32] * 6 + [factor, POINTER, I32, POINTER, I32, factor, POINTER, I32],
     )

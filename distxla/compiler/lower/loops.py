@@ -13,7 +13,8 @@ from typing import Any
 
 from llvmlite import ir
 
-from distxla.compiler.lower.index import I64, IndexCode, IndexExpression, LoopNest
+from distxla.compiler.lower.index import IndexCode, IndexExpression, LoopNest
+from distxla.emit.native_function import I32, I64
 
 TILE = 32
 WRITTEN_OUT = 64  # instructions of a short loop that is replaced by copies of its body
@@ -299,7 +300,7 @@ def _annotate(latch: ir.instructions.Instruction, key: str, number: int | None) 
     module = latch.parent.module
     hint: list[Any] = [ir.MetaDataString(module, key)]
     if number is not None:
-        hint.append(ir.Constant(ir.IntType(32), number))
+        hint.append(ir.Constant(I32, number))
     value = module.add_metadata(hint)
     node = ir.values.MDValue(module, (value,), name=str(len(module.metadata)))
     node.operands = (node, value)

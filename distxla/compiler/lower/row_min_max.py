@@ -13,13 +13,13 @@ from llvmlite import ir
 from distxla.compiler.lower.arrays import MemoryArray
 from distxla.compiler.lower.buffer_emitter import BufferEmitter
 from distxla.compiler.lower.index import IndexExpression
-from distxla.compiler.lower.scalar_expression import I32, intrinsic, suffix
+from distxla.compiler.lower.scalar_expression import suffix
 from distxla.compiler.lower.scalar_value import ScalarValue
+from distxla.emit.native_function import I8, I32, POINTER, VOID, declared
 from distxla.ir.element_type import ElementType
 from distxla.targets.code import target_of
 from distxla.targets.processor import Processor
 
-POINTER = ir.PointerType()
 _READ, _KEEP, _DATA = 0, 3, 1  # arguments of llvm.prefetch
 
 
@@ -48,7 +48,7 @@ def emit_row_min_max(
     for own in slots:
         for slot, value in zip(own, initial):
             builder.store(_broadcast(builder, vector, value.llvm), slot)
-    prefetch = intrinsic(builder.module, "llvm.prefetch.p0", ir.VoidType(), [POINTER, I32, I32, I32])
+    prefetch = declared(builder.module, "llvm.prefetch.p0", VOID, [POINTER, I32, I32, I32])
     hints = [ir.Constant(I32, hint) for hint in (_READ, _KEEP, _DATA)]
     with emit.loops([length // lanes]) as (step,):
         for start, own in zip(starts, slots):
@@ -57,19 +57,19 @@ def emit_row_min_max(
             builder.call(
                 prefetch,
                 [
-                    builder.gep(address, [ir.Constant(I32, processor.prefetch_bytes)], source_etype=ir.IntType(8)),
+                    builder.gep(address, [ir.Constant(I32, processor.prefetch_bytes)], source_etype=I8),
                     *hints,
                 ],
             )
             bits = builder.load(address, typ=vector, align=kind.byte_size)
             for function, slot in zip(functions, own):
-                combine = intrinsic(builder.module, f"llvm.{function}.{name}", vector, [vector, vector])
+                combine = declared(builder.module, f"llvm.{function}.{name}", vector, [vector, vector])
                 builder.store(builder.call(combine, [builder.load(slot, typ=vector), bits]), slot)
     found = []
     for own in slots:
         line = []
         for function, slot, value in zip(functions, own, initial):
-            across = intrinsic(builder.module, f"llvm.vector.reduce.{function}.{name}", scalar, [vector])
+            across = declared(builder.module, f"llvm.vector.reduce.{function}.{name}", scalar, [vector])
             line.append(ScalarValue(value.element_type, builder.call(across, [builder.load(slot, typ=vector)])))
         found.append(line)
     return found

@@ -14,22 +14,12 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-I1 = ir.IntType(1)
-I8 = ir.IntType(8)
-I32 = ir.IntType(32)
-I64 = ir.IntType(64)
+from distxla.emit.native_function import I1, declared
+
 F16T = ir.HalfType()
 F32T = ir.FloatType()
 F64T = ir.DoubleType()
 FLOAT_BITS: dict[Any, int] = {F16T: 16, F32T: 32, F64T: 64}
-
-
-def intrinsic(module: ir.Module, name: str, result: ir.Type, arguments: Sequence[ir.Type]) -> ir.Function:
-    """The declaration of an LLVM intrinsic or library function of that very name, made at its first use."""
-    found = module.globals.get(name)
-    if found is None:
-        found = ir.Function(module, ir.FunctionType(result, list(arguments)), name)
-    return found
 
 
 def suffix(kind: ir.Type) -> str:
@@ -220,20 +210,20 @@ class ScalarExpr:
         """llvm.<name> on this type; all operands and the result have it."""
         kind = self.type
         arguments = [self.value, *(self._other(o) for o in others)]
-        function = intrinsic(self.builder.module, f"llvm.{name}.{suffix(kind)}", kind, [kind] * len(arguments))
+        function = declared(self.builder.module, f"llvm.{name}.{suffix(kind)}", kind, [kind] * len(arguments))
         return self.of(self.builder.call(function, arguments))
 
     def call_flag(self, name: str, flag: bool) -> ScalarExpr:
         """llvm.<name> with an i1 constant behind the operand (ctlz, cttz, abs)."""
         kind = self.type
-        function = intrinsic(self.builder.module, f"llvm.{name}.{suffix(kind)}", kind, [kind, I1])
+        function = declared(self.builder.module, f"llvm.{name}.{suffix(kind)}", kind, [kind, I1])
         return self.of(self.builder.call(function, [self.value, ir.Constant(I1, int(flag))]))
 
     def library(self, name: str, *others: ScalarExpr | float) -> ScalarExpr:
         """A C function T(T, …); the name gets an `f` for f32."""
         kind = self.type
         arguments = [self.value, *(self._other(o) for o in others)]
-        function = intrinsic(self.builder.module, name + ("f" if kind == F32T else ""), kind, [kind] * len(arguments))
+        function = declared(self.builder.module, name + ("f" if kind == F32T else ""), kind, [kind] * len(arguments))
         return self.of(self.builder.call(function, arguments))
 
     def abs(self) -> ScalarExpr:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from distxla.compiler.lower.scalar_expression import F16T, F32T, F64T, I1
+from distxla.compiler.lower.scalar_expression import F16T, F32T, F64T
+from distxla.emit.native_function import I1
 from distxla.ir.element_type import ElementType
 
 

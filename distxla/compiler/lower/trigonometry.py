@@ -8,7 +8,8 @@ from llvmlite import ir
 
 from distxla.compiler.lower.constant_tables import two_over_pi, two_over_pi_f64
 from distxla.compiler.lower.double_double import two_product, two_sum
-from distxla.compiler.lower.scalar_expression import F64T, I32, ScalarExpr
+from distxla.compiler.lower.scalar_expression import F64T, ScalarExpr
+from distxla.emit.native_function import I32, I64
 
 # (sin(r) / r - 1) / r^2 and (cos(r) - 1 + r^2 / 2) / r^4 in r^2, on [-pi/4, pi/4]
 _SIN_F32 = (-0.00019516976467136646, 0.008332175836976942, -0.16666654908429762)
@@ -49,7 +50,7 @@ def _quadrant(x: ScalarExpr) -> tuple[ScalarExpr, ScalarExpr]:
     builder = x.builder
     m = ScalarExpr(builder, builder.sitofp(significand.value, F64T))
     table = two_over_pi(builder.module)
-    place = builder.zext(exponent.value, ir.IntType(64))
+    place = builder.zext(exponent.value, I64)
     parts = [_looked_up(builder, table, part, place) for part in range(2)]
     first = m * parts[0]
     shifted = m.fma(parts[1], first) + _ROUNDER

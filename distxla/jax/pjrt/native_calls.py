@@ -20,18 +20,11 @@ from llvmlite import ir
 from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.protocols.call_loops import CALL_DONE
 from distxla.collectives.transports.shared_memory.wait_and_wake import ALL_SLEEPERS
-from distxla.emit.atomics_builder import (
-    I8,
-    I32,
-    I64,
-    POINTER,
-    VOID,
-    AtomicsBuilder,
-    i32,
-    i64,
-)
+from distxla.emit.atomics_builder import AtomicsBuilder
+from distxla.emit.native_function import I8, I32, I64, POINTER, VOID, i32, i64
+from distxla.emit.struct_view import Struct
 from distxla.jax.pjrt.native_events import PATIENCE_NS, NativeEvents
-from distxla.jax.pjrt.native_module import DONE, PYTHON, Struct
+from distxla.jax.pjrt.native_module import DONE, PYTHON
 from distxla.jax.pjrt.table import ENTRIES, RECORDS, STATES, STRUCTURES
 from distxla.targets.code import target_of
 

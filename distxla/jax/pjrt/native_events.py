@@ -7,18 +7,11 @@ from typing import Final
 
 from llvmlite import ir
 
-from distxla.emit.atomics_builder import (
-    I8,
-    I32,
-    I64,
-    POINTER,
-    VOID,
-    AtomicsBuilder,
-    i32,
-    i64,
-)
+from distxla.emit.atomics_builder import AtomicsBuilder
+from distxla.emit.native_function import I8, I32, I64, NULL, POINTER, VOID, i32, i64
+from distxla.emit.struct_view import Struct
 from distxla.jax.pjrt.native_gate import SLICE_NS, NativeGate
-from distxla.jax.pjrt.native_module import DONE, NULL, Struct
+from distxla.jax.pjrt.native_module import DONE
 from distxla.jax.pjrt.table import RECORDS, STATES
 
 PATIENCE_NS: Final = 1_000_000  # that a call waits for the one before it, and threads but the main one for a call

@@ -9,16 +9,10 @@ from llvmlite import ir
 
 from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.transports.shared_memory.emit_call_loops import await_done
-from distxla.emit.atomics_builder import (
-    I32,
-    I64,
-    POINTER,
-    VOID,
-    AtomicsBuilder,
-    i32,
-    i64,
-)
-from distxla.jax.pjrt.native_module import NULL, NativeModule, Struct
+from distxla.emit.atomics_builder import AtomicsBuilder
+from distxla.emit.native_function import I32, I64, NULL, POINTER, VOID, i32, i64
+from distxla.emit.struct_view import Struct
+from distxla.jax.pjrt.native_module import NativeModule
 from distxla.jax.pjrt.table import RECORDS, STATES
 from distxla.targets.code import target_of
 

@@ -5,72 +5,20 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Final
 
 from llvmlite import ir
 
-from distxla.emit.atomics_builder import (
-    I8,
-    I32,
-    I64,
-    POINTER,
-    VOID,
-    AtomicsBuilder,
-    i32,
-    i64,
-)
-from distxla.jax.pjrt.table import ENTRIES, STATES, kind, offset
+from distxla.emit.atomics_builder import AtomicsBuilder
+from distxla.emit.native_function import I8, I32, I64, NULL, POINTER, VOID, i32, i64, load_function
+from distxla.emit.struct_view import Struct
+from distxla.jax.pjrt.table import ENTRIES, STATES, offset
 from distxla.targets.code import CodeModule, target_of
 from distxla.targets.registry import native_target
 
 DONE, PYTHON = 1, 0
 """Answers of a native entry point: it has done everything, or nothing, and Python has to."""
 _TRIES: Final = 64  # to take a lock before the thread yields
-_TYPES: Final[dict[Any, ir.Type]] = {
-    ctypes.c_bool: I8,
-    ctypes.c_int32: I32,
-    ctypes.c_int64: I64,
-    ctypes.c_void_p: POINTER,
-    ctypes.c_uint32: I32,
-    ctypes.c_uint64: I64,
-}
-NULL: Final = ir.Constant(POINTER, None)
-
-
-class _Pointer(ir.instructions.LoadInstr):  # type: ignore[misc]
-    """A loaded pointer to a function without result; llvmlite asks it for the type to call it by."""
-
-    @property
-    def function_type(self) -> ir.FunctionType:
-        return ir.FunctionType(VOID, [POINTER, POINTER])
-
-
-class Struct:
-    """Fields of a structure that is declared in table.py, at an address."""
-
-    def __init__(self, atomics: AtomicsBuilder, structure: type[ctypes.Structure], base: ir.Value) -> None:
-        self._atomics = atomics
-        self._structure = structure
-        self.base = base
-
-    def get(self, field: str) -> ir.Value:
-        return self._atomics.load(_TYPES[kind(self._structure, field)], self.base, offset(self._structure, field))
-
-    def set(self, field: str, value: ir.Value | int) -> None:
-        if isinstance(value, int):
-            value = _TYPES[kind(self._structure, field)](value)
-        self._atomics.store(value, self.base, offset(self._structure, field))
-
-    def at(self, field: str) -> ir.Value:
-        return self._atomics.at(self.base, offset(self._structure, field))
-
-    def element(self, field: str, number: ir.Value, kind: ir.Type) -> ir.Value:
-        """Of an array that the field points to."""
-        return self._atomics.load(kind, self.place(field, number, 1 if kind is I8 else (kind is I32 and 4) or 8))
-
-    def place(self, field: str, number: ir.Value, size: int) -> ir.Value:
-        builder = self._atomics.builder
-        return self._atomics.at(self.get(field), builder.mul(number, i64(size)))
 
 
 class NativeModule:
@@ -136,8 +84,7 @@ class NativeModule:
 
     def _call_back(self, atomics: AtomicsBuilder, place: ir.Value, argument: ir.Value) -> None:
         """Call the void (error, argument) whose address is in *place, without an error."""
-        function = _Pointer(atomics.builder.block, place, "function", typ=POINTER)
-        atomics.builder._insert(function)
+        function = load_function(atomics.builder, place, VOID, [POINTER, POINTER], "function")
         atomics.builder.call(function, [NULL, argument])
 
     def _leave_unless(self, atomics: AtomicsBuilder, flag: ir.Value) -> None:
@@ -155,4 +102,4 @@ class NativeModule:
             atomics.builder.ret(i32(PYTHON))
 
 
-__all__ = ["DONE", "NULL", "PYTHON", "NativeModule", "Struct"]
+__all__ = ["DONE", "PYTHON", "NativeModule"]

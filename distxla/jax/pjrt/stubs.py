@@ -17,9 +17,10 @@ from typing import Any, Final
 
 from llvmlite import binding
 
+from distxla.emit.native_function import field_of
 from distxla.jax.pjrt.native_module import PYTHON
 from distxla.jax.pjrt.switch import SWITCH, Switch
-from distxla.jax.pjrt.table import EMPTY, ENTRIES, FATAL, MARKS, RECORDS, WHOLE, kind, natives, offset, outputs
+from distxla.jax.pjrt.table import EMPTY, ENTRIES, FATAL, MARKS, RECORDS, WHOLE, natives, offset, outputs
 
 _PYTHON: Final = (
     "PyGILState_Ensure",
@@ -33,15 +34,6 @@ _PYTHON: Final = (
     "Py_DecRef",
     "Py_IsInitialized",
 )
-_TYPES: Final[dict[Any, str]] = {
-    ctypes.c_bool: "i8",
-    ctypes.c_float: "float",
-    ctypes.c_int32: "i32",
-    ctypes.c_int64: "i64",
-    ctypes.c_void_p: "ptr",
-    ctypes.c_uint32: "i32",
-    ctypes.c_uint64: "i64",
-}
 _ENTER: Final = """
 declare i32 @PyGILState_Ensure()
 declare void @PyGILState_Release(i32)
@@ -226,11 +218,8 @@ def _zeros(name: str) -> str:
     """Writes zeros into what the entry point is to write."""
     text, entry = "", ENTRIES[name]
     for n, field in enumerate(outputs(name)):
-        found = _TYPES[kind(entry, field)]
-        text += (
-            f"  %z{n} = getelementptr i8, ptr %args, i64 {offset(entry, field)}\n"
-            f"  store {found} zeroinitializer, ptr %z{n}\n"
-        )
+        found, place = field_of(entry, field)
+        text += f"  %z{n} = getelementptr i8, ptr %args, i64 {place}\n  store {found} zeroinitializer, ptr %z{n}\n"
     return text
 
 
@@ -259,12 +248,12 @@ def _getter(name: str) -> str:
     record = RECORDS[record_name]
     text = f"  %a = getelementptr i8, ptr %args, i64 {offset(entry, argument)}\n  %h = load ptr, ptr %a\n"
     for n, (out, field) in enumerate(pairs):
-        found = _TYPES[kind(record, field)]
-        assert found == _TYPES[kind(entry, out)], f"{name}: {out}"
+        (found, source), (wanted, place) = field_of(record, field), field_of(entry, out)
+        assert found == wanted, f"{name}: {out}"
         text += (
-            f"  %f{n} = getelementptr i8, ptr %h, i64 {offset(record, field)}\n"
+            f"  %f{n} = getelementptr i8, ptr %h, i64 {source}\n"
             f"  %v{n} = load {found}, ptr %f{n}\n"
-            f"  %o{n} = getelementptr i8, ptr %args, i64 {offset(entry, out)}\n"
+            f"  %o{n} = getelementptr i8, ptr %args, i64 {place}\n"
             f"  store {found} %v{n}, ptr %o{n}\n"
         )
     return text + "  ret ptr null\n"

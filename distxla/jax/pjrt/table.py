@@ -360,12 +360,6 @@ def offset(structure: type[ctypes.Structure], field: str) -> int:
     return int(getattr(structure, field).offset)
 
 
-def kind(structure: type[ctypes.Structure], field: str) -> Any:
-    """The C type of a field."""
-    fields: Any = structure._fields_
-    return dict(fields)[field]
-
-
 __all__ = [
     "EMPTY",
     "ENTRIES",
@@ -378,7 +372,6 @@ __all__ = [
     "STRUCTURES",
     "WHOLE",
     "is_native",
-    "kind",
     "natives",
     "offset",
     "outputs",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from llvmlite import ir
 
+from distxla.emit.native_function import I64
 from distxla.targets.native.traits import own_traits
 
-I64 = ir.IntType(64)
 FUTEX_WAIT, FUTEX_WAKE = 0, 1
 CLOCK_MONOTONIC = 1
 

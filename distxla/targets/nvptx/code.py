@@ -13,6 +13,7 @@ from typing import Any
 import llvmlite.binding as llvm
 from llvmlite import ir
 
+from distxla.emit.native_function import I32, I64, POINTER, VOID, declared
 from distxla.errors import ArgumentError
 from distxla.ir.element_type import F32, F64, ElementType
 from distxla.targets.grid import MatrixUnit
@@ -27,7 +28,7 @@ SHARED_MEMORY = 3  # an address space
 SPEED_LEVEL = 2
 ALL_LANES, LAST_LANE = 0xFFFFFFFF, 31  # of a warp
 
-I32, I64, FLOAT, DOUBLE = ir.IntType(32), ir.IntType(64), ir.FloatType(), ir.DoubleType()
+FLOAT, DOUBLE = ir.FloatType(), ir.DoubleType()
 # PTX's tables for `mma.m16n8k16` and `mma.m8n8k4`
 OF_16_BITS = MatrixUnit(16, 8, 16, 2, F32, ((0, 0), (8, 0), (0, 8), (8, 8)), (0, 8), ((0, 0), (0, 1), (8, 0), (8, 1)))
 OF_F64 = MatrixUnit(8, 8, 4, 1, F64, ((0, 0),), (0,), ((0, 0), (0, 1)))
@@ -93,12 +94,12 @@ class NvptxCode:
 
     def emit_barrier(self, builder: ir.IRBuilder) -> None:
         name = "llvm.nvvm.barrier.cta.sync.aligned.all"
-        function = _declared(builder.module, name, ir.VoidType(), [I32])
+        function = declared(builder.module, name, VOID, [I32])
         function.attributes.add("convergent")
         builder.call(function, [ir.Constant(I32, 0)])
 
     def emit_shuffle_down(self, builder: ir.IRBuilder, word: ir.Value, distance: int) -> ir.Value:
-        function = _declared(builder.module, "llvm.nvvm.shfl.sync.down.i32", I32, [I32] * 4)
+        function = declared(builder.module, "llvm.nvvm.shfl.sync.down.i32", I32, [I32] * 4)
         function.attributes.add("convergent")
         return builder.call(function, [I32(ALL_LANES), word, I32(distance), I32(LAST_LANE)])
 
@@ -118,7 +119,7 @@ class NvptxCode:
         _, name, given, summed = MATRIX_PRODUCTS[factors.name]
         words = [word if word.type == given else builder.bitcast(word, given) for word in (*left, *right)]
         result = ir.LiteralStructType([summed] * len(sums))
-        function = _declared(builder.module, name, result, [given] * len(words) + [summed] * len(sums))
+        function = declared(builder.module, name, result, [given] * len(words) + [summed] * len(sums))
         function.attributes.add("convergent")
         products = builder.call(function, [*words, *sums])
         return [builder.extract_value(products, k) for k in range(len(sums))]
@@ -130,7 +131,7 @@ class NvptxCode:
         variable.linkage = "internal"
         variable.align = 16
         variable.initializer = ir.Constant(variable.value_type, ir.Undefined)
-        address = ir.instructions.CastInstr(builder.block, "addrspacecast", variable, ir.PointerType(), name)
+        address = ir.instructions.CastInstr(builder.block, "addrspacecast", variable, POINTER, name)
         builder._insert(address)
         return address
 
@@ -163,13 +164,8 @@ def _add_remainders(parsed: Any) -> None:
 
 
 def _register(builder: ir.IRBuilder, name: str) -> ir.Value:
-    function = _declared(builder.module, f"llvm.nvvm.read.ptx.sreg.{name}.x", I32, [])
+    function = declared(builder.module, f"llvm.nvvm.read.ptx.sreg.{name}.x", I32, [])
     return builder.zext(builder.call(function, []), I64)
-
-
-def _declared(module: ir.Module, name: str, result: ir.Type, arguments: list[ir.Type]) -> ir.Function:
-    found = module.globals.get(name)
-    return ir.Function(module, ir.FunctionType(result, arguments), name) if found is None else found
 
 
 def kernel_names(assembly: str) -> list[str]:

@@ -9,6 +9,18 @@ from functools import partial
 from llvmlite import ir
 
 from distxla.collectives.protocols import exported_memory
+from distxla.emit.native_function import (
+    FIELD_TYPES,
+    I1,
+    I8,
+    I32,
+    I64,
+    POINTER,
+    declared,
+    emit_copy,
+    field_of,
+    load_function,
+)
 from distxla.errors import InternalError
 from distxla.ir.element_type import F64
 from distxla.program.abi import Context, Status
@@ -30,21 +42,12 @@ from distxla.targets.nvptx.cublas.gemm import NUMBERS, gemm_numbers
 from distxla.targets.nvptx.interfaces import driver as interface
 from distxla.targets.nvptx.interfaces.cublas import FUNCTIONS, GEMM, GEMM_PARAMETERS
 
-I1, I8, I32, I64, POINTER = ir.IntType(1), ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.PointerType()
-FIELD_TYPES = {
-    ctypes.c_void_p: POINTER,
-    ctypes.c_uint64: I64,
-    ctypes.c_int64: I64,
-    ctypes.c_uint32: I32,
-    ctypes.c_int: I32,
-}
-
 
 class HostCalls:
     """Each kind of call is a small function of the module, made at its first use."""
 
     def emit_begin(self, builder: ir.IRBuilder, context: ir.Value, constants: int) -> ir.Value:
-        return builder.call(_declared(builder.module, BEGIN, [POINTER, I32]), [context, I32(constants)])
+        return builder.call(declared(builder.module, BEGIN, I32, [POINTER, I32]), [context, I32(constants)])
 
     def emit_constant(
         self, builder: ir.IRBuilder, context: ir.Value, number: int, place: ir.Value, size: int
@@ -145,7 +148,7 @@ def _emit_constant(builder: ir.IRBuilder, context: ir.Value, number: ir.Value, p
     address = builder.load(builder.gep(table, [builder.zext(number, I64)], source_etype=I64), typ=I64)
     with builder.if_then(builder.icmp_unsigned("!=", address, I64(0))):
         builder.ret(I32(Status.OK))
-    function = _declared(builder.module, CONSTANT, [POINTER, I32, POINTER, I64])
+    function = declared(builder.module, CONSTANT, I32, [POINTER, I32, POINTER, I64])
     builder.ret(builder.call(function, [context, number, place, size]))
 
 
@@ -160,7 +163,7 @@ def _emit_import(
     row = builder.add(builder.mul(builder.zext(device, I64), I64(exported_memory.BLOCKS)), number)
     begin = builder.gep(_field(builder, _state(builder, context), "opened"), [row], source_etype=I64)
     with builder.if_then(builder.icmp_unsigned("==", builder.load(begin, typ=I64), I64(0)), likely=False):
-        function = _declared(builder.module, OPEN, [POINTER, I32, I32])
+        function = declared(builder.module, OPEN, I32, [POINTER, I32, I32])
         status = builder.call(function, [context, device, builder.trunc(number, I32)])
         with builder.if_then(builder.icmp_unsigned("!=", status, I32(Status.OK))):
             builder.ret(status)
@@ -195,14 +198,6 @@ def _emit_launch(
     builder.ret(I32(Status.OK))
 
 
-class _Gemm(ir.instructions.LoadInstr):  # type: ignore[misc]
-    """The address of cuBLAS's function; llvmlite asks it for the type to call it by."""
-
-    @property
-    def function_type(self) -> ir.FunctionType:
-        return ir.FunctionType(I32, [FIELD_TYPES[kind] for kind in FUNCTIONS[GEMM]])
-
-
 def _emit_product(
     sums: ir.Type,
     builder: ir.IRBuilder,
@@ -221,8 +216,8 @@ def _emit_product(
     builder.store(sums(0.0), zero)
     builder.store(builder.add(step, I32(1)), _place(builder, state, "last"))
     given = dict(zip(NUMBERS, numbers, strict=True)) | {"alpha": one, "A": b, "B": a, "beta": zero, "C": c}
-    multiply = _Gemm(builder.block, _place(builder, state, "multiply"), "multiply", typ=POINTER)
-    builder._insert(multiply)
+    kinds = [FIELD_TYPES[kind] for kind in FUNCTIONS[GEMM]]
+    multiply = load_function(builder, _place(builder, state, "multiply"), I32, kinds, "multiply")
     handle = _field(builder, state, "cublas")
     result = builder.call(multiply, [handle, *(given[name] for name in GEMM_PARAMETERS)])
     _return_failure(builder, context, GEMM, result)
@@ -238,9 +233,7 @@ def _emit_upload(builder: ir.IRBuilder, context: ir.Value, address: ir.Value, pl
         _wait(builder, context, state)
     used = _field(builder, state, "staged")
     copied = builder.gep(_field(builder, state, "staging"), [used], source_etype=I8)
-    name, signature = "llvm.memcpy.p0.p0.i64", ir.FunctionType(ir.VoidType(), (POINTER, POINTER, I64, I1))
-    memcpy = builder.module.globals.get(name) or ir.Function(builder.module, signature, name)
-    builder.call(memcpy, [copied, place, size, I1(0)])
+    emit_copy(builder, copied, place, size)
     builder.store(builder.add(used, needed), _place(builder, state, "staged"))
     _call(builder, context, "cuMemcpyHtoDAsync_v2", address, copied, size, _field(builder, state, "stream"))
     builder.ret(I32(Status.OK))
@@ -293,13 +286,13 @@ def _wait(builder: ir.IRBuilder, context: ir.Value, state: ir.Value) -> None:
 
 def _call(builder: ir.IRBuilder, context: ir.Value, name: str, *arguments: ir.Value) -> None:
     """Call the driver; its error ends the function."""
-    function = _declared(builder.module, DRIVER + name, [argument.type for argument in arguments])
+    function = declared(builder.module, DRIVER + name, I32, [argument.type for argument in arguments])
     _return_failure(builder, context, name, builder.call(function, arguments))
 
 
 def _return_failure(builder: ir.IRBuilder, context: ir.Value, name: str, result: ir.Value) -> None:
     with builder.if_then(builder.icmp_unsigned("!=", result, I32(interface.SUCCESS)), likely=False):
-        failed = _declared(builder.module, FAILED, [POINTER, I32, I32])
+        failed = declared(builder.module, FAILED, I32, [POINTER, I32, I32])
         builder.ret(builder.call(failed, [context, I32(CALLED.index(name)), result]))
 
 
@@ -313,13 +306,8 @@ def _place(builder: ir.IRBuilder, state: ir.Value, field: str) -> ir.Value:
 
 
 def _field(builder: ir.IRBuilder, state: ir.Value, field: str) -> ir.Value:
-    kind = dict(CallState._fields_)[field]
-    return builder.load(_place(builder, state, field), typ=FIELD_TYPES[kind])
-
-
-def _declared(module: ir.Module, name: str, arguments: Sequence[ir.Type]) -> ir.Function:
-    found = module.globals.get(name)
-    return ir.Function(module, ir.FunctionType(I32, arguments), name) if found is None else found
+    kind, _ = field_of(CallState, field)
+    return builder.load(_place(builder, state, field), typ=kind)
 
 
 def _made(module: ir.Module, name: str, arguments: Sequence[ir.Type], emit: Callable[..., None]) -> ir.Function:

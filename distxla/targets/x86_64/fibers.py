@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-I64 = ir.IntType(64)
+from distxla.emit.native_function import I64, POINTER
+
 PRESERVED = ("rbp", "rbx", "r12", "r13", "r14", "r15")
 
 
@@ -38,6 +39,6 @@ class Fibers:
         # from the top: no return address, which a function expects 8 bytes below a multiple of 16; where to go on
         words = [I64(0), builder.ptrtoint(function, I64), *(I64(0) for _ in PRESERVED)]
         for number, word in enumerate(words, 1):
-            place = builder.inttoptr(builder.sub(top, I64(8 * number)), ir.PointerType())
+            place = builder.inttoptr(builder.sub(top, I64(8 * number)), POINTER)
             builder.store(word, place)
         return builder.sub(top, I64(8 * len(words)))

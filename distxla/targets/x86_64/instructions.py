@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-I8, I32, I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
-VOID = ir.VoidType()
+from distxla.emit.native_function import I8, I32, I64, VOID
 
 
 class Instructions:

@@ -20,7 +20,8 @@ from llvmlite import ir
 
 from distxla.collectives.protocols.layout import Order, Word
 from distxla.collectives.protocols.machine import Process, Step, title
-from distxla.emit.atomics_builder import AtomicsBuilder, i64
+from distxla.emit.atomics_builder import AtomicsBuilder
+from distxla.emit.native_function import i64
 from distxla.targets.x86_64.instructions import Instructions
 from tests.collectives.protocols.programs import following
 

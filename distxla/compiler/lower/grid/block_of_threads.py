@@ -17,9 +17,10 @@ from distxla.compiler.lower.grid.grid_loops import GridLoops
 from distxla.compiler.lower.grid.launches import BLOCK
 from distxla.compiler.lower.grid.shared_array import SharedArray
 from distxla.compiler.lower.grid.warps import WARP, from_lane_behind
-from distxla.compiler.lower.index import I64, IndexExpression
+from distxla.compiler.lower.index import IndexExpression
 from distxla.compiler.lower.reduction import Slots
 from distxla.compiler.lower.scalar_value import ScalarValue
+from distxla.emit.native_function import I64
 from distxla.ir.element_type import PRED, ElementType
 from distxla.ir.shape import Shape
 from distxla.targets.grid_module import grid_of

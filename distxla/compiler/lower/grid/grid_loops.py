@@ -24,11 +24,11 @@ from llvmlite import ir
 from distxla.compiler.lower.arrays import MemoryArray
 from distxla.compiler.lower.grid.grid_nest import GridNest
 from distxla.compiler.lower.grid.launches import BLOCK, blocks_of
-from distxla.compiler.lower.index import I64, IndexExpression
+from distxla.compiler.lower.index import IndexExpression
 from distxla.compiler.lower.kernels import KernelEmitter
 from distxla.compiler.lower.loops import Nest
-from distxla.compiler.lower.scalar_expression import I32
 from distxla.compiler.lower.scalar_value import ScalarValue
+from distxla.emit.native_function import I32, I64
 from distxla.ir.element_type import PRED, U8, U16, U32, U64, ElementType
 from distxla.ir.literal import Literal
 from distxla.ir.module import Module

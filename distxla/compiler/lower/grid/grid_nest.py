@@ -7,8 +7,9 @@ from math import prod
 
 from llvmlite import ir
 
-from distxla.compiler.lower.index import I64, IndexCode
+from distxla.compiler.lower.index import IndexCode
 from distxla.compiler.lower.loops import Nest
+from distxla.emit.native_function import I64
 
 Place = Callable[[], tuple[ir.Value, ir.Value, ir.Value]]
 

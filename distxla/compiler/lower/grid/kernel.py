@@ -7,12 +7,11 @@ from collections.abc import Callable, Sequence
 from llvmlite import ir
 
 from distxla.compiler.lower.arrays import MemoryArray
-from distxla.compiler.lower.buffer_emitter import POINTER
 from distxla.compiler.lower.grid.grid_emitter import GridEmitter, NoGridFormError
 from distxla.compiler.lower.grid.launches import GridKernel
 from distxla.compiler.lower.kernels import emit_instruction
-from distxla.compiler.lower.scalar_expression import I32
 from distxla.compiler.plan.buffers import Kernel
+from distxla.emit.native_function import I32, POINTER, VOID
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
 from distxla.program.abi import ALIGNMENT
@@ -32,7 +31,7 @@ def emit_grid_kernel(grid_module: GridModule, module: Module, step: Kernel, name
     result_leaves = [leaf for leaf in instruction.shape.leaves() if leaf.is_array]
     globals_before = dict(grid_module.globals)
     pointers = [POINTER] * (len(operand_leaves) + len(result_leaves) + 2)
-    function = ir.Function(grid_module, ir.FunctionType(ir.VoidType(), [I32, *pointers]), f"{name}_body")
+    function = ir.Function(grid_module, ir.FunctionType(VOID, [I32, *pointers]), f"{name}_body")
     try:
         emit = _emit_body(function, module, step, operands, operand_leaves, result_leaves)
     except NoGridFormError:
@@ -54,7 +53,7 @@ def launched(
     launches = []
     for position, (number, blocks, threads) in enumerate(emit.launches):
         symbol = name if len(emit.launches) == 1 else f"{name}_{position}"
-        made = ir.Function(grid_module, ir.FunctionType(ir.VoidType(), body.function_type.args[1:]), symbol)
+        made = ir.Function(grid_module, ir.FunctionType(VOID, body.function_type.args[1:]), symbol)
         declare(made.args)
         grid_module.grid.begin_kernel(made)
         builder = ir.IRBuilder(made.append_basic_block("entry"))

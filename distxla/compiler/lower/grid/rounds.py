@@ -18,8 +18,8 @@ from distxla.compiler.lower.grid.grid_loops import WORDS
 from distxla.compiler.lower.grid.kernel import begin, inline, launched
 from distxla.compiler.lower.grid.launches import GridKernel
 from distxla.compiler.lower.index import IndexExpression
-from distxla.compiler.lower.scalar_expression import I32
 from distxla.compiler.lower.scalar_value import ScalarValue
+from distxla.emit.native_function import I32, I64, POINTER, VOID
 from distxla.ir.element_type import U64, ElementType
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
@@ -28,7 +28,6 @@ from distxla.lazy_dataclass import dataclass, replace
 from distxla.ops.support.collective_movement import Movement
 from distxla.targets.grid_module import GridModule
 
-I64, POINTER = ir.IntType(64), ir.PointerType()
 IndexLike = IndexExpression | int
 
 
@@ -64,7 +63,7 @@ def emit_grid_round(grid_module: GridModule, module: Module, round_: GridRound, 
     """Add the functions that do a round's work to `grid_module`, one a movement; their arguments are those of a kernel
     without operands and results."""
     kinds = [I32, POINTER, POINTER]
-    body = ir.Function(grid_module, ir.FunctionType(ir.VoidType(), kinds), f"{name}_body")
+    body = ir.Function(grid_module, ir.FunctionType(VOID, kinds), f"{name}_body")
     inline(body)
     number, context, scratch = body.args
     emit = GridEmitter(ir.IRBuilder(body.append_basic_block("entry")), module, context, scratch, number, [context])

@@ -9,8 +9,8 @@ from llvmlite import ir
 from distxla.compiler.lower import conversion
 from distxla.compiler.lower.grid.grid_loops import GridLoops
 from distxla.compiler.lower.index import IndexExpression
-from distxla.compiler.lower.scalar_expression import I32
 from distxla.compiler.lower.scalar_value import ScalarValue, memory_type, register_type
+from distxla.emit.native_function import I32
 from distxla.ir.element_type import ElementType
 from distxla.targets.grid_module import grid_of
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from llvmlite import ir
 
 from distxla.compiler.lower.grid.grid_loops import GridLoops
-from distxla.compiler.lower.index import I64
-from distxla.compiler.lower.scalar_expression import F32T, F64T, I32
+from distxla.compiler.lower.scalar_expression import F32T, F64T
 from distxla.compiler.lower.scalar_value import ScalarValue
+from distxla.emit.native_function import I32, I64
 from distxla.targets.grid_module import grid_of
 
 WARP = 32  # threads

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from llvmlite import ir
 
+from distxla.emit.native_function import I1, I32, I64, POINTER, VOID
 from distxla.targets.nvptx.emulator import layout
-from distxla.targets.nvptx.emulator.emit import I1, I32, I64, POINTER, VOID, counted, element, field
+from distxla.targets.nvptx.emulator.emit import counted, element, field
 from distxla.targets.nvptx.emulator.layout import Fiber, Range, SharedRange
 from distxla.targets.nvptx.emulator.runtime import Runtime
 

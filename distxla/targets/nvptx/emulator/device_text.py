@@ -9,8 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from llvmlite import ir
-
+from distxla.emit.native_function import I32
 from distxla.errors import CompileError
 from distxla.lazy_dataclass import dataclass, field
 from distxla.targets.nvptx.emulator.access import CHECK, CHECK_SHARED, PARAMETERS
@@ -160,7 +159,7 @@ class _Rewriter:
     def _declare(self) -> None:
         for name in sorted(self.result.intrinsics):
             intrinsic = INTRINSICS[name]
-            parameters = ", ".join(str(kind) for kind in (ir.IntType(32), *intrinsic.parameters))
+            parameters = ", ".join(str(kind) for kind in (I32, *intrinsic.parameters))
             self.lines.append(f"declare {intrinsic.result} @{PREFIX}{name}({parameters})")
         if self.checked:
             self.lines += [f"declare void @{name}({PARAMETERS})" for name in (CHECK, CHECK_SHARED)]

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from ctypes import Array, Structure, c_uint32, c_uint64
+from ctypes import Array, Structure
 from functools import cache
 from typing import Any
 
 from llvmlite import ir
 
-I1, I8, I32, I64 = ir.IntType(1), ir.IntType(8), ir.IntType(32), ir.IntType(64)
-VOID, POINTER = ir.VoidType(), ir.PointerType()
+from distxla.emit.native_function import FIELD_TYPES, I32, POINTER
 
 
 @cache
@@ -21,7 +20,7 @@ def type_of(declared: Any) -> ir.Type:
         return ir.LiteralStructType([type_of(field[1]) for field in declared._fields_])
     if issubclass(declared, Array):
         return ir.ArrayType(type_of(declared._type_), declared._length_)
-    return {c_uint32: I32, c_uint64: I64}[declared]
+    return FIELD_TYPES[declared]
 
 
 def field(

@@ -10,13 +10,14 @@ from collections.abc import Callable
 
 from llvmlite import ir
 
+from distxla.emit.native_function import I1, I16, I32, I64, VOID
 from distxla.lazy_dataclass import dataclass
 from distxla.targets.nvptx.emulator import layout
-from distxla.targets.nvptx.emulator.emit import I1, I32, I64, VOID, field
+from distxla.targets.nvptx.emulator.emit import field
 from distxla.targets.nvptx.emulator.layout import WARP, Exchange, Fiber
 from distxla.targets.nvptx.emulator.runtime import Runtime
 
-FLOAT, DOUBLE, HALF = ir.FloatType(), ir.DoubleType(), ir.IntType(16)
+FLOAT, DOUBLE, HALF = ir.FloatType(), ir.DoubleType(), I16
 FULL = 0xFFFFFFFF
 PREFIX = "emulator."  # before the name of the function that stands for an intrinsic
 

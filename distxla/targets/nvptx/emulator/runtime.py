@@ -14,9 +14,10 @@ from contextlib import contextmanager
 
 from llvmlite import ir
 
+from distxla.emit.native_function import I1, I8, I32, I64, POINTER, VOID
 from distxla.targets.code import CodeModule, CodeTarget
 from distxla.targets.nvptx.emulator import layout
-from distxla.targets.nvptx.emulator.emit import I1, I8, I32, I64, POINTER, VOID, counted, element, field, type_of
+from distxla.targets.nvptx.emulator.emit import counted, element, field, type_of
 from distxla.targets.nvptx.emulator.layout import Exchange, Fiber, Place, SharedRange, State
 
 SWITCH = "emulator.switch"

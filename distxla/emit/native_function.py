@@ -1,0 +1,112 @@
+"""What native functions are written with, whatever they do: LLVM's types, fields of C structures, declarations, and
+calls through addresses in memory."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any, Final
+
+from llvmlite import ir
+
+I1, I8, I16, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
+POINTER, VOID = ir.PointerType(), ir.VoidType()
+NULL: Final = ir.Constant(POINTER, None)
+FIELD_TYPES: Final[dict[Any, ir.Type]] = {
+    ctypes.c_bool: I8,
+    ctypes.c_float: ir.FloatType(),
+    ctypes.c_int32: I32,
+    ctypes.c_int64: I64,
+    ctypes.c_uint32: I32,
+    ctypes.c_uint64: I64,
+    ctypes.c_void_p: POINTER,
+}
+"""How LLVM calls the types of fields and arguments that ctypes declares."""
+
+
+class CommonFunction(ir.Function):  # type: ignore[misc]
+    """A function that is the same in every program that has one of its name and its kind."""
+
+
+class _LoadedFunction(ir.instructions.LoadInstr):  # type: ignore[misc]
+    """A function's address, read from memory: llvmlite asks a callee for its type, which plain pointers don't tell."""
+
+    def __init__(self, block: ir.Block, place: ir.Value, name: str, function_type: ir.FunctionType) -> None:
+        super().__init__(block, place, name, typ=POINTER)
+        self._function_type = function_type
+
+    @property
+    def function_type(self) -> ir.FunctionType:
+        return self._function_type
+
+
+def i32(value: int) -> ir.Constant:
+    return ir.Constant(I32, value & 0xFFFFFFFF)
+
+
+def i64(value: int) -> ir.Constant:
+    return ir.Constant(I64, value & 0xFFFFFFFFFFFFFFFF)
+
+
+def field_of(structure: type[ctypes.Structure], name: str) -> tuple[ir.Type, int]:
+    """The type of a field, and where it begins, in bytes."""
+    fields: Any = structure._fields_
+    return FIELD_TYPES[dict(fields)[name]], int(getattr(structure, name).offset)
+
+
+def declared(module: ir.Module, name: str, result: ir.Type, arguments: Sequence[ir.Type]) -> ir.Function:
+    """The declaration of an LLVM intrinsic or library function of that very name, made at its first use."""
+    found = module.globals.get(name)
+    return ir.Function(module, ir.FunctionType(result, list(arguments)), name) if found is None else found
+
+
+def memcpy(module: ir.Module) -> ir.Function:
+    """void (target, source, i64 bytes, i1 volatile)."""
+    return declared(module, "llvm.memcpy.p0.p0.i64", VOID, (POINTER, POINTER, I64, I1))
+
+
+def memset(module: ir.Module) -> ir.Function:
+    """void (target, i8 value, i64 bytes, i1 volatile)."""
+    return declared(module, "llvm.memset.p0.i64", VOID, (POINTER, I8, I64, I1))
+
+
+def emit_copy(builder: ir.IRBuilder, target: ir.Value, source: ir.Value, count: ir.Value) -> None:
+    """memcpy of i64 `count` bytes."""
+    builder.call(memcpy(builder.module), [target, source, count, I1(0)])
+
+
+def emit_zero(builder: ir.IRBuilder, target: ir.Value, count: ir.Value) -> None:
+    """memset to zero of i64 `count` bytes."""
+    builder.call(memset(builder.module), [target, I8(0), count, I1(0)])
+
+
+def load_function(
+    builder: ir.IRBuilder, place: ir.Value, result: ir.Type, arguments: Sequence[ir.Type], name: str
+) -> ir.Value:
+    """The function whose address is in *place, to be called; `name` is the value's."""
+    loaded = _LoadedFunction(builder.block, place, name, ir.FunctionType(result, list(arguments)))
+    builder._insert(loaded)
+    return loaded
+
+
+__all__ = [
+    "FIELD_TYPES",
+    "I1",
+    "I8",
+    "I16",
+    "I32",
+    "I64",
+    "NULL",
+    "POINTER",
+    "VOID",
+    "CommonFunction",
+    "declared",
+    "emit_copy",
+    "emit_zero",
+    "field_of",
+    "i32",
+    "i64",
+    "load_function",
+    "memcpy",
+    "memset",
+]
