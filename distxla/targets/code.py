@@ -104,6 +104,10 @@ class CodeTarget(Protocol):
     def emit_cycles(self, builder: ir.IRBuilder) -> ir.Value:
         """The cycle counter, u64: constant rate, the same on all cores of the machine."""
 
+    @property
+    def cycles_per_us(self) -> int:
+        """The usual rate of that counter, within a factor of two: for limits of time, not for measuring it."""
+
     def emit_monotonic(self, builder: ir.IRBuilder, time: ir.Value) -> None:
         """Store CLOCK_MONOTONIC at `time`: i64 seconds, i64 nanoseconds."""
 

@@ -32,7 +32,7 @@ ALL_SLEEPERS = 0x7FFFFFFF
 
 YIELDS = 8
 SPINS = 4000  # about 40 to 60 us
-SLOW_YIELDS = 400_000  # cycles, 100 to 200 us: longer than any switch between peers
+SLOW_YIELDS_US = 160  # longer than any switch between peers
 FIRST_PENALTY, LAST_PENALTY = 64, 8192  # waits
 
 WAIT_FUNCTION, WAKE_FUNCTION = "distxla_wait", "distxla_wake"
@@ -117,7 +117,8 @@ def _yield_first(
             target_of(builder).emit_yield(builder)
             now = read_clock(atomics)
             changed = builder.icmp_unsigned("!=", atomics.acquire(word), expected)
-            slow = builder.icmp_unsigned(">", builder.sub(now, start), i64(SLOW_YIELDS))
+            limit = SLOW_YIELDS_US * target_of(builder).cycles_per_us
+            slow = builder.icmp_unsigned(">", builder.sub(now, start), i64(limit))
             with builder.if_then(slow, likely=False):
                 _back_off(atomics, record)
             with builder.if_then(changed):

@@ -12,6 +12,7 @@ class Instructions:
 
     pair_type = ir.VectorType(I64, 2)
     line_type = ir.VectorType(I8, 64)  # the widest vector, and a cache line
+    cycles_per_us = 2500  # of the time-stamp counter: 2 to 4 GHz
 
     def emit_spin(self, builder: ir.IRBuilder) -> None:
         builder.call(ir.InlineAsm(ir.FunctionType(VOID, []), "pause", "", side_effect=True), [])
