@@ -24,10 +24,9 @@ from distxla.compiler.passes.fuse import Fuse
 from distxla.compiler.passes.fuse_rows import FuseRows
 from distxla.compiler.passes.inline_calls import InlineCalls
 from distxla.compiler.passes.one_thread import OneThread
-from distxla.compiler.passes.overlap import Overlap
 from distxla.compiler.passes.pad_dynamic_dimensions import PadDynamicDimensions
 from distxla.compiler.passes.resolve_layouts import ResolveLayouts
-from distxla.compiler.passes.schedule import Schedule
+from distxla.compiler.passes.schedule import Overlap, Schedule
 from distxla.compiler.passes.simplify import Simplify
 from distxla.compiler.passes.sorts_as_written import SortsAsWritten
 from distxla.compiler.passes.zero_copy_transfers import ZeroCopyTransfers

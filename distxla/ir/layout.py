@@ -1,7 +1,7 @@
 """The order of an array's elements in memory: spec page "Shapes and Layout".
 
 Inside of a program all arrays are row-major; a layout says where elements are in buffers that come from elsewhere or
-go there: `Layout.pack` and `Layout.unpack`. The index arithmetic of both directions: linear_index.py.
+go there: `Layout.pack` and `Layout.unpack`.
 """
 
 from __future__ import annotations

@@ -44,5 +44,5 @@ class StreamKey:
         return f"{self.kind.value}{channel}"
 
 
-FIRST_HOST_CALL = 1 << 30  # channels from here on carry calls of the driver's functions (compiler/passes/host_calls.py)
+FIRST_HOST_CALL = 1 << 30  # channels from here on carry calls of the driver's functions (rewrites/host_calls.py)
 INFEED, OUTFEED = StreamKey(StreamKind.INFEED), StreamKey(StreamKind.OUTFEED)

@@ -13,9 +13,6 @@ from typing import TYPE_CHECKING, Any
 from distxla import clock
 from distxla.compiler.cache import compile_cached
 from distxla.compiler.partitioners import device_program
-from distxla.compiler.passes.host_calls import with_host_calls
-from distxla.compiler.passes.reduction_order import with_reduction_order
-from distxla.compiler.passes.rounds_in_order import with_rounds_in_order
 from distxla.compiler.server_share import ServerShare
 from distxla.compiler.verify.aliases import in_place_pairs
 from distxla.compiler.verify.compilable import require_compilable
@@ -25,6 +22,9 @@ from distxla.machine.heap import Heap
 from distxla.machine.shortages import started_thread
 from distxla.ops.custom_calls.user import user_targets
 from distxla.program.artifact import CompiledProgram, InPlace
+from distxla.rewrites.host_calls import with_host_calls
+from distxla.rewrites.reduction_order import with_reduction_order
+from distxla.rewrites.rounds_in_order import with_rounds_in_order
 from distxla.runtime.arrays.call_queue import CallQueue
 from distxla.runtime.arrays.device_array import DeviceArray
 from distxla.runtime.arrays.executable import Executable, Row, expand, put_array, rows_of

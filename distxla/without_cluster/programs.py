@@ -13,7 +13,6 @@ from distxla.collectives.protocols.control_block import MOST_DEVICES
 from distxla.collectives.transfer import Transfer
 from distxla.compiler.partitioners import device_program
 from distxla.compiler.passes.manual_partitions import PerDevice
-from distxla.compiler.passes.reduction_order import with_reduction_order
 from distxla.compiler.verify.world import verify_order, verify_world
 from distxla.errors import ArgumentError, DeadlockError, DistxlaError, VerificationError
 from distxla.ir.effects import COMMUNICATING
@@ -21,6 +20,7 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.lazy_dataclass import dataclass, replace
 from distxla.ops.support.one_device_groups import OneDeviceGroups, one_device_groups
+from distxla.rewrites.reduction_order import with_reduction_order
 from distxla.scheduler.communication_order import JointOrder, order_communication
 from distxla.time_limit import phase
 from distxla.wording import counted

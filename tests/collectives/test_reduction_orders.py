@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from distxla.compiler.cache_key import program_key
-from distxla.compiler.passes.reduction_order import with_reduction_order
 from distxla.compiler.verify.verifier import verify_module
 from distxla.errors import ArgumentError, VerificationError
 from distxla.ir.module import Module
+from distxla.rewrites.reduction_order import with_reduction_order
 from distxla.text.parser import parse_module
 from distxla.text.printer import print_module
 from tests.collectives.executors import EXECUTORS, run_module

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 import distxla as dx
-from distxla.compiler.passes.reduction_order import with_reduction_order
 from distxla.errors import ExecutionError
 from distxla.ir.module import Module
 from distxla.oracle.lockstep import run_programs, run_reference
+from distxla.rewrites.reduction_order import with_reduction_order
 from distxla.testing import ClusterPool
 from distxla.text.parser import parse_module
 from tests.collectives.matrix import Case, cases, check

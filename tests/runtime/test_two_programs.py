@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import distxla as dx
-from distxla.compiler.passes.rounds_in_order import with_rounds_in_order
+from distxla.rewrites.rounds_in_order import with_rounds_in_order
 
 ADD = "add {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT r = f32[] add(a, b)\n}\n"
 APART = f"""HloModule apart, replica_count=4

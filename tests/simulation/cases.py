@@ -12,11 +12,11 @@ import numpy as np
 
 from distxla.collectives.transports.shared_memory import work_items as work
 from distxla.compiler.compile import compile_module
-from distxla.compiler.passes.rounds_in_order import with_rounds_in_order
 from distxla.errors import CollectiveMismatchError, DeadlockError, DistxlaError
 from distxla.ir.module import Module
 from distxla.oracle.lockstep import run_programs, run_reference
 from distxla.program.artifact import CompiledProgram
+from distxla.rewrites.rounds_in_order import with_rounds_in_order
 from distxla.text.parser import parse_module
 from tests import channel_programs, contradicting_programs, deadlock_programs
 from tests.collectives import async_groups

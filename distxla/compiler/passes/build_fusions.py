@@ -1,19 +1,38 @@
-"""Write groups of instructions as fusion instructions."""
+"""Groups of instructions that will share one loop, written as fusion instructions."""
 
 from __future__ import annotations
 
-from distxla.compiler.passes.fusion_group import Group
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.names import Names
 from distxla.ir.order import stable_order
 from distxla.ir.shape import Shape
+from distxla.lazy_dataclass import dataclass, field
 from distxla.ops.call import Fusion
 from distxla.ops.constant import Constant
 from distxla.ops.parameter import Parameter
 from distxla.ops.tuple import GetTupleElement, Tuple
 
 EMBEDDED_BYTES = 1024  # larger constants are read from memory, unless all their elements are equal
+
+Path = tuple[object, ...]
+
+
+@dataclass(eq=False)
+class Group:
+    """A fusion in the making: roots (results that go to memory) and members (the roots included), by name.
+
+    paths: for each member the indices at which one iteration reads it, as paths from the roots; elements that are
+    read at the root's own index have the path ().
+    """
+
+    roots: list[str]
+    iterations: int  # elements that the loop visits
+    paths: dict[str, set[Path]] = field(default_factory=dict)
+
+    @property
+    def evaluations(self) -> int:
+        return sum(map(len, self.paths.values()))
 
 
 def build_fusions(computation: Computation, groups: list[Group], bare: set[str], names: Names) -> list[Computation]:

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from distxla.compiler.passes.build_fusions import build_fusions
-from distxla.compiler.passes.fusion_group import Group, Path
+from distxla.compiler.passes.build_fusions import Group, Path, build_fusions
 from distxla.compiler.passes.in_flight_operations import InFlightOperations
 from distxla.compiler.passes.merge_fusions import merge_fusions
 from distxla.ir.computation import Computation

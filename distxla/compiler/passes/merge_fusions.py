@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from distxla.compiler.passes.fusion_group import Group
+from distxla.compiler.passes.build_fusions import Group
 from distxla.compiler.passes.in_flight_operations import InFlightOperations
 from distxla.ir.computation import Computation
 from distxla.ir.op import Lowering

@@ -1,6 +1,6 @@
 """Functions of the driver that devices call while they run: JAX's callbacks, and custom-calls' targets.
 
-A thread for each device takes what the device has sent (compiler/passes/host_calls.py), calls the function, and puts
+A thread for each device takes what the device has sent (rewrites/host_calls.py), calls the function, and puts
 the results into the device's stream. So calls of one device keep their order, and functions of several devices may run
 at the same time.
 """
@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from distxla import clock
-from distxla.compiler.passes.host_calls import HostCallSite
 from distxla.errors import (
     ArgumentError,
     ClusterError,
@@ -32,6 +31,7 @@ from distxla.errors import (
 from distxla.ir.stream_key import FIRST_HOST_CALL
 from distxla.lazy_dataclass import dataclass
 from distxla.machine.shortages import started_thread
+from distxla.rewrites.host_calls import HostCallSite
 
 if TYPE_CHECKING:
     from distxla.ir.shape import Shape

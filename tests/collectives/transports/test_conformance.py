@@ -17,9 +17,9 @@ from distxla.collectives.protocols import control_block
 from distxla.collectives.protocols import group as group_words
 from distxla.collectives.transports.abort import abort
 from distxla.compiler.compile import compile_module
-from distxla.compiler.passes.rounds_in_order import with_rounds_in_order
 from distxla.compiler.verify.verifier import verify_module
 from distxla.program.abi import Status
+from distxla.rewrites.rounds_in_order import with_rounds_in_order
 from distxla.text.parser import parse_module
 from tests.collectives.matrix import Case, cases, check
 from tests.collectives.transports.hosts_in_process import Hosts

@@ -66,10 +66,6 @@ class EmulatedLibrary:
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(name)
 
-    def context_of(self, ordinal: int) -> EmulatedContext:
-        """A GPU's primary context, for tests that look into it."""
-        return self._contexts[self._of_device[ordinal][0]]
-
     def _exported(self, name: str, types: tuple[Any, ...]) -> Any:
         method: Callable[..., None] = getattr(self, "_" + name.removeprefix("cu").partition("_v2")[0].lower())
 
