@@ -21,6 +21,7 @@ WORDS = {
     "an option of the process": r"\bprctl\b",
     "a watch of files": r"\binotify\w*",
     "a mapping": r"\bmmap\.(?:MAP|PROT|MADV)_\w+|\.mprotect\b|\.madvise\b",
+    "an action of a signal": r"\bsigaltstack\b|\b_?SA_\w+",
     "the size of a page": r"\b\w*PAGE\w*(?:: \w+)? = 4096\b|\b4095\b|\bPAGE_?SIZE\b",
 }
 

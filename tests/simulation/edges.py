@@ -33,7 +33,7 @@ from distxla import clock
 from distxla.collectives.transports.control_block import ControlBlock
 from distxla.collectives.transports.shared_words import SharedWords
 from distxla.compiler.server_share import ServerShare
-from distxla.machine import futexes, memory_files, memory_limits, pages, processes, segments
+from distxla.machine import fault_signals, futexes, memory_files, memory_limits, pages, processes, segments
 from distxla.program.artifact import CompiledProgram
 from distxla.runtime.calls import dispatch
 from distxla.runtime.failures import deadlocks
@@ -82,9 +82,9 @@ def _places() -> list[tuple[ModuleType, str, str]]:
         ("ended_by", processes.ended_by),
         ("kill counts", process_ends.KillCounts),
         ("support_program", serve.support_program),
-        ("note_faults", serve.note_faults),
+        ("note_faults", fault_signals.note_faults),
         ("write_frames_at_crashes", crash_frames.write_frames_at_crashes),
-        ("own_signal_stack", serve.own_signal_stack),
+        ("own_signal_stack", fault_signals.own_signal_stack),
         ("load_image", registry.load_image),
         ("resolve_import", image.resolve_import),
         ("resolve_import", registry.resolve_import),

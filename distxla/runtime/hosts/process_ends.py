@@ -6,8 +6,8 @@ import signal
 from collections.abc import Iterable
 
 from distxla import clock
+from distxla.machine.fault_signals import FAULT_SIGNALS
 from distxla.machine.memory_limits import Group, machine_kills, own_groups
-from distxla.runtime.replica.serve import FAULT_SIGNALS
 
 TOGETHER_S = 1.0
 

@@ -19,6 +19,7 @@ from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.transports.control_block import ControlBlock
 from distxla.errors import ClusterError
 from distxla.lazy_dataclass import dataclass
+from distxla.machine.fault_signals import note_faults, own_signal_stack
 from distxla.machine.memory_limits import own_bytes
 from distxla.machine.processes import descriptor_of, readable
 from distxla.machine.segments import Segment
@@ -114,7 +115,7 @@ class Replica:
         self._support = load_shared(support, image)
         ctypes.c_void_p.from_address(self._support.address_of(call_loops.FAULT_RECORD)).value = self._record
         write_frames_at_crashes(owner, attachment.frames, count, self._device)
-        serve.note_faults(*map(self._support.address_of, (call_loops.FAULT, call_loops.FAULT_NEXT)))
+        note_faults(*map(self._support.address_of, (call_loops.FAULT, call_loops.FAULT_NEXT)))
         loop = serve.SERVE_TYPE(self._support.address_of(call_loops.SERVE))
         seen = self._control.load(control_words.H_COMMAND)
         arguments = (self._control.segment.address, self._record, self._programs_address, seen)
@@ -232,6 +233,6 @@ def _end_with(owner: int) -> None:
 
 def _serve(loop: Any, arguments: tuple[Any, ...]) -> None:
     """The thread in which programs run."""
-    stack = serve.own_signal_stack()
+    stack = own_signal_stack()
     loop(*arguments)
     del stack
