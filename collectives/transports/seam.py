@@ -5,11 +5,13 @@ The generator knows no transport; the caller of the compiler passes one in.
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
+from typing import Any, Protocol
 
 from llvmlite import ir
 
 from distxla.emit.native_function import I32, POINTER
+from distxla.ir.element_type import ElementType
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
@@ -60,6 +62,26 @@ class GridSite:
     rounds: tuple[LaunchedRound, ...]
 
 
+class ScalarCode(Protocol):
+    """The generator's code at a builder's position, for routines that compute. Indices and values are its own."""
+
+    def wrap_index(self, value: ir.Value, low: int, high: int) -> Any:
+        """An i64 that is known to be in [low, high] as an index."""
+
+    def load(self, pointer: ir.Value, index: Any, element_type: ElementType) -> Any:
+        """Element `index` of the array at `pointer`."""
+
+    def store(self, pointer: ir.Value, index: Any, value: Any) -> None:
+        """Store into element `index` of the array at `pointer`."""
+
+    def apply(self, computation: str, *arguments: Any) -> tuple[Any, ...]:
+        """Inline a scalar computation of the module; one value a leaf of its result."""
+
+
+ScalarCodeAt = Callable[[ir.IRBuilder, Module], ScalarCode]
+"""Gives the generator's code at a builder's position, for computations of a module."""
+
+
 class CommunicationEmitter(Protocol):
     """A transport's side of the compiler."""
 
@@ -80,6 +102,7 @@ class CommunicationEmitter(Protocol):
         self,
         llvm_module: ir.Module,
         module: Module,
+        scalar_code: ScalarCodeAt,
         site: Site,
         spec: CommunicatorSpec,
         instruction: Instruction,
@@ -88,8 +111,8 @@ class CommunicationEmitter(Protocol):
     ) -> tuple[ir.Function, tuple[RoundWork, ...]]:
         """Add the function abi.COMMUNICATE_SYMBOL of `site` to `llvm_module`; it, and what `Site.rounds` shall be.
 
-        operands: shapes of the operand leaves. Its u64 arrays hold one offset per operand leaf and per result leaf.
-        grid: where these are not in the host's memory.
+        scalar_code: for computations of `module`.  operands: shapes of the operand leaves. The routine's u64 arrays
+        hold one offset per operand leaf and per result leaf.  grid: where these are not in the host's memory.
         """
 
     def emit_step_recorder(self, llvm_module: ir.Module) -> ir.Function:

@@ -17,6 +17,7 @@ from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.transports.shared_memory.emitter import SharedMemoryEmitter
 from distxla.collectives.transports.shared_memory.transport import release_waits
 from distxla.collectives.transports.shared_words import SharedWords
+from distxla.compiler.lower.emitter import ScalarEmitter
 from distxla.emit.atomics_builder import AtomicsBuilder
 from distxla.emit.native_function import I32, I64, POINTER, i32, i64
 from distxla.ir.computation import Computation
@@ -75,7 +76,7 @@ class Code:
                 self.specs.append(spec)
                 keys.append(spec.key)
             site = Site(number, instruction.name, instruction.opcode, entry.name, keys.index(spec.key), None)
-            routine, _ = transport.emit(llvm_module, module, site, spec, instruction, operands)
+            routine, _ = transport.emit(llvm_module, module, ScalarEmitter, site, spec, instruction, operands)
             _emit_loop(llvm_module, routine, number)
         parsed = finish.parse(llvm_module)
         finish.optimise(parsed)

@@ -8,7 +8,7 @@ from llvmlite import ir
 
 from distxla.collectives.protocols.control_block import iterations_field
 from distxla.collectives.protocols.event import LARGE_BYTES
-from distxla.collectives.transports.seam import ROUTINE_ARGUMENTS, GridRound, GridSite
+from distxla.collectives.transports.seam import ROUTINE_ARGUMENTS, GridRound, GridSite, ScalarCodeAt
 from distxla.collectives.transports.shared_memory.channel_site import ChannelEmitter
 from distxla.collectives.transports.shared_memory.event_recording import emit_recorded, emit_step_recorded
 from distxla.collectives.transports.shared_memory.group_site import GroupEmitter
@@ -52,6 +52,7 @@ class SharedMemoryEmitter:
         self,
         llvm_module: ir.Module,
         module: Module,
+        scalar_code: ScalarCodeAt,
         site: Site,
         spec: CommunicatorSpec,
         instruction: Instruction,
@@ -66,7 +67,7 @@ class SharedMemoryEmitter:
         table = atomics.context_field(function.args[0], "communicators")
         state = atomics.load(POINTER, table, 8 * site.communicator)
         emitter = self._emitter_of(instruction.op)
-        routine = Routine(atomics, function, state, module, site, spec, instruction, operands, grid)
+        routine = Routine(atomics, function, state, module, scalar_code, site, spec, instruction, operands, grid)
         emitter.emit(routine)
         name = COMMUNICATE_SYMBOL.format(site=site.index)
         outer, atomics = AtomicsBuilder.function(llvm_module, name, I32, arguments, internal=False, optimised=True)

@@ -105,6 +105,7 @@ class _GroupSite:
     def __init__(self, routine: Routine, op: GroupedCollective) -> None:
         self.atomics, self.function, self.spec = routine.atomics, routine.function, routine.spec
         self.group_state, self.module, self.op = routine.state, routine.module, op
+        self.scalar_code = routine.scalar_code
         self.part = async_part_of(routine.instruction.op)
         self.operands, self.result = of_whole(routine.instruction, routine.operands)
         self.signature = signature(routine.module, routine.instruction.replace(op=op), self.operands)
@@ -294,7 +295,7 @@ class _GroupSite:
         reduction = self.op.reduction
         if reduction is None or size == 1:
             return emit_copy_items(self.llvm_module)
-        reducer = TileReducer(self.module, reduction, self.operands[0].dtype, size, self.op.order)
+        reducer = TileReducer(self.module, self.scalar_code, reduction, self.operands[0].dtype, size, self.op.order)
         return emit_reduce_items(self.llvm_module, self._reduction_name(reducer), reducer)
 
     def _reduce(self, size: int) -> tuple[ir.Function | None, int]:
@@ -303,7 +304,7 @@ class _GroupSite:
         reduction = self.op.reduction
         if reduction is None or size == 1:
             return None, 0
-        two = TileReducer(self.module, reduction, self.operands[0].dtype, 2)
+        two = TileReducer(self.module, self.scalar_code, reduction, self.operands[0].dtype, 2)
         element = two.element_type.byte_size
         if self.op.order != RANK:
             return None, element

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from distxla.compiler.lower.emitter import ScalarEmitter
+from distxla.collectives.transports.seam import ScalarCodeAt
 from distxla.emit.atomics_builder import AtomicsBuilder
 from distxla.emit.native_function import I8, I64, POINTER, VOID, emit_copy, i64
 from distxla.ir.element_type import ElementType
 from distxla.ir.module import Module
-from distxla.lazy_dataclass import dataclass
+from distxla.lazy_dataclass import dataclass, replace
 from distxla.ops.support.collective import RANK, TREE
 
 TILE_BYTES = 32768  # reduced near the core before it is written out
@@ -26,6 +26,7 @@ class TileReducer:
     """How many members' elements of a type are combined by which computation of the module, in which order."""
 
     module: Module
+    scalar_code: ScalarCodeAt
     reduction: str
     element_type: ElementType
     members: int
@@ -77,7 +78,7 @@ def _one_pass(
         index = builder.add(first, i64(k))
         places.append(atomics.at(atomics.load(POINTER, sources, builder.mul(index, i64(8))), offset))
     with atomics.count(i64(0), elements) as element:
-        emit = ScalarEmitter(builder, reducer.module)
+        emit = reducer.scalar_code(builder, reducer.module)
         at = emit.wrap_index(element, 0, TILE_BYTES)
         values = [emit.load(p, at, reducer.element_type) for p in ([] if begins else [tile]) + places]
 
@@ -101,9 +102,9 @@ def _emit_large_tree(llvm_module: ir.Module, name: str, reducer: TileReducer) ->
     Passes over FAN_IN sources each give tiles of whole subtrees. They are kept on a stack and merged as a binary
     counter carries, so that there are never more of them than levels; the rest is merged from the right.
     """
-    leaf = emit_reduce_tile(llvm_module, f"{name}_{FAN_IN}", _part(reducer, FAN_IN))
+    leaf = emit_reduce_tile(llvm_module, f"{name}_{FAN_IN}", replace(reducer, members=FAN_IN))
     blocks, rest = divmod(reducer.members, FAN_IN)
-    merge = emit_reduce_tile(llvm_module, f"{name}_merge", _part(reducer, 2))
+    merge = emit_reduce_tile(llvm_module, f"{name}_merge", replace(reducer, members=2))
     function, atomics = AtomicsBuilder.function(llvm_module, name, VOID, [POINTER, POINTER, I64, I64], common=True)
     tile, sources, offset, elements = function.args
     builder = atomics.builder
@@ -139,14 +140,10 @@ def _emit_large_tree(llvm_module: ir.Module, name: str, reducer: TileReducer) ->
             merge_two()
             builder.store(builder.lshr(bits, i64(1)), carry)
     if rest:
-        push(emit_reduce_tile(llvm_module, f"{name}_{rest}_rest", _part(reducer, rest)), i64(blocks))
+        push(emit_reduce_tile(llvm_module, f"{name}_{rest}_rest", replace(reducer, members=rest)), i64(blocks))
     with atomics.forever() as merged:
         atomics.leave_if(builder.icmp_unsigned("<=", builder.load(depth, typ=I64), i64(1)), merged)
         merge_two()
     emit_copy(atomics.builder, tile, place(1), builder.mul(elements, i64(reducer.element_type.byte_size)))
     builder.ret_void()
     return function
-
-
-def _part(reducer: TileReducer, members: int) -> TileReducer:
-    return TileReducer(reducer.module, reducer.reduction, reducer.element_type, members, reducer.order)

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from llvmlite import ir
 
-from distxla.collectives.transports.seam import GridRound, GridSite
+from distxla.collectives.transports.seam import GridRound, GridSite, ScalarCodeAt
 from distxla.emit.atomics_builder import AtomicsBuilder
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
@@ -29,6 +29,7 @@ class Routine:
     function: ir.Function
     state: ir.Value
     module: Module
+    scalar_code: ScalarCodeAt
     site: Site
     spec: CommunicatorSpec
     instruction: Instruction

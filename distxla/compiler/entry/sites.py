@@ -8,6 +8,7 @@ from llvmlite import ir
 
 from distxla.collectives.signature import summary
 from distxla.collectives.transports.seam import CommunicationEmitter, GridSite
+from distxla.compiler.lower.emitter import ScalarEmitter
 from distxla.compiler.plan.buffers import Communicate, shares
 from distxla.errors import CompileError
 from distxla.ir.module import Module
@@ -73,7 +74,7 @@ class Sites:
             on_device=step.on_device,
         )
         routine, rounds = self._communication.emit(
-            self._llvm_module, self._module, site, spec, instruction, operands, grid
+            self._llvm_module, self._module, ScalarEmitter, site, spec, instruction, operands, grid
         )
         self.found.append(replace(site, rounds=rounds))
         if routine.name != COMMUNICATE_SYMBOL.format(site=index):
