@@ -70,7 +70,7 @@ class ProgramTransfers:
 
 def is_end(instruction: Instruction) -> bool:
     """Whether the instruction begins a transfer between devices."""
-    return instruction.op.starts_transfer and instruction.op.is_device_transfer
+    return instruction.op.transfer.starts and instruction.op.is_device_transfer
 
 
 def read_end(instruction: Instruction, module: Module | None = None) -> End:
@@ -97,7 +97,7 @@ def read_end(instruction: Instruction, module: Module | None = None) -> End:
                 raise VerificationError(f"channel.bounds: {message}", attributes)
     return End(
         instruction.name,
-        op.sends,
+        op.transfer.sends,
         op.channel_id or 0,
         int(instruction.frontend_attribute(PIPELINE) == "1"),
         payload_of(instruction).without_layout(),

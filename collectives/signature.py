@@ -106,7 +106,7 @@ def _text(value: object) -> str:
 
 def _computation(computation: Computation, structure_: str) -> str:
     """`add` for a computation that is only that, otherwise its name and a digest of its structure."""
-    root, others = computation.root_instruction, [i for i in computation if not i.op.is_parameter]
+    root, others = computation.root_instruction, [i for i in computation if not i.op.role.is_parameter]
     if others == [root] and root.operands == tuple(p.name for p in computation.parameters):
         return root.opcode
     return f"{computation.name}#{_digest(structure_).hex()[:6]}"

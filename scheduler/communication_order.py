@@ -114,7 +114,7 @@ def _may_differ(programs: Sequence[tuple[tuple[int, ...], Module]]) -> bool:
         i.op.effects in between
         for c in reached
         for branching in c
-        if branching.op.is_conditional
+        if branching.op.role.is_conditional
         for called in module.reached(*branching.op.called_computations)
         for i in called
     )

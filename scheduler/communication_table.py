@@ -129,11 +129,11 @@ class _Program:
                 continue  # the instruction that begins it stands for its collective
             for instruction in computation:
                 op = self._acting(instruction).op
-                if isinstance(op, CollectiveOp) and not op.completes:
+                if isinstance(op, CollectiveOp) and not op.start_done.completes:
                     yield self._row(computation, instruction, op, self._groups(op))
                 elif is_end(instruction):
                     yield self._row(computation, instruction, op, self._transfers(computation, instruction))
-                elif op.starts_transfer or op.effects is Effects.FEED:
+                elif op.transfer.starts or op.effects is Effects.FEED:
                     ends = _Ends((HOST,), self.devices, dict.fromkeys(self.devices))
                     yield self._row(computation, instruction, op, ends)
                 elif communicates(instruction):
@@ -147,13 +147,15 @@ class _Program:
     @cached_property
     def _begun(self) -> frozenset[str]:
         """Computations of one collective that an async-start begins."""
-        starts = [i.op.called_computations[0] for c in self.module.computations for i in c if i.op.starts_async]
+        starts = [
+            i.op.called_computations[0] for c in self.module.computations for i in c if i.op.start_done.starts_async
+        ]
         return frozenset(name for name in starts if single_collective(self.module[name]) is not None)
 
     def _acting(self, instruction: Instruction) -> Instruction:
         """Of an async-start the collective that it begins."""
         called = instruction.op.called_computations
-        if instruction.op.starts_async and called[0] in self._begun:
+        if instruction.op.start_done.starts_async and called[0] in self._begun:
             return self.module[called[0]].root_instruction
         return instruction
 
@@ -220,7 +222,7 @@ class _Program:
         operands = tuple(operand.shape for operand in computation.operands(instruction))
         edges = self.communication.site(self.number, instruction, instruction, operands).edges
         pairs = dict.fromkeys((edge.source, edge.target) for edge, _ in edges.values())
-        givers = {device: bounds for device, (_, bounds) in edges.items()} if instruction.op.sends else {}
+        givers = {device: bounds for device, (_, bounds) in edges.items()} if instruction.op.transfer.sends else {}
         return _Ends(tuple(f"{source} to {target}" for source, target in pairs), frozenset(edges), givers)
 
 
@@ -231,8 +233,8 @@ def _bytes_given(computation: Computation, instruction: Instruction, op: Op) -> 
         inputs = list(operands[0].leaves())
         each = len(op.slice_sizes) // len(inputs)
         return sum(prod(s) * inputs[k // each].dtype.byte_size for k, s in enumerate(op.slice_sizes))
-    if op.starts_transfer:
-        return payload_of(instruction).byte_size if op.sends else 0
+    if op.transfer.starts:
+        return payload_of(instruction).byte_size if op.transfer.sends else 0
     if isinstance(op, RaggedAllToAll):
         operands = operands[:1]  # at most: the sizes are values
     return sum(shape.byte_size for shape in operands)

@@ -195,7 +195,7 @@ class _Examination:
         what = "how many iterations it runs" if choice.is_loop else "which branch is taken"
         site = next((s for s in choice.sites if s.rendezvous_by_device[0] or s.edges), None)
         inside = "" if site is None else f", and {self._place(site.program, site.instruction)} inside needs others"
-        if choice.decision.count is not None and not choice.decision.by.op.is_loop:
+        if choice.decision.count is not None and not choice.decision.by.op.role.is_loop:
             return f"the {choice.decision.count} collectives that it executes were not followed one by one{inside}"
         if choice.decision.count is not None:
             return f"its {choice.decision.count} iterations were not followed one by one{inside}"

@@ -90,7 +90,7 @@ class DeviceStates:
             loops=tuple(Loop(loop.name, site.module.locate(loop), iteration) for loop, iteration in loops),
             events=(*self._events(device, MOST_EVENTS - 1), now),
             op_name=_op_name(instruction),
-            peer_action=instruction.op.peer_action,
+            peer_action=instruction.op.transfer.peer_action,
         )
 
     def _computes(self, device: int, module: Module, instruction: Instruction) -> DeviceState:

@@ -130,7 +130,7 @@ def _unsure(
 
 def _place(steps: Sequence[Instruction]) -> Instruction:
     """Where a collective is missing, on the way from the cause to the result."""
-    made = [i for i in steps if not i.op.is_parameter and i.op.lowering is not Lowering.ALIAS]
+    made = [i for i in steps if not i.op.role.is_parameter and i.op.lowering is not Lowering.ALIAS]
     after = made
     for position, instruction in enumerate(made):
         if instruction.op.is_collective:
@@ -144,7 +144,7 @@ def _sums(opcode: str) -> bool:
 
 
 def _described(module: Module, cause: Instruction, parameters: Sequence[Shards | None]) -> str:
-    if not cause.op.is_parameter:
+    if not cause.op.role.is_parameter:
         return f"{cause.name} ({cause.opcode})"
     first = 0
     for parameter in module.entry_computation.parameters:

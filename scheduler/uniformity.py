@@ -110,7 +110,7 @@ class UniformityAnalysis:
     def _computation(self, computation: Computation, arguments: Sequence[Leaves]) -> Leaves:
         values: dict[str, Leaves] = {}
         for instruction in computation:
-            if instruction.op.is_parameter:
+            if instruction.op.role.is_parameter:
                 values[instruction.name] = list(arguments[instruction.op.number])  # type: ignore[attr-defined]
                 continue
             operands = [values[name] for name in instruction.operands]
@@ -143,9 +143,9 @@ class UniformityAnalysis:
         op = instruction.op
         if not any(leaf.is_array for leaf in instruction.shape.leaves()):  # tokens
             return [Leaf(SAME)] * instruction.shape.leaf_count
-        if op.is_constant:
+        if op.role.is_constant:
             return self._constant(computation, instruction)
-        if op.is_device_id or op.lowering is Lowering.NONE:
+        if op.role.is_device_id or op.lowering is Lowering.NONE:
             return self._of_operands(computation, instruction, operands)
         if op.lowering is Lowering.ALIAS:
             shapes = [o.shape for o in computation.operands(instruction)]
@@ -158,7 +158,7 @@ class UniformityAnalysis:
             return self._called(op.called_computations[0], operands)
         if op.begun_computation is not None:
             return self._begun(instruction, op.begun_computation, operands)
-        if op.completes:
+        if op.start_done.completes:
             return self._completed(computation, instruction, operands)
         if op.is_collective:
             return self._collective(computation, instruction, operands)
@@ -179,12 +179,12 @@ class UniformityAnalysis:
         leaves = [leaf for each in operands for leaf in each]
         labels, source = self._met(leaves)
         count = instruction.shape.leaf_count
-        if op.is_device_id or op.effects is Effects.PURE:
+        if op.role.is_device_id or op.effects is Effects.PURE:
             known = self._evaluated(computation, instruction, operands)
             if known is not None:
                 found = self.classes.of(content(Known(value)) for value in known)
                 return [Leaf(found, known, instruction, computation, source if found else None)]
-        if not op.is_device_id and op.effects not in COMMUNICATING:
+        if not op.role.is_device_id and op.effects not in COMMUNICATING:
             return [Leaf(labels, None, instruction, computation, source) for _ in range(count)]
         return [Leaf(self.classes.own, None, instruction, computation) for _ in range(count)]
 
@@ -207,10 +207,10 @@ class UniformityAnalysis:
             return None
         if any(len(each) != 1 or each[0].values is None for each in operands):
             return None
-        if not operands and not instruction.op.is_device_id:
+        if not operands and not instruction.op.role.is_device_id:
             return None  # an iota: the same everywhere, and its elements decide nothing
         labels, _ = self._met(each[0] for each in operands)
-        row = range(self.classes.devices) if instruction.op.is_device_id else self.classes.row(labels)
+        row = range(self.classes.devices) if instruction.op.role.is_device_id else self.classes.row(labels)
         made: dict[int, Any] = {}
         for device, label in enumerate(row):
             if label not in made:
@@ -261,8 +261,14 @@ class UniformityAnalysis:
         """What the start of the pair has made."""
         count = instruction.shape.leaf_count
         start = computation[instruction.operands[0]]
-        if not start.op.starts_pair or not (start.op.is_collective or start.op.begun_computation is not None):
-            copies = [] if start.op.is_collective or start.op.sends or start.op.receives else operands[0][:count]
+        if not start.op.start_done.starts_pair or not (
+            start.op.is_collective or start.op.begun_computation is not None
+        ):
+            copies = (
+                []
+                if start.op.is_collective or start.op.transfer.sends or start.op.transfer.receives
+                else operands[0][:count]
+            )
             if len(copies) == count and start.op.effects is Effects.PURE:
                 return copies  # of a copy-start
             return [Leaf(self.classes.own, None, instruction, computation) for _ in range(count)]
@@ -276,7 +282,7 @@ class UniformityAnalysis:
     def _collective(self, computation: Computation, instruction: Instruction, operands: list[Leaves]) -> Leaves:
         leaves = [leaf for each in operands for leaf in each]
         count, given = instruction.shape.leaf_count, len(leaves)
-        if instruction.op.starts_pair and count > given:  # the operands, the results, and contexts
+        if instruction.op.start_done.starts_pair and count > given:  # the operands, the results, and contexts
             made = [self._joined(computation, instruction, [leaf]) for leaf in leaves]
             return [*leaves, *made, *[Leaf(SAME)] * count][:count]
         sources = [[leaf] for leaf in leaves] if count == given else [leaves] * count
@@ -304,7 +310,7 @@ class UniformityAnalysis:
         keys: dict[int, Hashable] = {}
         for group in op.device_groups(*counts):
             given = tuple(tuple(row[member] for member in group) for row in rows)
-            keys |= {d: (given, 0 if op.same_for_all else place) for place, d in enumerate(group)}
+            keys |= {d: (given, 0 if op.round.same_for_all else place) for place, d in enumerate(group)}
         keys |= dict.fromkeys(op.silent_devices(*counts), "zeros")
         return [keys[device] for device in devices]
 

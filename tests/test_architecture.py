@@ -71,7 +71,7 @@ def test_the_page_shows_the_folders_in_their_order() -> None:
 def test_executable_op_is_complete(opcode: str) -> None:
     """An op that the compiler knows has NumPy's answer, the emission that its lowering asks for, and test cases."""
     op = EXECUTABLE[opcode]
-    assert op.is_parameter or op.evaluate is not ExecutableOp.evaluate, f"{opcode} has no evaluate"
+    assert op.role.is_parameter or op.evaluate is not ExecutableOp.evaluate, f"{opcode} has no evaluate"
     if op.lowering is Lowering.ELEMENT:
         assert op.emit_element is not ExecutableOp.emit_element, f"{opcode} has no emit_element"
     if op.lowering is Lowering.KERNEL:

@@ -48,7 +48,7 @@ class Enclosing:
 
     @property
     def is_loop(self) -> bool:
-        return self.by.instruction.op.is_loop
+        return self.by.instruction.op.role.is_loop
 
     def is_same(self, other: Enclosing) -> bool:
         """Whether it is the same instruction, whatever it calls."""
@@ -75,7 +75,7 @@ def enclosing(module: Module, computation: str) -> tuple[Enclosing, ...]:
     """The loops and conditionals around a computation's instructions, outermost first."""
     around: list[Enclosing] = []
     while (by := caller(module, computation)) is not None:
-        if by.instruction.op.is_loop or by.instruction.op.is_conditional:
+        if by.instruction.op.role.is_loop or by.instruction.op.role.is_conditional:
             around.insert(0, Enclosing(by, computation))
         computation = by.computation.name
     return tuple(around)
@@ -94,7 +94,7 @@ def has_passed(at: Located, earlier: Located) -> bool:
 def start_of(located: Located) -> Located:
     """Of an asynchronous pair the instruction that reaches the round; any other one itself."""
     instruction = located.instruction
-    while instruction.op.completes and instruction.operands:
+    while instruction.op.start_done.completes and instruction.operands:
         instruction = located.computation[instruction.operands[0]]
     position = next(i for i, other in enumerate(located.computation) if other is instruction)
     return Located(located.module, located.computation, position, instruction)

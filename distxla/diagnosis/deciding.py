@@ -37,7 +37,7 @@ def deciding(control: Located) -> list[Located]:
         if _is_own(located):
             found.append(located)
             continue
-        if located.instruction.op.is_constant and not value[3]:
+        if located.instruction.op.role.is_constant and not value[3]:
             constants.append(located)
         for source in _sources(located, value[2], is_changed=value[3]):
             if source not in seen:
@@ -46,7 +46,7 @@ def deciding(control: Located) -> list[Located]:
     unique = {id(located.instruction): located for located in found or constants}
 
     def rank(one: Located) -> tuple[bool, str, str]:
-        return not one.instruction.op.given_by_caller, one.computation.name, one.instruction.name
+        return not one.instruction.op.role.given_by_caller, one.computation.name, one.instruction.name
 
     return sorted(unique.values(), key=rank)
 
@@ -60,7 +60,7 @@ def decided_by(control: Located) -> str:
     names = [f"{one.instruction.opcode} {one}" for one in sources[:MOST_NAMED]]
     more = f" and {len(sources) - MOST_NAMED} more" if len(sources) > MOST_NAMED else ""
     text = f"; {' and '.join(names)}{more} decide{'s' if len(sources) == 1 else ''} it"
-    if all(one.instruction.op.given_by_caller for one in sources):
+    if all(one.instruction.op.role.given_by_caller for one in sources):
         text += f", so give {'it' if len(sources) == 1 else 'them'} the same values on these devices"
     return text
 
@@ -74,31 +74,31 @@ def _located(module: Module, value: _Value) -> Located:
 def _is_own(located: Located) -> bool:
     """Whether a device has the value for itself: nothing says that others have the same."""
     op = located.instruction.op
-    if op.is_parameter:
+    if op.role.is_parameter:
         return located.computation.name == located.module.entry
     if op.is_collective:
-        return not op.same_for_all and not op.completes
-    return op.effects in OWN or op.is_device_id
+        return not op.round.same_for_all and not op.start_done.completes
+    return op.effects in OWN or op.role.is_device_id
 
 
 def _sources(located: Located, element: int | None, *, is_changed: bool) -> Iterator[_Value]:
     """The operands of a value that isn't a device's own."""
     module, holder, instruction = located.module, located.computation.name, located.instruction
     op = instruction.op
-    if op.is_parameter:
+    if op.role.is_parameter:
         yield from _arguments(located, element, is_changed=is_changed)
     elif op.is_collective:
-        if op.completes:
+        if op.start_done.completes:
             yield holder, instruction.operands[0], element, is_changed
-    elif op.is_tuple and element is not None:
+    elif op.role.is_tuple and element is not None:
         yield holder, instruction.operands[element], None, is_changed
-    elif op.is_tuple_element:
+    elif op.role.is_tuple_element:
         yield holder, instruction.operands[0], op.element_index, is_changed
     elif isinstance(op, While):
         yield from _state(located, element, is_changed=is_changed)
         if not _passes_on(located, element):  # it depends on how many iterations there are
             yield op.condition, module[op.condition].root, None, is_changed
-    elif op.is_conditional:
+    elif op.role.is_conditional:
         yield holder, instruction.operands[0], None, is_changed
         yield from ((name, module[name].root, element, is_changed) for name in op.branches)
     else:
@@ -114,9 +114,9 @@ def _arguments(located: Located, element: int | None, *, is_changed: bool) -> It
         return
     op, holder = by.instruction.op, by.computation.name
     number = located.computation.parameters.index(located.instruction)
-    if op.is_loop:
+    if op.role.is_loop:
         yield from _state(by, element, is_changed=is_changed)
-    elif op.is_conditional:
+    elif op.role.is_conditional:
         values = [by.instruction.operands[1 + k] for k, branch in enumerate(op.branches) if branch == name]
         yield from ((holder, value, element, is_changed) for value in values)
     elif number < len(by.instruction.operands):
@@ -137,10 +137,10 @@ def _passes_on(loop: Located, element: int | None) -> bool:
     op = loop.instruction.op
     assert isinstance(op, While)
     body = loop.module[op.body]
-    if element is None or not body.root_instruction.op.is_tuple:
+    if element is None or not body.root_instruction.op.role.is_tuple:
         return False
     given = body[body.root_instruction.operands[element]]
-    return given.op.element_index == element and body[given.operands[0]].op.is_parameter
+    return given.op.element_index == element and body[given.operands[0]].op.role.is_parameter
 
 
 __all__ = ["decided_by", "deciding"]

@@ -238,11 +238,11 @@ def _token(array: Recorded) -> Any:
 
 def _is_given(op: Op) -> bool:
     """Whether the value comes from outside."""
-    return op.is_parameter or op.advances_state or op.given_by_caller
+    return op.role.is_parameter or op.advances_state or op.role.given_by_caller
 
 
 def _is_of_device(op: Op) -> bool:
-    return op.is_device_id
+    return op.role.is_device_id
 
 
 def _dependent(arrays: Sequence[Recorded], begins: Callable[[Op], bool]) -> list[bool]:

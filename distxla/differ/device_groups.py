@@ -135,7 +135,7 @@ def _collectives(module: Module) -> Iterable[CollectiveOp]:
 
 def _groups_of(module: Module, replicas: int, partitions: int) -> Iterable[Groups]:
     for op in _collectives(module):
-        if op.has_groups:
+        if op.round.has_groups:
             yield tuple(tuple(group) for group in op.device_groups(replicas, partitions))
 
 

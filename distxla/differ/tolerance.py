@@ -183,7 +183,7 @@ def _adds(run: InstructionEvaluation, name: str) -> bool:
     """Whether a computation of two scalars is their sum."""
     computation = run.computation(name)
     root = computation.root_instruction
-    return root.op.is_sum and all(computation[o].op.is_parameter for o in root.operands)
+    return root.op.elements.is_sum and all(computation[o].op.role.is_parameter for o in root.operands)
 
 
 __all__ = ["Allowed", "Perturbation", "allowed", "is_inexact", "largest", "real", "unit"]

@@ -41,7 +41,7 @@ class Computation:
     @cached_property
     def parameters(self) -> tuple[Instruction, ...]:
         """In order of their numbers."""
-        found = [i for i in self.instructions if i.op.is_parameter]
+        found = [i for i in self.instructions if i.op.role.is_parameter]
         return tuple(sorted(found, key=lambda i: i.op.number))  # type: ignore[attr-defined]
 
     @cached_property

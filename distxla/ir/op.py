@@ -25,6 +25,7 @@ from distxla.ir.element_type import ElementType
 from distxla.ir.mixed_precision import Computed, float_types, in_one_type
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ir.stream_key import StreamKey
+from distxla.ir.traits import Elements, InPlaceKernel, OpRole, RoundRules, StartDone, TransferEnd
 from distxla.lazy_dataclass import dataclass, fields
 
 T = TypeVar("T")
@@ -91,16 +92,20 @@ class Op:
     min_operands: ClassVar[int] = 0
     max_operands: ClassVar[int | None] = None
     needs_shape: ClassVar[bool] = False
-    # Properties that passes, scheduler and transports ask for instead of the class:
-    is_parameter: ClassVar[bool] = False
-    is_constant: ClassVar[bool] = False
-    # the caller of the program gives the value: parameter, infeed
-    given_by_caller: ClassVar[bool] = False
-    is_tuple: ClassVar[bool] = False
-    is_tuple_element: ClassVar[bool] = False
-    is_loop: ClassVar[bool] = False
-    is_conditional: ClassVar[bool] = False
-    is_custom_call: ClassVar[bool] = False
+    # What passes, scheduler and transports ask for instead of the class (ir/traits.py):
+    role: ClassVar[OpRole] = OpRole()
+    round: ClassVar[RoundRules] = RoundRules()
+    transfer: ClassVar[TransferEnd] = TransferEnd()
+    start_done: ClassVar[StartDone] = StartDone()
+    elements: ClassVar[Elements] = Elements()
+    in_place: ClassVar[InPlaceKernel] = InPlaceKernel()
+    # groups of devices execute it together (CollectiveOp)
+    is_collective: ClassVar[bool] = False
+    # takes the device's random state and moves it on, so that the next run gives something else (ops/rng.py)
+    advances_state: ClassVar[bool] = False
+    # floats of several types may meet where one is asked for (ir/mixed_precision.py)
+    mixes_precision: ClassVar[bool] = True
+    # What an instance may answer:
     # while: the computation that it repeats; conditional: those of which it runs one
     loop_body: ClassVar[str | None] = None
     branches: ClassVar[tuple[str, ...]] = ()
@@ -110,56 +115,10 @@ class Op:
     element_index: ClassVar[int | None] = None
     # constant: the value of an array (NumPy); None of a tuple, and where the text leaves it out
     constant_array: ClassVar[Any] = None
-    # the result is the device's own replica or partition id
-    is_device_id: ClassVar[bool] = False
-    # groups of devices execute it together (CollectiveOp); in groups that each device is in, rather than by pairs
-    is_collective: ClassVar[bool] = False
-    has_groups: ClassVar[bool] = False
-    # has_groups: whether all members of a group get the same results
-    same_for_all: ClassVar[bool] = False
-    # each operand is handled for itself and gives one leaf of the result: equal ones can be merged into one round
-    combines: ClassVar[bool] = False
-    # send, recv; send-done, recv-done: to and from the host included
-    starts_transfer: ClassVar[bool] = False
-    completes_transfer: ClassVar[bool] = False
-    # async-start, async-update, async-done
-    starts_async: ClassVar[bool] = False
-    updates_async: ClassVar[bool] = False
-    completes_async: ClassVar[bool] = False
-    # send, send-done; recv, recv-done
-    sends: ClassVar[bool] = False
-    receives: ClassVar[bool] = False
-    # reports: the action of the other device that ends a wait for a transfer
-    peer_action: ClassVar[str] = "execute its recv"
-    # the result may only be used by one instruction that completes it (all-reduce-start, copy-start …)
-    starts_pair: ClassVar[bool] = False
-    # opcodes of which one must be the operand (all-reduce-done: all-reduce-start)
-    completes: ClassVar[tuple[str, ...]] = ()
-    # that operand may also come out of a tuple (a transfer that is carried round a loop)
-    completes_indirectly: ClassVar[bool] = False
-    # waits for others, and no instruction ever waits for it (ir/effects_order.py)
-    only_waits: ClassVar[bool] = False
-    # takes the device's random state and moves it on, so that the next run gives something else (ops/rng.py)
-    advances_state: ClassVar[bool] = False
-    # no other instruction calls the computations that this one calls
-    owns_computations: ClassVar[bool] = False
-    # KERNEL: the operand whose memory the result may take over if it has no later reader
-    in_place_operand: ClassVar[int | None] = None
-    # of which it then writes a part only, each element through the result's `store`
-    writes_only_a_part: ClassVar[bool] = False
-    # ELEMENT: result element i is made of the operands' elements i and of nothing else
-    is_elementwise: ClassVar[bool] = False
-    # each element of the result is one of an operand; None: so it is if it is ELEMENT, but not is_elementwise
-    only_moves: ClassVar[bool | None] = None
-    # ELEMENT: one element costs far more than a load (transcendental functions); fusion never computes it twice
-    is_expensive: ClassVar[bool] = False
-    # floats of several types may meet where one is asked for (ir/mixed_precision.py)
-    mixes_precision: ClassVar[bool] = True
-    # add; of two operands the larger one (maximum: True) or the smaller one (minimum: False)
-    is_sum: ClassVar[bool] = False
-    keeps_larger: ClassVar[bool | None] = None
     # the name of the routine that a custom-call calls
     called_target: ClassVar[str] = ""
+    # waits for others, and no instruction ever waits for it (ir/effects_order.py)
+    only_waits: ClassVar[bool] = False
     # the result has dimension sizes that an operand's value gives at run time
     sets_dimension_sizes: ClassVar[bool] = False
 
@@ -285,7 +244,7 @@ class Op:
 
     def agreeing_dimensions(self, operands: Sequence[Shape]) -> tuple[Agreement, ...]:
         """Which operand dimensions must have one size. By default all that element-wise ops walk through together."""
-        return same_positions(operands) if self.is_elementwise else ()
+        return same_positions(operands) if self.elements.is_elementwise else ()
 
     def run_time_shape(
         self,
@@ -299,7 +258,7 @@ class Op:
         By default the result of `infer_shape` with those dimension sizes; conversions, which infer nothing, keep them.
         """
         inferred = self.infer_shape(actual, called)
-        if inferred is None and self.is_elementwise:
+        if inferred is None and self.elements.is_elementwise:
             inferred = actual[0]
         return static_shape(shape) if inferred is None else with_dimension_sizes(shape, inferred)
 
@@ -361,7 +320,7 @@ class Op:
 
         k: result elements at (i_1, .., i_k, ..) are made of the operand's elements at (i_1, .., i_k, ..) alone.
         """
-        return tuple(shape.rank if self.is_elementwise and o.dims == shape.dims else 0 for o in operands)
+        return tuple(shape.rank if self.elements.is_elementwise and o.dims == shape.dims else 0 for o in operands)
 
     def obstacle(self, shape: Shape, operands: Sequence[Shape]) -> str | None:
         """The reason why this version can't execute the instruction, in a sentence; None if it can.

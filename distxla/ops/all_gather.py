@@ -13,6 +13,7 @@ from distxla.ir.effects import Effects
 from distxla.ir.instruction import Instruction
 from distxla.ir.op import Lowering
 from distxla.ir.shape import ProgramShape, Shape
+from distxla.ir.traits import RoundRules, StartDone
 from distxla.ops.support.collective import GlobalIdsCollective, one_or_tuple, require_one_dimension, synchronous
 from distxla.ops.support.collective_movement import Movement
 from distxla.ops.support.collective_start_done import begin, end, is_begun
@@ -37,8 +38,7 @@ class AllGather(GlobalIdsCollective):
 
     opcode = "all-gather"
     min_operands = 1
-    same_for_all: ClassVar[bool] = True
-    combines: ClassVar[bool] = True
+    round: ClassVar[RoundRules] = RoundRules(has_groups=True, same_for_all=True, combines=True)
 
     dimensions: tuple[int, ...] = attribute("int_list")
     use_global_device_ids: bool = attribute("bool", default=False)
@@ -115,9 +115,9 @@ class AllGatherStart(AllGather):
 
     opcode = "all-gather-start"
     mixes_precision: ClassVar[bool] = False
-    starts_pair: ClassVar[bool] = True
+    start_done: ClassVar[StartDone] = StartDone(starts_pair=True)
     lowering = Lowering.EXPANSION
-    combines: ClassVar[bool] = False
+    round: ClassVar[RoundRules] = RoundRules(has_groups=True, same_for_all=True)
 
     def result_shape(self, operands: Sequence[Shape], size: int) -> Shape:
         return Shape.tuple((one_or_tuple([o.without_layout() for o in operands]), self.gathered(operands, size)))
@@ -154,7 +154,7 @@ class AllGatherDone(ExecutableOp):
 
     opcode = "all-gather-done"
     mixes_precision: ClassVar[bool] = False
-    completes: ClassVar[tuple[str, ...]] = ("all-gather-start",)
+    start_done: ClassVar[StartDone] = StartDone(completes=("all-gather-start",))
     lowering = Lowering.EXPANSION
     effects = Effects.COLLECTIVE
     min_operands = 1

@@ -10,6 +10,7 @@ from distxla.ir.effects import Effects
 from distxla.ir.instruction import Instruction
 from distxla.ir.op import Lowering
 from distxla.ir.shape import ProgramShape, Shape
+from distxla.ir.traits import InPlaceKernel, RoundRules, StartDone
 from distxla.ops.support.collective import (
     RANK,
     RING,
@@ -50,9 +51,8 @@ class AllReduce(ReducingCollective):
     opcode = "all-reduce"
     min_operands = 1
     uniform_groups: ClassVar[bool] = False
-    in_place_operand: ClassVar[int | None] = 0
-    same_for_all: ClassVar[bool] = True
-    combines: ClassVar[bool] = True
+    in_place: ClassVar[InPlaceKernel] = InPlaceKernel(operand=0)
+    round: ClassVar[RoundRules] = RoundRules(has_groups=True, same_for_all=True, combines=True)
 
     to_apply: str = attribute("computation")
     reduction_order: str = attribute("word", default=RANK)
@@ -96,10 +96,10 @@ class AllReduceStart(AllReduce):
     """
 
     opcode = "all-reduce-start"
-    starts_pair: ClassVar[bool] = True
+    start_done: ClassVar[StartDone] = StartDone(starts_pair=True)
     lowering = Lowering.EXPANSION
-    in_place_operand: ClassVar[int | None] = None
-    combines: ClassVar[bool] = False
+    in_place: ClassVar[InPlaceKernel] = InPlaceKernel()
+    round: ClassVar[RoundRules] = RoundRules(has_groups=True, same_for_all=True)
 
     @property
     def round_opcode(self) -> str:
@@ -122,7 +122,7 @@ class AllReduceDone(ExecutableOp):
 
     opcode = "all-reduce-done"
     mixes_precision: ClassVar[bool] = False
-    completes: ClassVar[tuple[str, ...]] = ("all-reduce-start",)
+    start_done: ClassVar[StartDone] = StartDone(completes=("all-reduce-start",))
     lowering = Lowering.EXPANSION
     effects = Effects.COLLECTIVE
     min_operands = 1

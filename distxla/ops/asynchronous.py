@@ -17,6 +17,7 @@ from distxla.ir.attribute import attribute
 from distxla.ir.instruction import Instruction
 from distxla.ir.op import Lowering
 from distxla.ir.shape import ProgramShape, Shape
+from distxla.ir.traits import StartDone
 from distxla.ops.call import Aliasing, Call, check_aliasing, check_arguments
 from distxla.ops.support.collective_start_done import begin, end, is_begun, single_collective
 from distxla.ops.support.evaluation import Evaluation
@@ -42,12 +43,10 @@ class AsyncStart(ExecutableOp):
     """
 
     opcode: ClassVar[str] = "async-start"
-    starts_async: ClassVar[bool] = True
+    start_done: ClassVar[StartDone] = StartDone(starts_async=True, starts_pair=True, owns_computations=True)
     mixes_precision: ClassVar[bool] = False
     lowering: ClassVar[Lowering] = Lowering.EXPANSION
     needs_shape: ClassVar[bool] = True
-    starts_pair: ClassVar[bool] = True
-    owns_computations: ClassVar[bool] = True
     async_execution_thread: str = attribute("string", default="main")
     output_to_operand_aliasing: Aliasing = attribute("aliasing", default=())
     calls: str = attribute("computation")
@@ -100,14 +99,14 @@ class AsyncUpdate(ExecutableOp):
     """
 
     opcode: ClassVar[str] = "async-update"
-    updates_async: ClassVar[bool] = True
+    start_done: ClassVar[StartDone] = StartDone(
+        updates_async=True, starts_pair=True, completes=("async-start", "async-update")
+    )
     mixes_precision: ClassVar[bool] = False
     lowering: ClassVar[Lowering] = Lowering.EXPANSION
     min_operands: ClassVar[int] = 1
     max_operands: ClassVar[int | None] = 1
     needs_shape: ClassVar[bool] = True
-    starts_pair: ClassVar[bool] = True
-    completes: ClassVar[tuple[str, ...]] = ("async-start", "async-update")
     async_execution_thread: str | None = attribute("string", default=None)
     calls: str | None = attribute("computation", default=None)
 
@@ -130,13 +129,12 @@ class AsyncDone(ExecutableOp):
     """
 
     opcode: ClassVar[str] = "async-done"
-    completes_async: ClassVar[bool] = True
+    start_done: ClassVar[StartDone] = StartDone(completes_async=True, completes=("async-start", "async-update"))
     mixes_precision: ClassVar[bool] = False
     lowering: ClassVar[Lowering] = Lowering.EXPANSION
     min_operands: ClassVar[int] = 1
     max_operands: ClassVar[int | None] = 1
     needs_shape: ClassVar[bool] = True
-    completes: ClassVar[tuple[str, ...]] = ("async-start", "async-update")
     async_execution_thread: str | None = attribute("string", default=None)
     calls: str | None = attribute("computation", default=None)
 

@@ -14,6 +14,7 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.op import NO_MEMORY, Lowering, Op
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ir.stream_key import StreamKey, StreamKind
+from distxla.ir.traits import StartDone, TransferEnd
 from distxla.lazy_dataclass import dataclass
 from distxla.ops.feed import item_obstacle
 from distxla.ops.support.evaluation import Evaluation
@@ -76,9 +77,11 @@ class Send(ChannelOp):
     """
 
     opcode: ClassVar[str] = "send"
-    starts_transfer: ClassVar[bool] = True
-    sends: ClassVar[bool] = True
-    peer_action: ClassVar[str] = "receive a value that is on its way"  # a channel holds a limited number of values
+    transfer: ClassVar[TransferEnd] = TransferEnd(
+        starts=True,
+        sends=True,
+        peer_action="receive a value that is on its way",  # a channel holds a limited number of values
+    )
     host_stream: ClassVar[StreamKind] = StreamKind.SEND
     min_operands: ClassVar[int] = 2
     max_operands: ClassVar[int | None] = 2
@@ -108,11 +111,9 @@ class SendDone(ChannelOp):
     """
 
     opcode: ClassVar[str] = "send-done"
-    completes_transfer: ClassVar[bool] = True
-    sends: ClassVar[bool] = True
+    transfer: ClassVar[TransferEnd] = TransferEnd(completes=True, sends=True)
     host_stream: ClassVar[StreamKind] = StreamKind.SEND
-    completes: ClassVar[tuple[str, ...]] = ("send",)
-    completes_indirectly: ClassVar[bool] = True
+    start_done: ClassVar[StartDone] = StartDone(completes=("send",), completes_indirectly=True)
     min_operands: ClassVar[int] = 1
     max_operands: ClassVar[int | None] = 1
 
@@ -140,8 +141,7 @@ class Recv(ChannelOp):
     """
 
     opcode: ClassVar[str] = "recv"
-    starts_transfer: ClassVar[bool] = True
-    receives: ClassVar[bool] = True
+    transfer: ClassVar[TransferEnd] = TransferEnd(starts=True, receives=True)
     host_stream: ClassVar[StreamKind] = StreamKind.RECV
     min_operands: ClassVar[int] = 1
     max_operands: ClassVar[int | None] = 1
@@ -169,12 +169,9 @@ class RecvDone(ChannelOp):
     """
 
     opcode: ClassVar[str] = "recv-done"
-    completes_transfer: ClassVar[bool] = True
-    receives: ClassVar[bool] = True
-    peer_action: ClassVar[str] = "send"
+    transfer: ClassVar[TransferEnd] = TransferEnd(completes=True, receives=True, peer_action="send")
     host_stream: ClassVar[StreamKind] = StreamKind.RECV
-    completes: ClassVar[tuple[str, ...]] = ("recv",)
-    completes_indirectly: ClassVar[bool] = True
+    start_done: ClassVar[StartDone] = StartDone(completes=("recv",), completes_indirectly=True)
     min_operands: ClassVar[int] = 1
     max_operands: ClassVar[int | None] = 1
 

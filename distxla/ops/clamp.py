@@ -9,6 +9,7 @@ import numpy as np
 
 from distxla.ir.op import Lowering
 from distxla.ir.shape import ProgramShape, Shape
+from distxla.ir.traits import Elements
 from distxla.ops.elementwise_binary import ROWS
 from distxla.ops.support.conversion import Array, converted, widened
 from distxla.ops.support.emit import ArrayRef, Emitter, Index, Value
@@ -31,7 +32,7 @@ class Clamp(ExecutableOp):
     lowering: ClassVar[Lowering] = Lowering.ELEMENT
     min_operands: ClassVar[int] = 3
     max_operands: ClassVar[int | None] = 3
-    is_elementwise: ClassVar[bool] = True
+    elements: ClassVar[Elements] = Elements(is_elementwise=True)
 
     def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
         _, x, _ = operands

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from distxla.ir.attribute import attribute
 from distxla.ir.element_type import S32
 from distxla.ir.shape import Shape
+from distxla.ir.traits import RoundRules
 from distxla.ops.support.collective import GroupedCollective, one_or_tuple
 from distxla.ops.support.collective_movement import Movement
 from distxla.ops.support.evaluation import Evaluation
@@ -29,8 +30,8 @@ class CollectiveBroadcast(GroupedCollective):
     """
 
     opcode = "collective-broadcast"
-    covers_all = False
-    same_for_all = True
+    covers_all: ClassVar[bool] = False
+    round: ClassVar[RoundRules] = RoundRules(has_groups=True, same_for_all=True)
     min_operands = 1
     has_dynamic_root: bool = attribute("bool", default=False)
 

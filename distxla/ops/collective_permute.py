@@ -15,6 +15,7 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.op import Lowering
 from distxla.ir.replica_groups import GroupMode
 from distxla.ir.shape import ProgramShape, Shape
+from distxla.ir.traits import RoundRules, StartDone
 from distxla.ops.support.collective import one_or_tuple, synchronous
 from distxla.ops.support.collective_start_done import begin, end, is_begun
 from distxla.ops.support.evaluation import Evaluation
@@ -70,6 +71,7 @@ class CollectivePermute(CollectiveOp):
     """
 
     opcode = "collective-permute"
+    round: ClassVar[RoundRules] = RoundRules(combines=True)
     min_operands = 1
 
     channel_id: int | None = attribute("int", default=None)
@@ -88,11 +90,6 @@ class CollectivePermute(CollectiveOp):
     @property
     def is_sliced(self) -> bool:
         return bool(self.slice_sizes)
-
-    @property
-    def combines(self) -> bool:  # type: ignore[override]
-        """The slicing form reads its operands by position and stays alone."""
-        return not self.slice_sizes
 
     @property
     def group_mode(self) -> GroupMode:
@@ -182,8 +179,9 @@ class CollectivePermuteStart(CollectivePermute):
     """
 
     opcode = "collective-permute-start"
+    round: ClassVar[RoundRules] = RoundRules()
     mixes_precision: ClassVar[bool] = False
-    starts_pair: ClassVar[bool] = True
+    start_done: ClassVar[StartDone] = StartDone(starts_pair=True)
     lowering = Lowering.EXPANSION
 
     @property
@@ -193,10 +191,6 @@ class CollectivePermuteStart(CollectivePermute):
     @property
     def is_sliced(self) -> bool:
         return bool(self.slice_sizes)
-
-    @property
-    def combines(self) -> bool:  # type: ignore[override]
-        return False
 
     def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
         sent = operands[:1] if self.slice_sizes else operands
@@ -248,7 +242,7 @@ class CollectivePermuteDone(ExecutableOp):
 
     opcode = "collective-permute-done"
     mixes_precision: ClassVar[bool] = False
-    completes: ClassVar[tuple[str, ...]] = ("collective-permute-start",)
+    start_done: ClassVar[StartDone] = StartDone(completes=("collective-permute-start",))
     lowering = Lowering.EXPANSION
     effects = Effects.COLLECTIVE
     min_operands = 1

@@ -12,6 +12,7 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.literal import Literal
 from distxla.ir.op import Lowering
 from distxla.ir.shape import ProgramShape, Shape
+from distxla.ir.traits import OpRole
 from distxla.ops.support.emit import ArrayRef, Emitter, Index, Value
 from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.support.executable import ExecutableOp
@@ -27,7 +28,7 @@ class Constant(ExecutableOp):
     """
 
     opcode = "constant"
-    is_constant: ClassVar[bool] = True
+    role: ClassVar[OpRole] = OpRole(is_constant=True)
     mixes_precision: ClassVar[bool] = False
     lowering: ClassVar[Lowering] = Lowering.ELEMENT
     max_operands: ClassVar[int | None] = 0

@@ -11,6 +11,7 @@ from distxla.ir.attribute import attribute
 from distxla.ir.element_type import PRED, S32
 from distxla.ir.op import Lowering
 from distxla.ir.shape import ProgramShape, Shape
+from distxla.ir.traits import OpRole
 from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.support.executable import ExecutableOp
 from distxla.ops.support.registry import register
@@ -26,7 +27,7 @@ class While(ExecutableOp):
     """
 
     opcode: ClassVar[str] = "while"
-    is_loop: ClassVar[bool] = True
+    role: ClassVar[OpRole] = OpRole(is_loop=True)
     lowering: ClassVar[Lowering] = Lowering.CONTROL
     min_operands: ClassVar[int] = 1
     max_operands: ClassVar[int | None] = 1
@@ -72,7 +73,7 @@ class Conditional(ExecutableOp):
     """
 
     opcode: ClassVar[str] = "conditional"
-    is_conditional: ClassVar[bool] = True
+    role: ClassVar[OpRole] = OpRole(is_conditional=True)
     lowering: ClassVar[Lowering] = Lowering.CONTROL
     min_operands: ClassVar[int] = 2
     branch_computations: tuple[str, ...] = attribute("computation_list", default=())

@@ -11,6 +11,7 @@ from distxla.ir.attribute import attribute
 from distxla.ir.element_type import U32
 from distxla.ir.op import Lowering, T
 from distxla.ir.shape import ProgramShape, Shape
+from distxla.ir.traits import Elements, StartDone
 from distxla.ops.support.emit import ArrayRef, Buffer, Emitter, Index, KernelEmitter, Value
 from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.support.executable import ExecutableOp
@@ -28,8 +29,7 @@ class Copy(ExecutableOp):
     lowering: ClassVar[Lowering] = Lowering.ELEMENT
     min_operands: ClassVar[int] = 1
     max_operands: ClassVar[int | None] = 1
-    is_elementwise: ClassVar[bool] = True
-    only_moves: ClassVar[bool | None] = True
+    elements: ClassVar[Elements] = Elements(is_elementwise=True, only_moves=True)
 
     def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
         return operands[0].without_layout()
@@ -54,12 +54,12 @@ class CopyStart(ExecutableOp):
 
     opcode = "copy-start"
     mixes_precision: ClassVar[bool] = False
-    starts_pair: ClassVar[bool] = True
+    start_done: ClassVar[StartDone] = StartDone(starts_pair=True)
     lowering: ClassVar[Lowering] = Lowering.KERNEL
     min_operands: ClassVar[int] = 1
     max_operands: ClassVar[int | None] = 1
     cross_program_prefetch_index: int | None = attribute("int", default=None)
-    only_moves: ClassVar[bool | None] = True
+    elements: ClassVar[Elements] = Elements(only_moves=True)
 
     def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
         (operand,) = operands
@@ -86,7 +86,7 @@ class CopyDone(ExecutableOp):
     """
 
     opcode = "copy-done"
-    completes: ClassVar[tuple[str, ...]] = ("copy-start",)
+    start_done: ClassVar[StartDone] = StartDone(completes=("copy-start",))
     lowering: ClassVar[Lowering] = Lowering.ALIAS
     min_operands: ClassVar[int] = 1
     max_operands: ClassVar[int | None] = 1

@@ -10,6 +10,7 @@ import numpy as np
 from distxla.ir.element_type import U32
 from distxla.ir.op import Lowering
 from distxla.ir.shape import ProgramShape, Shape
+from distxla.ir.traits import OpRole
 from distxla.ops.support.emit import ArrayRef, Emitter, Index, Value
 from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.support.executable import ExecutableOp
@@ -25,7 +26,7 @@ class ReplicaId(ExecutableOp):
     """
 
     opcode: ClassVar[str] = "replica-id"
-    is_device_id: ClassVar[bool] = True
+    role: ClassVar[OpRole] = OpRole(is_device_id=True)
     lowering: ClassVar[Lowering] = Lowering.ELEMENT
     max_operands: ClassVar[int | None] = 0
 
@@ -48,7 +49,7 @@ class PartitionId(ExecutableOp):
     """
 
     opcode: ClassVar[str] = "partition-id"
-    is_device_id: ClassVar[bool] = True
+    role: ClassVar[OpRole] = OpRole(is_device_id=True)
     lowering: ClassVar[Lowering] = Lowering.ELEMENT
     max_operands: ClassVar[int | None] = 0
 

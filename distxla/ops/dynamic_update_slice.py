@@ -9,6 +9,7 @@ import numpy as np
 
 from distxla.ir.op import Lowering
 from distxla.ir.shape import ProgramShape, Shape
+from distxla.ir.traits import InPlaceKernel
 from distxla.ops.support.box_starts import emitted_starts, evaluated_starts, require_starts
 from distxla.ops.support.conversion import Array
 from distxla.ops.support.emit import Buffer, KernelEmitter
@@ -30,8 +31,7 @@ class DynamicUpdateSlice(ExecutableOp):
     opcode = "dynamic-update-slice"
     lowering: ClassVar[Lowering] = Lowering.KERNEL
     min_operands: ClassVar[int] = 2
-    in_place_operand: ClassVar[int | None] = 0
-    writes_only_a_part: ClassVar[bool] = True
+    in_place: ClassVar[InPlaceKernel] = InPlaceKernel(operand=0, writes_only_a_part=True)
 
     def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
         operand, update, *starts = operands

@@ -22,6 +22,7 @@ from distxla.ir.element_type import (
 )
 from distxla.ir.op import Lowering, Op
 from distxla.ir.shape import ProgramShape, Shape
+from distxla.ir.traits import Elements
 from distxla.lazy_dataclass import dataclass
 from distxla.ops.support.complex_arithmetic import complex_of, quotient
 from distxla.ops.support.conversion import Array, converted, kinds, widened
@@ -56,7 +57,6 @@ class ElementwiseBinary(ExecutableOp):
     lowering: ClassVar[Lowering] = Lowering.ELEMENT
     min_operands: ClassVar[int] = 2
     max_operands: ClassVar[int | None] = 2
-    is_elementwise: ClassVar[bool] = True
     domain: ClassVar[tuple[ElementType, ...]]
     result_type: ClassVar[Callable[[ElementType], ElementType]]
     function: ClassVar[Callable[[Array, Array, ElementType], Any]]
@@ -259,7 +259,7 @@ def _highest(element_type: ElementType) -> Any:
 @dataclass(frozen=True, slots=True)
 class Row:
     """One opcode. function: NumPy, of (values in their computation type twice, the operands' element type).
-    neutral, keeps_larger: `Op.neutral_value`, by element type; `Op.keeps_larger`."""
+    neutral, keeps_larger: `Op.neutral_value`, by element type; `Elements.keeps_larger`."""
 
     opcode: str
     summary: str
@@ -348,9 +348,12 @@ def _declare(row: Row) -> type[Op]:
         "__module__": __name__,
         "opcode": row.opcode,
         "domain": row.domain,
-        "is_expensive": row.is_expensive,
-        "is_sum": row.function is _add,
-        "keeps_larger": row.keeps_larger,
+        "elements": Elements(
+            is_elementwise=True,
+            is_expensive=row.is_expensive,
+            is_sum=row.function is _add,
+            keeps_larger=row.keeps_larger,
+        ),
         "neutral": staticmethod(row.neutral),
         "result_type": staticmethod(row.result_type),
         "function": staticmethod(row.function),

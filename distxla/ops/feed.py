@@ -12,6 +12,7 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.op import Lowering
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ir.stream_key import INFEED, OUTFEED, StreamKey
+from distxla.ir.traits import OpRole
 from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.support.executable import ExecutableOp
 from distxla.ops.support.registry import register
@@ -28,7 +29,7 @@ class Infeed(ExecutableOp):
     """
 
     opcode: ClassVar[str] = "infeed"
-    given_by_caller: ClassVar[bool] = True
+    role: ClassVar[OpRole] = OpRole(given_by_caller=True)
     mixes_precision: ClassVar[bool] = False
     effects: ClassVar[Effects] = Effects.FEED
     lowering: ClassVar[Lowering] = Lowering.COMMUNICATION

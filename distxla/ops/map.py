@@ -9,6 +9,7 @@ from distxla.ir.attribute import attribute
 from distxla.ir.mixed_precision import Computed, with_float
 from distxla.ir.op import Lowering
 from distxla.ir.shape import ProgramShape, Shape
+from distxla.ir.traits import Elements
 from distxla.ops.support.emit import ArrayRef, Emitter, Index, Value
 from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.support.executable import ExecutableOp
@@ -29,8 +30,7 @@ class Map(ExecutableOp):
     opcode: ClassVar[str] = "map"
     lowering: ClassVar[Lowering] = Lowering.ELEMENT
     min_operands: ClassVar[int] = 1
-    is_elementwise: ClassVar[bool] = True
-    is_expensive: ClassVar[bool] = True
+    elements: ClassVar[Elements] = Elements(is_elementwise=True, is_expensive=True)
     dimensions: tuple[int, ...] = attribute("int_list", default=())
     to_apply: str = attribute("computation")
 

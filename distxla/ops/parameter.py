@@ -9,6 +9,7 @@ from distxla.errors import InternalError
 from distxla.ir.attribute import attribute
 from distxla.ir.op import Lowering
 from distxla.ir.shape import ProgramShape, Shape
+from distxla.ir.traits import OpRole
 from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.support.executable import ExecutableOp
 from distxla.ops.support.registry import register
@@ -25,8 +26,7 @@ class Parameter(ExecutableOp):
     lowering: ClassVar[Lowering] = Lowering.ALIAS
     max_operands: ClassVar[int | None] = 0
     needs_shape: ClassVar[bool] = True
-    is_parameter: ClassVar[bool] = True
-    given_by_caller: ClassVar[bool] = True
+    role: ClassVar[OpRole] = OpRole(is_parameter=True, given_by_caller=True)
     number: int = attribute("number")
 
     def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 from distxla.errors import ExecutionError
 from distxla.ir.attribute import attribute
 from distxla.ir.shape import Shape
+from distxla.ir.traits import InPlaceKernel
 from distxla.ops.support.collective import GroupedCollective
 from distxla.ops.support.collective_movement import Movement, RaggedMovement
 from distxla.ops.support.evaluation import Evaluation
@@ -39,7 +40,7 @@ class RaggedAllToAll(GroupedCollective):
     opcode = "ragged-all-to-all"
     min_operands = 6
     max_operands = 6
-    in_place_operand: ClassVar[int | None] = 1
+    in_place: ClassVar[InPlaceKernel] = InPlaceKernel(operand=1)
 
     dimensions: tuple[int, ...] = attribute("int_list", default=())
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from distxla.ir.attribute import attribute
 from distxla.ir.shape import Shape
+from distxla.ir.traits import RoundRules
 from distxla.ops.support.collective import (
     RANK,
     ReducingCollective,
@@ -40,7 +41,7 @@ class ReduceScatter(ReducingCollective):
 
     opcode = "reduce-scatter"
     min_operands = 1
-    combines: ClassVar[bool] = True
+    round: ClassVar[RoundRules] = RoundRules(has_groups=True, combines=True)
 
     dimensions: tuple[int, ...] = attribute("int_list")
     to_apply: str = attribute("computation")

@@ -248,7 +248,9 @@ def _is_scalar(computation: Computation) -> bool:
     """Whether all values are scalars, each made of others without calling anything."""
     root = computation.root_instruction
     return all(
-        i.op.is_parameter or isinstance(i.op, Constant) or (i.op.is_elementwise and not i.op.called_computations)
+        i.op.role.is_parameter
+        or isinstance(i.op, Constant)
+        or (i.op.elements.is_elementwise and not i.op.called_computations)
         for i in computation
         if i is not root or not isinstance(root.op, Tuple)
     ) and all(leaf.is_array and not leaf.rank for i in computation for leaf in i.shape.leaves())

@@ -14,6 +14,7 @@ from distxla.ir.dynamic_shape import Agreement, same_positions
 from distxla.ir.mixed_precision import Computed, by_reducer
 from distxla.ir.op import Lowering
 from distxla.ir.shape import ProgramShape, Shape
+from distxla.ir.traits import InPlaceKernel
 from distxla.ops.sorting.grid_scatter import emit_sorted_scatter, is_sorted_on_grid
 from distxla.ops.support.emit import Buffer, Index, IndexLike, KernelEmitter, Value
 from distxla.ops.support.evaluation import Evaluation
@@ -40,8 +41,7 @@ class Scatter(ExecutableOp):
     opcode: ClassVar[str] = "scatter"
     lowering: ClassVar[Lowering] = Lowering.KERNEL
     min_operands: ClassVar[int] = 3
-    in_place_operand: ClassVar[int | None] = 0
-    writes_only_a_part: ClassVar[bool] = True
+    in_place: ClassVar[InPlaceKernel] = InPlaceKernel(operand=0, writes_only_a_part=True)
     update_window_dims: tuple[int, ...] = attribute("int_list")
     inserted_window_dims: tuple[int, ...] = attribute("int_list")
     scatter_dims_to_operand_dims: tuple[int, ...] = attribute("int_list")

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from distxla.ir.attribute import attribute
 from distxla.ir.op import Lowering, T
 from distxla.ir.shape import ProgramShape, Shape
+from distxla.ir.traits import OpRole
 from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.support.executable import ExecutableOp
 from distxla.ops.support.registry import register
@@ -21,7 +22,7 @@ class Tuple(ExecutableOp):
     """
 
     opcode = "tuple"
-    is_tuple: ClassVar[bool] = True
+    role: ClassVar[OpRole] = OpRole(is_tuple=True)
     lowering: ClassVar[Lowering] = Lowering.ALIAS
 
     def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
@@ -43,7 +44,7 @@ class GetTupleElement(ExecutableOp):
     """
 
     opcode = "get-tuple-element"
-    is_tuple_element: ClassVar[bool] = True
+    role: ClassVar[OpRole] = OpRole(is_tuple_element=True)
     lowering: ClassVar[Lowering] = Lowering.ALIAS
     min_operands: ClassVar[int] = 1
     max_operands: ClassVar[int | None] = 1

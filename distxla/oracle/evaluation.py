@@ -235,7 +235,7 @@ def call(
     values: dict[str, Any] = {}
     for instruction in computation:
         world.check()
-        if instruction.op.is_parameter:
+        if instruction.op.role.is_parameter:
             values[instruction.name] = arguments[instruction.op.number]  # type: ignore[attr-defined]
             continue
         shapes = tuple(computation[o].shape for o in instruction.operands)
@@ -269,7 +269,7 @@ def call(
 @contextmanager
 def _told(world: Peers, device: Device, instruction: Instruction) -> Iterator[None]:
     """The world hears of a loop, or of a communicating instruction, that begins."""
-    if not instruction.op.is_loop:
+    if not instruction.op.role.is_loop:
         world.note(device, instruction)
         yield
         return
@@ -279,7 +279,7 @@ def _told(world: Peers, device: Device, instruction: Instruction) -> Iterator[No
 
 
 def _known(world: Peers, device: Device, instruction: Instruction) -> AbstractContextManager[None]:
-    heard = instruction.op.is_loop or instruction.op.effects in COMMUNICATING
+    heard = instruction.op.role.is_loop or instruction.op.effects in COMMUNICATING
     return _told(world, device, instruction) if heard else nullcontext()
 
 
@@ -319,7 +319,7 @@ def map_elements(
     if _works_on_whole_arrays(device.module, computation):
         values: dict[str, Any] = {}
         for instruction in computation:
-            if instruction.op.is_parameter:
+            if instruction.op.role.is_parameter:
                 values[instruction.name] = arguments[instruction.op.number]  # type: ignore[attr-defined]
             else:
                 operands = [values[o] for o in instruction.operands]
@@ -338,7 +338,7 @@ def _works_on_whole_arrays(module: Module, computation: Computation) -> bool:
     """Whether every instruction applies to arrays element by element its operation on scalars."""
     return all(
         not i.operands
-        or i.op.is_elementwise
+        or i.op.elements.is_elementwise
         or _renames_a_scalar(computation, i)
         or (i is computation.root_instruction and i.shape.is_tuple and i.op.lowering is Lowering.ALIAS)
         or (i.op.lowering is Lowering.CALL and _works_on_whole_arrays(module, module[i.op.called_computations[0]]))
@@ -362,7 +362,7 @@ def _on_whole_arrays(
         whole = tuple(np.broadcast_to(o, dims) for o in operands)
         leaves = map_elements(world, device, op.called_computations[0], whole)
         return leaves if instruction.shape.is_tuple else leaves[0]
-    if not op.is_elementwise and _renames_a_scalar(computation, instruction):
+    if not op.elements.is_elementwise and _renames_a_scalar(computation, instruction):
         return np.ascontiguousarray(operands[0]).view(instruction.shape.dtype.dtype)
     shapes = tuple(computation[o].shape for o in instruction.operands)
     return executable(op).evaluate(InstructionEvaluation(world, device, instruction, shapes), *operands)

@@ -61,7 +61,7 @@ class Origins:
 
     def before(self, device: int, instruction: Instruction, operands: Sequence[Any]) -> None:
         """A device is about to execute an instruction, which may give its operands to others."""
-        if instruction.op.is_collective or instruction.op.sends:
+        if instruction.op.is_collective or instruction.op.transfer.sends:
             for operand in operands:
                 for array in _arrays(operand):
                     for kind, origin in self._all(array).items():
@@ -99,7 +99,9 @@ class Origins:
         loops: Sequence[tuple[str, int]],
     ) -> Origin:
         """mine: the operands' origins, to which a new one is added."""
-        if kind not in mine and (instruction.op.is_collective or instruction.op.receives or instruction.op.completes):
+        if kind not in mine and (
+            instruction.op.is_collective or instruction.op.transfer.receives or instruction.op.start_done.completes
+        ):
             names = (instruction.name, *instruction.operands)
             sent = next((self._sent[name, kind] for name in names if (name, kind) in self._sent), None)
             if sent is not None:
@@ -108,7 +110,7 @@ class Origins:
             cause = mine.get("Inf") if kind == "NaN" else None
             op = instruction.op
             mine[kind] = self._made(
-                instruction.name, op.opcode, op.is_constant, device, tuple(loops), module, instruction, cause
+                instruction.name, op.opcode, op.role.is_constant, device, tuple(loops), module, instruction, cause
             )
         return mine[kind]
 
@@ -159,7 +161,7 @@ class Origins:
 def error_of(kind: str, origin: Origin, reached: Sequence[tuple[int, int]]) -> NonFiniteError:
     """The error that names an origin. reached: (leaf, device) of the results that have such a value."""
     if origin.is_given:
-        is_constant = op_class(origin.opcode).is_constant
+        is_constant = op_class(origin.opcode).role.is_constant
         what = "the constant " if is_constant else ""
         where = "" if is_constant else f" on device {origin.device}"
         text = f"{what}{origin.name} has {kind}{where}"
@@ -181,7 +183,7 @@ def error_of(kind: str, origin: Origin, reached: Sequence[tuple[int, int]]) -> N
 def cause_text(cause: Origin) -> str:
     """A note of a NaN whose operands have Inf."""
     if cause.is_given:
-        what = "the constant " if op_class(cause.opcode).is_constant else ""
+        what = "the constant " if op_class(cause.opcode).role.is_constant else ""
         return f"its operands have Inf, as {what}{cause.name} has"
     return f"its operands have Inf: {appears('Inf', cause.name, cause.opcode, cause.device, cause.loops)}"
 

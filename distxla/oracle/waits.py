@@ -58,7 +58,7 @@ class Wait(ABC):
             channel=instruction.op.channel,
             waits_for=self.others,
             op_name=instruction.metadata.op_name if instruction.metadata else "",
-            peer_action=instruction.op.peer_action,
+            peer_action=instruction.op.transfer.peer_action,
         )
 
 

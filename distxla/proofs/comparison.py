@@ -228,14 +228,14 @@ def _defining(module: Module, k: int) -> Instruction:
     instruction = computation.root_instruction
     while True:
         op = instruction.op
-        if op.is_tuple:
+        if op.role.is_tuple:
             for name in instruction.operands:
                 count = len(list(computation[name].shape.leaves()))
                 if number < count:
                     instruction = computation[name]
                     break
                 number -= count
-        elif op.is_tuple_element:
+        elif op.role.is_tuple_element:
             source = computation[instruction.operands[0]]
             assert source.shape.elements is not None
             assert op.element_index is not None

@@ -32,7 +32,7 @@ class Deduction:
         """The value of the root, from those of the parameters."""
         values: dict[str, Value] = {}
         for instruction in computation:
-            if instruction.op.is_parameter:
+            if instruction.op.role.is_parameter:
                 value = arguments[instruction.op.number]  # type: ignore[attr-defined]
             else:
                 value = self.value(instruction, [values[o] for o in instruction.operands])

@@ -58,11 +58,11 @@ def _invariant(inference: Inference, instruction: Instruction, count: int) -> tu
     assert isinstance(instruction.op, While)
     body = inference.module[instruction.op.body]
     root = body.root_instruction
-    if not root.op.is_tuple or len(root.operands) != count:
+    if not root.op.role.is_tuple or len(root.operands) != count:
         return (False,) * count
     elements = [body[name] for name in root.operands]
     return tuple(
-        e.op.element_index == k and body[e.operands[0]].op.is_parameter if e.op.is_tuple_element else False
+        e.op.element_index == k and body[e.operands[0]].op.role.is_parameter if e.op.role.is_tuple_element else False
         for k, e in enumerate(elements)
     )
 

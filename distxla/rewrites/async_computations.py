@@ -82,7 +82,7 @@ class InlineAsync(Pass):
     name: ClassVar[str] = "inline-async"
 
     def run(self, module: Module) -> Module:
-        if not any(i.op.starts_async for c in module.computations for i in c):
+        if not any(i.op.start_done.starts_async for c in module.computations for i in c):
             return module
         effectful = effectful_computations(module)
         if not any(_is_inlined(module, i, effectful) for c in module.computations for i in c):
@@ -149,24 +149,24 @@ class _Inlining:
 
     def part(self, body: Computation, instruction: Instruction) -> Part:
         op = instruction.op
-        if op.completes_async:
+        if op.start_done.completes_async:
             begun = body[instruction.operands[0]]
-            while begun.op.updates_async:
+            while begun.op.start_done.updates_async:
                 begun = body[begun.operands[0]]
             return Part.WAITS if has_effects(begun, self.effectful) else Part.FREE
         if not has_effects(instruction, self.effectful):
             return Part.FREE
-        if op.completes:
+        if op.start_done.completes:
             return Part.WAITS
-        if op.effects is Effects.CUSTOM or op.starts_transfer:
+        if op.effects is Effects.CUSTOM or op.transfer.starts:
             return Part.BEGINS
         if not self.is_static:
             return Part.BLOCKS
-        if op.is_collective and not op.starts_pair:
+        if op.is_collective and not op.start_done.starts_pair:
             return Part.WHOLE if op.lowering is Lowering.COMMUNICATION else Part.BLOCKS
         if op.is_collective:
             return Part.BLOCKS if op.is_sliced else Part.BEGINS
-        return Part.BEGINS if op.starts_async else Part.BLOCKS
+        return Part.BEGINS if op.start_done.starts_async else Part.BLOCKS
 
 
 def _kinds(instruction: Instruction) -> set[Hashable]:
@@ -182,7 +182,7 @@ def _kinds(instruction: Instruction) -> set[Hashable]:
         return found if pairs is None else {*found, (type(op), stream, pairs)}
     if op.effects in (Effects.FEED, Effects.CUSTOM, Effects.CHANNEL):
         return {HOST}
-    return {Effects.COLLECTIVE} if op.is_collective or op.starts_async else {ANY}
+    return {Effects.COLLECTIVE} if op.is_collective or op.start_done.starts_async else {ANY}
 
 
 def _meet(some: Collection[Hashable], others: Collection[Hashable]) -> bool:
@@ -201,7 +201,7 @@ def _ending(start: Instruction, names: Names) -> Iterator[Instruction]:
     value_shape, _, token_shape = start.shape.elements or ()
     assert isinstance(start.op, Send | Recv)
     channel, with_host = start.op.channel_id, start.op.is_host_transfer
-    if start.op.sends:
+    if start.op.transfer.sends:
         done = made("-done", token_shape, SendDone(channel_id=channel, is_host_transfer=with_host), start.name)
         value, token = start.operands[0], done.name
         yield done
@@ -232,7 +232,7 @@ class _Cut:
 
     def __init__(self, inlining: _Inlining, body: Computation) -> None:
         self.body = body
-        self.parts = {i.name: inlining.part(body, i) for i in body if not i.op.is_parameter}
+        self.parts = {i.name: inlining.part(body, i) for i in body if not i.op.role.is_parameter}
         self.early: list[Instruction] = []
         self.late: list[Instruction] = []
         self.split: set[str] = set()
@@ -242,7 +242,7 @@ class _Cut:
         late: set[str] = set()
         begun: Counter[Hashable] = Counter()
         for instruction in body:
-            if instruction.op.is_parameter:
+            if instruction.op.role.is_parameter:
                 continue
             part = self.parts[instruction.name]
             kinds = _kinds(instruction) if part in BEGINNINGS else set()
@@ -272,7 +272,7 @@ class _Cut:
         def place(instruction: Instruction) -> tuple[int, bool]:
             begun = (*instruction.operands, "")[0]
             wave = self._waves.get(instruction.name, self._waves.get(begun, 0))
-            return wave, instruction.op.completes_transfer and instruction.op.sends
+            return wave, instruction.op.transfer.completes and instruction.op.transfer.sends
 
         found = stable_order(
             [
@@ -336,7 +336,7 @@ class _Caller:
             elif operands and operands[0] in self.begun:
                 begun = self.begun[operands[0]]
                 begun.start.append(instruction)
-                if instruction.op.updates_async:
+                if instruction.op.start_done.updates_async:
                     self.begun[instruction.name] = begun
                     self.waits_for[instruction.name] = (operands[0], *instruction.control_predecessors)
                 else:
@@ -376,7 +376,7 @@ class _Caller:
         found: set[Hashable] = set()
         name = start.name
         for instruction in self.computation.instructions[position + 1 :]:
-            if instruction.operands[:1] == (name,) and instruction.op.completes_async:
+            if instruction.operands[:1] == (name,) and instruction.op.start_done.completes_async:
                 break
             if instruction.operands[:1] == (name,):
                 name = instruction.name

@@ -51,16 +51,16 @@ class ContextFlow:
     def _result(self, computation: Computation, instruction: Instruction) -> tuple[Leaf, ...]:
         op, operands = instruction.op, self.operands(computation, instruction)
         nothing = (NOTHING,) * _count(instruction)
-        if op.is_parameter:
+        if op.role.is_parameter:
             return self._parameters[computation.name][op.number]  # type: ignore[attr-defined]
-        if op.starts_transfer:
+        if op.transfer.starts:
             own: Leaf = frozenset((Start(computation.name, instruction),))
             return tuple(own if leaf.is_array else NOTHING for leaf in instruction.shape.leaves())
         if isinstance(op, While):
             carried = self._call(op.body, [_union(operands[0], self._root(op.body, nothing))], nothing)
             self._call(op.condition, [_union(operands[0], carried)], ())
             return _union(operands[0], carried)
-        if op.is_conditional:
+        if op.role.is_conditional:
             found = nothing
             for name, operand in zip(op.branches, operands[1:], strict=True):
                 found = _union(found, self._call(name, [operand], nothing))
@@ -71,9 +71,9 @@ class ContextFlow:
             outputs = self._call(op.begun_computation, operands, (NOTHING,) * _outputs(instruction.shape))
             taken = tuple(leaf for operand in operands for leaf in operand)
             return (taken + outputs + nothing)[: len(nothing)]
-        if op.updates_async:
+        if op.start_done.updates_async:
             return operands[0]
-        if op.completes_async:
+        if op.start_done.completes_async:
             start = computation[instruction.operands[0]].shape.elements or ()
             first = sum(1 for _ in start[0].leaves())
             return operands[0][first : first + len(nothing)]
@@ -111,7 +111,7 @@ def ended_by_async_done(module: Module, flow: ContextFlow) -> frozenset[Start]:
         if name not in inside:
             inside.add(name)
             waiting += [i.op.called_computations[0] for i in module[name] if i.op.lowering is Lowering.CALL]
-    begun = {Start(name, i) for name in inside for i in module[name] if i.op.starts_transfer}
+    begun = {Start(name, i) for name in inside for i in module[name] if i.op.transfer.starts}
     if not begun:
         return frozenset()
     flow.settle()
@@ -119,7 +119,7 @@ def ended_by_async_done(module: Module, flow: ContextFlow) -> frozenset[Start]:
         start
         for computation in module.computations
         for instruction in computation
-        if instruction.op.completes_transfer
+        if instruction.op.transfer.completes
         for leaf in flow.operands(computation, instruction)[0]
         for start in leaf
     }

@@ -41,7 +41,7 @@ class _Conversions:
     def __init__(self, module: Module) -> None:
         self.module = module
         self.done: list[Computation] = []
-        self.begun = {i.op.begun_computation for c in module.computations for i in c if i.op.starts_async}
+        self.begun = {i.op.begun_computation for c in module.computations for i in c if i.op.start_done.starts_async}
         self.hoisted: dict[str, Computed] = {}  # called by an async-start, which converts instead
         self.names = Names(module.by_name)
         self.retyped: dict[tuple[str, ElementType], Computation] = {}
@@ -77,7 +77,7 @@ class _Conversions:
                 self._completed(rewriter, old, instruction, pending)
             elif (found_types := self._mixed(old, operands)) is not None:
                 made = self._computed(rewriter, instruction, found_types)
-                if old.op.starts_pair:
+                if old.op.start_done.starts_pair:
                     pending[old.name] = old.shape
                 else:
                     _forward_converted(rewriter, made, old.shape)
@@ -118,7 +118,7 @@ class _Conversions:
         *parameters, root = reducer
         scalar = Shape(element_type)
         taken = {p.name for p in parameters}
-        if not all(p.op.is_parameter for p in parameters) or len(taken) != 2 or set(root.operands) != taken:
+        if not all(p.op.role.is_parameter for p in parameters) or len(taken) != 2 or set(root.operands) != taken:
             return None
         try:
             if not (root.op.infer_shape([scalar, scalar], self.program_shape) or root.shape).compatible(scalar):
@@ -160,11 +160,11 @@ class _Conversions:
     ) -> None:
         """An update or a done of an instruction that was begun in another type."""
         stated, begun = pending[old.operands[0]], rewriter[instruction.operands[0]].shape
-        if old.op.updates_async:
+        if old.op.start_done.updates_async:
             rewriter.keep(instruction.replace(shape=begun))
             pending[old.name] = stated
             return
-        shape = (begun.elements or ())[1] if old.op.completes_async else begun
+        shape = (begun.elements or ())[1] if old.op.start_done.completes_async else begun
         made = instruction.replace(shape=shape)
         rewriter.keep(made)
         _forward_converted(rewriter, made, stated)

@@ -27,7 +27,7 @@ def _in_order(computation: Computation) -> Computation:
     before: Instruction | None = None
     instructions = []
     for instruction in computation:
-        if instruction.op.is_collective and not instruction.op.completes:
+        if instruction.op.is_collective and not instruction.op.start_done.completes:
             if before is not None and before.name not in instruction.control_predecessors:
                 edges = (*instruction.control_predecessors, before.name)
                 instruction = instruction.replace(control_predecessors=edges)

@@ -132,7 +132,7 @@ def _found(computation: Computation) -> dict[str, _Spread]:
             (whole,) = computation.operands(computation[name])
             if whole.name in spread:
                 return whole.name, index
-            if not whole.op.is_tuple:
+            if not whole.op.role.is_tuple:
                 return None
             name = whole.operands[index]
         return None

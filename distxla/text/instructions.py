@@ -126,7 +126,7 @@ class InstructionReader:
     def _check_parameters(self, instructions: Iterable[Instruction]) -> None:
         parameters = {}
         for instruction in instructions:
-            if not instruction.op.is_parameter:
+            if not instruction.op.role.is_parameter:
                 continue
             number: int = instruction.op.number  # type: ignore[attr-defined]
             if number in parameters:
@@ -408,9 +408,9 @@ class InstructionReader:
         """`<opcode>-done` ends what `<opcode>-start` began; an operand of another kind is left to the verifier."""
         known = self._scope.instructions
         start = known[draft.operands[0]] if draft.operands else None
-        while start is not None and start.op.completes and start.op.starts_pair:
+        while start is not None and start.op.start_done.completes and start.op.start_done.starts_pair:
             start = known[start.operands[0]]
-        calls = getattr(start.op, "calls", None) if start is not None and start.op.starts_pair else None
+        calls = getattr(start.op, "calls", None) if start is not None and start.op.start_done.starts_pair else None
         if start is None or calls is None:
             return
         wrapped = self.computations[calls].root_instruction.opcode

@@ -127,7 +127,7 @@ class OperandReader:
 
     def _parameter(self, scope: Scope, shape: Shape, name: str, start: int) -> str:
         """A parameter of the computation around a single instruction."""
-        number = sum(i.op.is_parameter for i in scope.instructions.values())
+        number = sum(i.op.role.is_parameter for i in scope.instructions.values())
         parameter = op_class("parameter")(number=number)  # type: ignore[call-arg]
         scope.add(Instruction(name, shape, parameter, span=self._lexer.lines.span(start, self._lexer.pos)))
         return name

@@ -119,14 +119,14 @@ def _steps(lines: Lines, level: int) -> dict[str, list[Hashable]]:
     times: dict[Hashable, Iterator[int]] = defaultdict(count)
     for instruction in lines.effects:
         op = instruction.op
-        if op.completes:
+        if op.start_done.completes:
             found[instruction.name] = [("over", step) for step in found.get(instruction.operands[0], ())]
             continue
         steps: list[Hashable] = []
         for key in lines.keys[instruction.name]:
             if isinstance(key, tuple):  # all but the keys of this device and its host alone
                 first, second = key
-                if op.called_computations and not op.starts_pair and isinstance(first, bool):
+                if op.called_computations and not op.start_done.starts_pair and isinstance(first, bool):
                     first = None  # loops around the two ends of a transfer are one step
                 steps.append((level, first, second, next(times[first, second])))
         found[instruction.name] = steps

@@ -59,10 +59,10 @@ class Lines:
         """(start, done) where the start could come before the waits directly before it."""
         found, waits = [], []
         for instruction in self.effects:
-            if instruction.op.completes:
+            if instruction.op.start_done.completes:
                 waits.append(instruction)
                 continue
-            if instruction.op.starts_pair or is_end(instruction):
+            if instruction.op.start_done.starts_pair or is_end(instruction):
                 found += [(instruction.name, wait.name) for wait in waits if not self._needs(instruction, wait)]
             waits = []
         return tuple(found)
@@ -140,7 +140,7 @@ class Reordering:
                 kept.append((effects[-1].name, instruction.name))
             effects.append(instruction)
             self._home[id(instruction)] = computation.name
-            if not instruction.op.completes:
+            if not instruction.op.start_done.completes:
                 for name in instruction.op.called_computations:
                     self._callers[name].append((computation.name, instruction.name))
             keys[instruction.name] = self._keys_of(computation, instruction)
@@ -169,14 +169,14 @@ class Reordering:
             return (HOST,)
         site = self._site(computation, instruction)
         if site is not None:
-            sends = site.acting.op.sends
+            sends = site.acting.op.transfer.sends
             return (
                 *((sends, edge) for edge, _ in site.edges.values()),
                 *dict.fromkeys(
                     (id(rendezvous), site.signature) for rendezvous in site.rendezvous_by_device[0].values()
                 ),
             )
-        if op.completes:
+        if op.start_done.completes:
             return ()
         found: dict[Hashable, None] = {}
         for name in op.called_computations:
@@ -195,7 +195,7 @@ class Reordering:
             if single_collective(called) is None:
                 return None
             acting = called.root_instruction
-        elif instruction.op.completes or not (instruction.op.is_collective or is_end(instruction)):
+        elif instruction.op.start_done.completes or not (instruction.op.is_collective or is_end(instruction)):
             return None
         shapes = tuple(operand.shape for operand in computation.operands(instruction))
         return self.communication.site(self.number, instruction, acting, shapes)

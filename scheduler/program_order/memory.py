@@ -122,7 +122,7 @@ def _roles(module: Module) -> dict[str, Role]:
                 continue
             for name in op.called_computations:
                 role = Role.BRANCH
-                if op.is_loop:
+                if op.role.is_loop:
                     role = Role.BODY if name == op.loop_body else Role.CONDITION
                 if name not in roles:
                     roles[name] = role
@@ -153,7 +153,7 @@ class ComputationMemory:
     def __post_init__(self) -> None:
         values = self._known = self.module.values(self.computation.name)
         self.size = [rounded(i.shape.leaf(leaf).byte_size) for i, leaf in values.producer]
-        self._constants = {v for v, (i, _) in enumerate(values.producer) if i.op.is_constant}
+        self._constants = {v for v, (i, _) in enumerate(values.producer) if i.op.role.is_constant}
         self._names = [i.name for i, _ in values.producer]
         self._copied_from: dict[int, set[int]] = {}  # by loop, initial values that are copied into its state
         self._shared: set[int] = set()  # results that members of a group have in common, unless they are overwritten
@@ -162,8 +162,8 @@ class ComputationMemory:
         copied: dict[str, list[int]] = {}
         for number, instruction in enumerate(self.computation):
             op = instruction.op
-            constant = op.is_constant
-            runs = not (op.is_parameter or constant or is_alias(self.computation, instruction))
+            constant = op.role.is_constant
+            runs = not (op.role.is_parameter or constant or is_alias(self.computation, instruction))
             self.runs.append(runs)
             self.inside.append(self.module.peak_inside(instruction) if op.lowering is Lowering.CONTROL else 0)
             self.reads.append(())
@@ -175,8 +175,8 @@ class ComputationMemory:
             if op.lowering in (Lowering.COMMUNICATION, Lowering.HOST):
                 copies = [self._copy(v, instruction, number) for v in read if v in self._constants]
                 made.extend(copies)
-                (copied.setdefault(instruction.name, []) if op.starts_pair else read).extend(copies)
-                if op.completes:
+                (copied.setdefault(instruction.name, []) if op.start_done.starts_pair else read).extend(copies)
+                if op.start_done.completes:
                     read.extend(copied.get(instruction.operands[0], ()))
             self.reads[number], self.makes[number] = tuple(read), tuple(made)
 
@@ -196,9 +196,9 @@ class ComputationMemory:
             self.maker[value] = number
             if leaf in swapped:
                 self._two_places.add(value)
-            if op.same_for_all and self.size[value] >= SHARED_BYTES:
+            if op.round.same_for_all and self.size[value] >= SHARED_BYTES:
                 self._shared.add(value)
-            if op.has_groups:
+            if op.round.has_groups:
                 self._grouped.add(value)
             source = overwritable(values, instruction, leaf)
             if source is not None:

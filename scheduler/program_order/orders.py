@@ -59,7 +59,7 @@ def aliases_late(order: Iterable[int], graph: Graph, memory: ComputationMemory) 
 
 def parameters(graph: Graph, memory: ComputationMemory) -> dict[int, None]:
     """The beginning of an order: the parameters, in their places in the text."""
-    return {k: None for k, i in enumerate(memory.computation) if i.op.is_parameter and not graph.before[k]}
+    return {k: None for k, i in enumerate(memory.computation) if i.op.role.is_parameter and not graph.before[k]}
 
 
 def pull(number: int, graph: Graph, found: dict[int, None]) -> list[int]:

@@ -36,10 +36,10 @@ def pairs_of(computation: Computation) -> dict[int, int]:
     found = {}
     for k, instruction in enumerate(computation):
         op = instruction.op
-        if op.lowering is not Lowering.COMMUNICATION or not op.completes or op.stream is not None:
+        if op.lowering is not Lowering.COMMUNICATION or not op.start_done.completes or op.stream is not None:
             continue
         begun = computation[instruction.operands[0]]
-        if begun.opcode in op.completes:
+        if begun.opcode in op.start_done.completes:
             found[position[begun.name]] = k
     return found
 
@@ -48,7 +48,7 @@ def in_flight(instruction: Instruction) -> tuple[str, int]:
     """The kind of a round or a transfer, and how many of it may be in flight."""
     if instruction.op.effects is Effects.CHANNEL:
         return "transfers", channel_words.RING
-    if instruction.op.has_groups:
+    if instruction.op.round.has_groups:
         return "rounds of groups", group_words.ROUNDS
     return "permutes", permute_words.RING
 

@@ -60,7 +60,7 @@ class CallSummaries:
                 op = instruction.op
                 if op.lowering is Lowering.CALL and op.effects.is_free:
                     continue
-                whole = op.is_collective and not op.starts_pair and not op.completes
+                whole = op.is_collective and not op.start_done.starts_pair and not op.start_done.completes
                 if not whole or op.effects is not Effects.COLLECTIVE:
                     return None
                 found.append((computation.name, instruction))

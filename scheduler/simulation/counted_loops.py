@@ -49,12 +49,12 @@ def _side(
     """(value now, increment of an iteration) of an operand of the test."""
     instruction = condition[name]
     index = instruction.op.element_index
-    if index is not None and condition[instruction.operands[0]].op.is_parameter:
+    if index is not None and condition[instruction.operands[0]].op.role.is_parameter:
         value = force(Element(state, index, frame.world.terms))
         step = _step(frame, body, index)
         now = _integer(value)
         return None if now is None or step is None else (now, step)
-    if instruction.operands or instruction.op.is_parameter:
+    if instruction.operands or instruction.op.role.is_parameter:
         return None
     inner = CallFrame(frame.world, frame.program, frame.module, condition, [state], frame.devices)
     now = _integer(force(inner[name]))
@@ -63,24 +63,24 @@ def _side(
 
 def _step(frame: CallFrame, body: Computation, index: int) -> int | None:
     root = body.root_instruction
-    if not root.op.is_tuple or not isinstance(body.parameters[0].shape.elements, tuple):
+    if not root.op.role.is_tuple or not isinstance(body.parameters[0].shape.elements, tuple):
         return None
     new = body[root.operands[index]]
     if _is_element(body, new, index):
         return 0
-    if not new.op.is_sum or len(new.operands) != 2:
+    if not new.op.elements.is_sum or len(new.operands) != 2:
         return None
     parts = [body[name] for name in new.operands]
     if _is_element(body, parts[1], index):
         parts.reverse()
-    if not _is_element(body, parts[0], index) or parts[1].operands or parts[1].op.is_parameter:
+    if not _is_element(body, parts[0], index) or parts[1].operands or parts[1].op.role.is_parameter:
         return None
     nothing = CallFrame(frame.world, frame.program, frame.module, body, [Given(Constant(None))], frame.devices)
     return _integer(force(nothing[parts[1].name]))
 
 
 def _is_element(body: Computation, instruction: Instruction, index: int) -> bool:
-    return instruction.op.element_index == index and body[instruction.operands[0]].op.is_parameter
+    return instruction.op.element_index == index and body[instruction.operands[0]].op.role.is_parameter
 
 
 def passes_on(module: Module, loop: Instruction, index: int) -> bool:
@@ -89,7 +89,7 @@ def passes_on(module: Module, loop: Instruction, index: int) -> bool:
     assert isinstance(op, While)
     body = module[op.body]
     root = body.root_instruction
-    return root.op.is_tuple and _is_element(body, body[root.operands[index]], index)
+    return root.op.role.is_tuple and _is_element(body, body[root.operands[index]], index)
 
 
 def differing_bound(frame: CallFrame, loop: Instruction, elements: Sequence[Deferred]) -> Instruction | None:
@@ -98,7 +98,7 @@ def differing_bound(frame: CallFrame, loop: Instruction, elements: Sequence[Defe
     op = loop.op
     assert isinstance(op, While)
     condition, begin = frame.module[op.condition], frame.computation[loop.operands[0]]
-    if begin.op.is_tuple:
+    if begin.op.role.is_tuple:
         for index in range(len(elements)):
             if any(_is_element(condition, i, index) for i in condition) and isinstance(
                 force(elements[index]), PerDeviceConstant

@@ -236,12 +236,12 @@ class _Computed(Deferred):
     def step(self) -> Deferred | None:
         frame, instruction = self.frame, self.instruction
         op = instruction.op
-        if op.is_parameter:
+        if op.role.is_parameter:
             argument = frame.arguments[op.number]  # type: ignore[attr-defined]
             if argument.value is None:
                 return argument
             self.value = restricted(argument.value, frame.devices)
-        elif op.is_tuple:
+        elif op.role.is_tuple:
             self.value = Parts(tuple(frame[name] for name in instruction.operands))
         elif (index := op.element_index) is not None:
             return self._through(lambda: Element(frame.operand(instruction), index, frame.world.terms))
@@ -312,7 +312,7 @@ class _Computed(Deferred):
         unknown = [leaf for leaf in leaves if isinstance(leaf, Unknown)]
         lost = any(isinstance(leaf, Ticket) for leaf in leaves)
         if not unknown and not lost and is_small((instruction.shape, *shapes)):
-            per_device = instruction.op.is_device_id
+            per_device = instruction.op.role.is_device_id
             if not per_device and instruction.op.called_computations:
                 per_device = asks_who(frame.module, instruction)
             try:
@@ -424,10 +424,10 @@ def is_free_of_chance(module: Module, instruction: Instruction) -> bool:
 def asks_who(module: Module, instruction: Instruction) -> bool:
     """Whether the result depends on which device asks, besides the operands."""
     op = instruction.op
-    if op.is_device_id:
+    if op.role.is_device_id:
         return True
     called = module.reached(*op.called_computations) if op.called_computations else ()
-    return any(i.op.is_device_id for c in called for i in c)
+    return any(i.op.role.is_device_id for c in called for i in c)
 
 
 __all__ = [

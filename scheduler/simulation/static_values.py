@@ -160,7 +160,7 @@ class _Run:
             self.steps[0] -= 1
             if self.steps[0] < 0:
                 raise _Exceeded
-            if instruction.op.is_parameter:
+            if instruction.op.role.is_parameter:
                 values[instruction.name] = arguments[instruction.op.number]  # type: ignore[attr-defined]
                 continue
             shapes = tuple(called[o].shape for o in instruction.operands)

@@ -115,29 +115,33 @@ class Tracer:
         if name in self._effectful:
             for instruction in computation:
                 op = instruction.op
-                if has_effects(instruction, self._effectful) or op.updates_async or op.completes_async:
+                if (
+                    has_effects(instruction, self._effectful)
+                    or op.start_done.updates_async
+                    or op.start_done.completes_async
+                ):
                     self._act(frame, instruction, into)
         return frame[computation.root]
 
     def _act(self, frame: CallFrame, instruction: Instruction, into: Trace) -> None:
         """Follow an instruction that communicates, or that calls one which does."""
         op = instruction.op
-        if op.is_loop:
+        if op.role.is_loop:
             around = self._loops
             frame.found[instruction.name] = self._while(frame, instruction, into)
             self._loops = around
-        elif op.is_conditional:
+        elif op.role.is_conditional:
             frame.found[instruction.name] = self._conditional(frame, instruction, into)
-        elif op.starts_async:
+        elif op.start_done.starts_async:
             self._async_start(frame, instruction, into)
-        elif op.updates_async:
+        elif op.start_done.updates_async:
             frame.found[instruction.name] = frame.operand(instruction)
         elif op.effects is Effects.CHANNEL:
             if op.is_device_transfer:
                 self._channel(frame, instruction, into)
-            elif op.starts_transfer:
+            elif op.transfer.starts:
                 frame.set(instruction.name, Parts((Given(self._varies(instruction)),) * 3))
-        elif op.completes:
+        elif op.start_done.completes:
             self._done(frame, instruction, into)
         elif op.is_collective:
             self._collective(frame, instruction, into)
@@ -208,7 +212,7 @@ class Tracer:
 
     def _collective(self, frame: CallFrame, instruction: Instruction, into: Trace) -> None:
         site = self._site(frame, instruction)
-        if not instruction.op.starts_pair:
+        if not instruction.op.start_done.starts_pair:
             self._event(frame, into, Act.ROUND, site)
             frame.set(instruction.name, self._result(site, instruction.shape, self._past))
             return
@@ -249,7 +253,7 @@ class Tracer:
     def _result(self, site: CommunicationSite, shape: Shape, term: int) -> Value:
         """The result of a collective: the same for all members, if it is of that kind."""
         uniformity: Uniformity = None
-        if site.acting.op.same_for_all:
+        if site.acting.op.round.same_for_all:
             uniformity = self._members(site)
         return self._spread(shape, uniformity, site.instruction, term)
 
@@ -284,11 +288,11 @@ class Tracer:
         if is_end(instruction):
             site = self._site(frame, instruction)
             ticket = Ticket(site)
-            self._event(frame, into, Act.SEND if op.sends else Act.RECV, site, ticket)
+            self._event(frame, into, Act.SEND if op.transfer.sends else Act.RECV, site, ticket)
             frame.set(instruction.name, Parts((Given(self._varies(instruction)), Given(ticket), Given(Constant(None)))))
             return
         found = force(Element(frame.operand(instruction), 1, self.world.terms))
-        act = Act.SEND_DONE if op.sends else Act.RECV_DONE
+        act = Act.SEND_DONE if op.transfer.sends else Act.RECV_DONE
         self._event(frame, into, act, self._site(frame, instruction), tickets_of(found))
         if act is Act.RECV_DONE:
             frame.set(instruction.name, self._spread(instruction.shape, None, instruction, self.world.terms.fresh()))

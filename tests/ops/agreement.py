@@ -28,9 +28,8 @@ def disagreements(case: Case, got: Array, wanted: Array, slack: int = 0) -> Arra
     if not element.is_float:
         return np.asarray(got != wanted)
     operand = case.operands[0].dtype if case.operands else element
-    bound = (
-        EXPENSIVE_ULPS.get(element.name, 1) if case.op.is_expensive else CHEAP_ULPS.get((case.opcode, operand.name), 0)
-    )
+    is_expensive = case.op.elements.is_expensive
+    bound = EXPENSIVE_ULPS.get(element.name, 1) if is_expensive else CHEAP_ULPS.get((case.opcode, operand.name), 0)
     with np.errstate(all="ignore"):
         far = ulps_between(got, wanted) > bound + slack
         a, b = got.astype(np.float64), wanted.astype(np.float64)
@@ -50,7 +49,7 @@ def _complex_disagreements(case: Case, got: Array, wanted: Array, slack: int) ->
         if case.opcode == "atan2":
             # a logarithm of numbers near 1
             size = np.maximum(size, 1)
-        exact = not case.op.is_expensive and case.opcode not in ("multiply", "divide", "sqrt", "rsqrt", "sign")
+        exact = not case.op.elements.is_expensive and case.opcode not in ("multiply", "divide", "sqrt", "rsqrt", "sign")
         bound = 0.0 if exact else (EXPENSIVE_ULPS[case.shape.dtype.name] + slack) * np.finfo(got.dtype).eps
         far = np.abs(got.astype(np.complex128) - wanted) > bound * size
         parts = [(got.real, wanted.real), (got.imag, wanted.imag)]

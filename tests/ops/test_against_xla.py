@@ -65,7 +65,7 @@ def _differences(case: Case, xla: Array) -> list[str]:
     element = case.shape.dtype
     assert xla.dtype == got.dtype
     if element.is_float:
-        wrong = ulps_between(got, xla) > (XLA_ULPS if case.op.is_expensive else 1)
+        wrong = ulps_between(got, xla) > (XLA_ULPS if case.op.elements.is_expensive else 1)
     else:
         wrong = np.asarray(got != xla) & ~(np.isnan(got) & np.isnan(xla) if element.is_complex else False)
     if element.is_float:

@@ -54,11 +54,11 @@ def _compare(case: Case, got: Array, wanted: Array | None) -> None:
     if element is None:
         assert got.tobytes() == wanted.tobytes(), f"{case}: {got} instead of {wanted}"
         return
-    if element.is_complex and case.op.is_elementwise:
+    if element.is_complex and case.op.elements.is_elementwise:
         _compare_complex(case, got, wanted)
         return
     ulps = case.ulps
-    if ulps is None and case.op.is_expensive:
+    if ulps is None and case.op.elements.is_expensive:
         ulps = TRANSCENDENTAL_ULPS.get(element.name, ULPS.get(element.name))
     assert_close(got, wanted, element, ulps, str(case))
 

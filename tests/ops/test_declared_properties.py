@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -56,18 +57,18 @@ def test_four_ops_have_neutral_values() -> None:
 @pytest.mark.parametrize(
     ("name", "opcodes"),
     [
-        ("given_by_caller", {"parameter", "infeed"}),
-        ("is_sum", {"add"}),
-        ("sends", {"send", "send-done"}),
-        ("receives", {"recv", "recv-done"}),
+        ("role.given_by_caller", {"parameter", "infeed"}),
+        ("elements.is_sum", {"add"}),
+        ("transfer.sends", {"send", "send-done"}),
+        ("transfer.receives", {"recv", "recv-done"}),
         (
-            "same_for_all",
+            "round.same_for_all",
             {"all-gather", "all-gather-start", "all-reduce", "all-reduce-start", "collective-broadcast"},
         ),
     ],
 )
 def test_ops_that_declare_a_property(name: str, opcodes: set[str]) -> None:
-    assert {opcode for opcode, op in op_classes().items() if getattr(op, name)} == opcodes
+    assert {opcode for opcode, op in op_classes().items() if attrgetter(name)(op)} == opcodes
 
 
 @pytest.mark.parametrize(
@@ -98,11 +99,12 @@ def test_an_instance_says_its_channel_and_slices() -> None:
 def test_an_op_completes_another_where_its_name_says_so() -> None:
     """`all-reduce-done` completes `all-reduce-start`: XLA names all of them so."""
     ends = {opcode for opcode in op_classes() if opcode.endswith(("-done", "-update"))}
-    assert {opcode for opcode, op in op_classes().items() if op.completes} == ends
+    assert {opcode for opcode, op in op_classes().items() if op.start_done.completes} == ends
 
 
 def test_the_larger_and_the_smaller_operand() -> None:
-    kept = {opcode: op.keeps_larger for opcode, op in op_classes().items() if op.keeps_larger is not None}
+    answers = {opcode: op.elements.keeps_larger for opcode, op in op_classes().items()}
+    kept = {opcode: larger for opcode, larger in answers.items() if larger is not None}
     assert kept == {"maximum": True, "minimum": False}
     for opcode, larger in kept.items():
         function = op_class(opcode).function  # type: ignore[attr-defined]
@@ -120,7 +122,7 @@ def test_the_pattern_of_a_comparison() -> None:
 
 
 def test_no_file_outside_ops_compares_an_opcode_with_a_string() -> None:
-    """Where this fails: declare a property (ir/op.py), and let the op's class say it."""
+    """Where this fails: declare a property (ir/op.py, ir/traits.py), and let the op's class say it."""
     package = Path(distxla.__file__).parent
     folders = (package, (package / "scheduler").resolve(), (package / "collectives").resolve())
     found = {path.resolve() for folder in folders for path in folder.rglob("*.py")}

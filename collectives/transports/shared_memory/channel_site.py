@@ -59,7 +59,7 @@ class ChannelEmitter:
         self, instruction: Instruction, operands: tuple[Shape, ...], replicas: int, partitions: int
     ) -> CommunicatorSpec:
         devices = range(replicas * partitions)
-        if not instruction.op.starts_transfer:
+        if not instruction.op.transfer.starts:
             return CommunicatorSpec(channel_words.DIRECTORY_KEY, (tuple(devices),), (channel_words.DIRECTORY_BYTES,))
         end = read_end(instruction)
         groups = tuple((device,) for device in devices)

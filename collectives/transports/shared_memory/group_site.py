@@ -57,7 +57,7 @@ class GroupEmitter:
     """
 
     def handles(self, op: Op) -> bool:
-        return op.has_groups
+        return op.round.has_groups
 
     def communicator(
         self, instruction: Instruction, operands: tuple[Shape, ...], replicas: int, partitions: int

@@ -109,7 +109,7 @@ class _StreamSite:
         for leaf, (shape, begin) in enumerate(zip(leaves, begins, strict=True)):
             source = atomics.at(memory, atomics.load(I64, self.sent, 8 * leaf))
             emit_copy(atomics.builder, atomics.at(payload, begin), source, i64(shape.byte_size))
-        if self.op.sends:
+        if self.op.transfer.sends:
             self._store_ticket(memory, atomics.load_own(I32, self.state, streams.T_POSTED), len(leaves))
         arguments = [self.context, self.site, self.state, memory, i64(size), atomics.load(I64, place)]
         builder.call(_emit_posted(self.llvm_module), arguments)

@@ -61,7 +61,7 @@ class InjectionPoints:
         inside: list[Instruction] = [step.instruction]
         if isinstance(step, Kernel):
             called = (self._module[name] for name in step.instruction.op.called_computations)
-            inside += [i for computation in called for i in computation if not i.op.is_parameter]
+            inside += [i for computation in called for i in computation if not i.op.role.is_parameter]
         keys = (key for i in inside for key in ((i.span,) if i.span is not None else (i.name,)))
         return tuple(dict.fromkeys(names[key] for key in keys if key in names))
 

@@ -67,10 +67,10 @@ class Sites:
             shares=shares(step.results) and not step.on_device,
             facets=summary(self._module, instruction, operands),
             loops=loops,
-            sends=instruction.op.sends,
-            receives=instruction.op.receives,
-            completes=bool(instruction.op.completes),
-            peer_action=instruction.op.peer_action,
+            sends=instruction.op.transfer.sends,
+            receives=instruction.op.transfer.receives,
+            completes=bool(instruction.op.start_done.completes),
+            peer_action=instruction.op.transfer.peer_action,
             on_device=step.on_device,
         )
         routine, rounds = self._communication.emit(

@@ -134,13 +134,13 @@ class Watching:
         watched = {id(leaf.buffer) for leaf in written}
         for buffer in step.results:
             is_stale = id(buffer) in plan.shadows and id(buffer) not in watched
-            if is_stale and not (isinstance(step, Communicate) and step.instruction.op.starts_pair):
+            if is_stale and not (isinstance(step, Communicate) and step.instruction.op.start_done.starts_pair):
                 self._store(body, plan.shadows[id(buffer)], I64(0))
         if not written:
             return
         if plan.passes_on(step):
             self._pass_on(body, plan.read(step), written)
-        elif step.instruction.op.writes_only_a_part and isinstance(step, Kernel):
+        elif step.instruction.op.in_place.writes_only_a_part and isinstance(step, Kernel):
             kept = plan.read(step)[: len(written)]  # the operands of which the results have the rest
             self._note(body, step, written, self._has_any(body, step, written, returned), kept)
         else:

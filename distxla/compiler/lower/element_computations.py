@@ -32,7 +32,7 @@ def element_arrays(emit: ScalarCode, computation: Computation, parameters: Seque
     arrays: dict[str, ArrayRef] = {}
     for instruction in computation:
         op = instruction.op
-        if op.is_parameter:
+        if op.role.is_parameter:
             source = parameters[op.number]  # type: ignore[attr-defined]
             memory = source if isinstance(source, MemoryArray) else None
             arrays[instruction.name] = ComputedArray(emit, instruction.shape, source.load, memory)  # type: ignore[assignment,arg-type]
@@ -52,7 +52,7 @@ def apply_scalar(
     values: dict[str, tuple[ArrayRef, ...]] = {}
     for instruction in computation:
         op = instruction.op
-        if op.is_parameter:
+        if op.role.is_parameter:
             values[instruction.name] = (emit.scalar_array(arguments[op.number]),)  # type: ignore[attr-defined]
             continue
         operands = [values[name] for name in instruction.operands]
@@ -80,5 +80,5 @@ def _computed(emit: ScalarCode, array: ArrayRef) -> ArrayRef:
 
 def is_single_operation(computation: Computation) -> bool:
     """Whether it is one element op of two parameters: then the order of a float reduction may be chosen freely."""
-    others = [i for i in computation if not i.op.is_parameter]
+    others = [i for i in computation if not i.op.role.is_parameter]
     return len(others) == 1 and others[0].op.lowering is Lowering.ELEMENT and len(computation.parameters) == 2

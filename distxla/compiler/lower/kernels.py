@@ -142,7 +142,7 @@ def emit_kernel_function(
     function.attributes.add("nounwind")
     count = len(operand_leaves)
     shared: set[int] = set()
-    if (overwritten := instruction.op.in_place_operand) is not None:
+    if (overwritten := instruction.op.in_place.operand) is not None:
         # A result may be the memory of its operand, and of no other.
         first = sum(leaf.is_array for shape in operands[:overwritten] for leaf in shape.leaves())
         shared = {*range(first, first + len(result_leaves)), *range(count, count + len(result_leaves))}
@@ -183,7 +183,7 @@ def emit_kernel_function(
 def _sees_its_stores(instruction: Instruction) -> bool:
     """Whether all that it writes, or all that it does not copy, goes through the `store` of its results' arrays."""
     op = instruction.op
-    return op.lowering in (Lowering.ELEMENT, Lowering.CALL) or op.writes_only_a_part
+    return op.lowering in (Lowering.ELEMENT, Lowering.CALL) or op.in_place.writes_only_a_part
 
 
 def _watch(emit: KernelEmitter, results: Sequence[MemoryArray]) -> dict[int, StoredCodes]:

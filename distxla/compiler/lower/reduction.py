@@ -145,8 +145,8 @@ def accumulation_of(emit: BufferEmitter, reduction: Reduction) -> Accumulation:
     kind = reduction.arrays[0].shape.dtype
     if is_single_operation(computation) and kind.is_float:
         root = computation.root_instruction
-        if root.op.keeps_larger is not None and len(set(root.operands)) == 2:
-            return _Extreme(emit, reduction, root.op.keeps_larger)
+        if root.op.elements.keeps_larger is not None and len(set(root.operands)) == 2:
+            return _Extreme(emit, reduction, root.op.elements.keeps_larger)
     return Accumulation(emit, reduction)
 
 

@@ -129,7 +129,7 @@ def _emit_stages(
     for instruction in rows:
         op: Any = instruction.op
         operands = [values[name] for name in instruction.operands]
-        if op.is_parameter:
+        if op.role.is_parameter:
             values[instruction.name] = (arrays[op.number],)
         elif op.lowering is Lowering.ALIAS:
             shapes = [o.shape for o in rows.operands(instruction)]
@@ -156,7 +156,7 @@ def _result_leaves(rows: Computation, root: Instruction) -> list[tuple[str, int]
     """Which leaf of which fusion each leaf of the root is."""
     made: dict[str, tuple[tuple[str, int], ...]] = {}
     for instruction in rows:
-        if instruction.op.lowering is Lowering.ALIAS and not instruction.op.is_parameter:
+        if instruction.op.lowering is Lowering.ALIAS and not instruction.op.role.is_parameter:
             shapes = [o.shape for o in rows.operands(instruction)]
             made[instruction.name] = tuple(
                 instruction.op.result_leaves(shapes, [made[name] for name in instruction.operands])

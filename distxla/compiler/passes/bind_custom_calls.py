@@ -38,7 +38,7 @@ class BindCustomCalls(Pass):
     name: ClassVar[str] = "bind-custom-calls"
 
     def run(self, module: Module) -> Module:
-        if not any(i.op.is_custom_call for c in module.computations for i in c):
+        if not any(i.op.role.is_custom_call for c in module.computations for i in c):
             return module
         new: list[Computation] = []
         names = Names(module.by_name)

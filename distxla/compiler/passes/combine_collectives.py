@@ -76,9 +76,12 @@ def _in_branches(module: Module) -> set[str]:
 
 
 def _key(instruction: Instruction) -> Hashable:
-    """Equal for instructions that one round can serve; None for those that can't be merged."""
+    """Equal for instructions that one round can serve; None for those that can't be merged.
+
+    Sliced permutes read their operands by position, and stay alone.
+    """
     op = instruction.op
-    if not op.combines or instruction.control_predecessors:
+    if not op.round.combines or op.is_sliced or instruction.control_predecessors:
         return None
     return op if op.channel is None else dataclasses.replace(op, channel_id=0)  # type: ignore[call-arg]
 

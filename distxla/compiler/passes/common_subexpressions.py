@@ -44,7 +44,7 @@ class CommonSubexpressions(Pass):
                 op = instruction.op
                 if (
                     op.effects is Effects.PURE
-                    and not op.is_parameter
+                    and not op.role.is_parameter
                     and not instruction.control_predecessors
                     and not has_effects(instruction, effectful)
                 ):

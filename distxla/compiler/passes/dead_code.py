@@ -37,7 +37,7 @@ class DeadCode(Pass):
 
 def _async_start(computation: Computation, instruction: Instruction) -> Instruction:
     """The async-start that an async-update or async-done belongs to; any other instruction itself."""
-    while instruction.op.updates_async or instruction.op.completes_async:
+    while instruction.op.start_done.updates_async or instruction.op.start_done.completes_async:
         instruction = computation[instruction.operands[0]]
     return instruction
 
@@ -48,7 +48,7 @@ def _without_dead(computation: Computation, effectful: frozenset[str]) -> Comput
         if (
             instruction.name in alive
             or instruction.name == computation.root
-            or instruction.op.is_parameter
+            or instruction.op.role.is_parameter
             or has_effects(_async_start(computation, instruction), effectful)
         ):
             alive.add(instruction.name)

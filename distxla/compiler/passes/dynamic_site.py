@@ -157,9 +157,14 @@ class DynamicSite(ComposedBuild):
                 continue
             common, *others = found
             for other in others:
-                common = self._repeated_size(common, other) if op.is_elementwise else self.least(common, other)
+                common = self._repeated_size(common, other) if op.elements.is_elementwise else self.least(common, other)
             for k, d in agreement:
-                if op.is_elementwise and others and self.is_dynamic(k, d) and self.shape(self.operands[k]).dims[d] > 1:
+                if (
+                    op.elements.is_elementwise
+                    and others
+                    and self.is_dynamic(k, d)
+                    and self.shape(self.operands[k]).dims[d] > 1
+                ):
                     self._repeat(k, d)
                 dimension_sizes = list(self.dimension_sizes(k))
                 dimension_sizes[d] = common

@@ -72,8 +72,8 @@ def folded(site: RewriteSite) -> Literal | None:
     op, shape = site.instruction.op, site.shape
     if (
         op.lowering is not Lowering.ELEMENT
-        or not op.is_elementwise
-        or op.is_expensive
+        or not op.elements.is_elementwise
+        or op.elements.is_expensive
         or op.called_computations
         or not site.instruction.operands
         or not shape.is_array

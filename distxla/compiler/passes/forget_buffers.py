@@ -23,7 +23,7 @@ class ForgetBuffers(Pass):
 
     def run(self, module: Module) -> Module:
         # each buffer comes from a custom-call, and the entry has none as a parameter
-        if not any(i.op.is_custom_call and i.shape.has_buffers for c in module.computations for i in c):
+        if not any(i.op.role.is_custom_call and i.shape.has_buffers for c in module.computations for i in c):
             return module
         new = []
         for computation in module.computations:

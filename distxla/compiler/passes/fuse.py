@@ -68,7 +68,7 @@ class _Grouping:
     def run(self) -> list[Group]:
         groups: list[Group] = []
         for instruction in reversed(self.computation.instructions):
-            if not _runs_in_a_loop(instruction) or instruction.op.is_constant:
+            if not _runs_in_a_loop(instruction) or instruction.op.role.is_constant:
                 continue  # build_fusions copies small constants into every fusion that reads them
             if self.join(instruction):
                 continue
@@ -101,7 +101,7 @@ class _Grouping:
         fits = {key: paths for key, g in consumers.items() if (paths := self._paths(g, instruction)) is not None}
         inside = bool(users) and not from_memory and len(fits) == len(consumers)
         if inside and len(consumers) > 1:
-            inside = not instruction.op.is_expensive and len(consumers) <= self.settings.max_consumers
+            inside = not instruction.op.elements.is_expensive and len(consumers) <= self.settings.max_consumers
         if not inside and not _only_moves(instruction, self.computation):
             return False
         for key, paths in fits.items():
@@ -111,7 +111,7 @@ class _Grouping:
 
     def _is_fusible(self, name: str) -> bool:
         instruction = self.computation[name]
-        return instruction.op.lowering is Lowering.ELEMENT and not instruction.op.is_constant
+        return instruction.op.lowering is Lowering.ELEMENT and not instruction.op.role.is_constant
 
     def _paths(self, group: Group, instruction: Instruction) -> set[Path] | None:
         """At which indices the group would evaluate the instruction; None if it had better not."""
@@ -126,7 +126,7 @@ class _Grouping:
             consumer = self.computation[user]
             if instruction.shape.size == 1:
                 paths.add(("one",))
-            elif consumer.op.is_elementwise or consumer.op.lowering is Lowering.REDUCTION:
+            elif consumer.op.elements.is_elementwise or consumer.op.lowering is Lowering.REDUCTION:
                 paths |= user_paths
             else:
                 for number, operand in enumerate(consumer.operands):
@@ -139,9 +139,9 @@ class _Grouping:
         if instruction.shape.size == 1 or evaluations <= size:
             # A scalar is loop-invariant: it is computed once, whatever it costs.
             return paths
-        if instruction.op.is_expensive:
+        if instruction.op.elements.is_expensive:
             return None
-        if instruction.op.is_elementwise and evaluations > settings.max_repetition * size:
+        if instruction.op.elements.is_elementwise and evaluations > settings.max_repetition * size:
             return None
         return paths
 
@@ -183,7 +183,7 @@ def _is_view(computation: Computation, instruction: Instruction) -> bool:
 def _only_moves(instruction: Instruction, computation: Computation) -> bool:
     """Whether its elements belong to another value: reading through it costs no more than reading its result."""
     op = instruction.op
-    if op.is_elementwise or op.called_computations:
+    if op.elements.is_elementwise or op.called_computations:
         return False
     sources = [o.shape for o in computation.operands(instruction)]
     return len(sources) <= 1 and sum(s.size for s in sources) < max(2, instruction.shape.size)

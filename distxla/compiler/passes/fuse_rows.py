@@ -76,7 +76,7 @@ class _Grouping:
         self.stays = awaited(computation)
         self.pairs = InFlightOperations(computation)
         for name in tuple(self.stays):
-            if computation[name].op.is_tuple_element:
+            if computation[name].op.role.is_tuple_element:
                 self.stays.add(computation[name].operands[0])  # an element stays beside its tuple
         self.group_of: dict[str, _Rows] = {}
         self.groups: list[_Rows] = []
@@ -106,7 +106,7 @@ class _Grouping:
             return True
         # A tuple as a whole has no rows: only its elements are used.
         users = [self.computation[user] for user in self.computation.users[instruction.name]]
-        only_elements = all(u.op.is_tuple_element and not u.control_predecessors for u in users)
+        only_elements = all(u.op.role.is_tuple_element and not u.control_predecessors for u in users)
         return instruction.name != self.computation.root and only_elements
 
     def attaches_to(self, instruction: Instruction) -> _Rows | None:
@@ -114,7 +114,7 @@ class _Grouping:
         if len(instruction.operands) != 1 or instruction.control_predecessors or instruction.shape.is_tuple:
             return None
         group = self.group_of.get(instruction.operands[0])
-        if group is None or instruction.op.is_tuple_element:
+        if group is None or instruction.op.role.is_tuple_element:
             return group
         if instruction.op.lowering is not Lowering.ELEMENT:
             return None
@@ -246,7 +246,7 @@ class _Grouping:
                 if operand not in inside and operand not in parameters:
                     shape = self.computation[operand].shape.without_layout()
                     parameters[operand] = Instruction(operand, shape, Parameter(number=len(parameters)))
-        views = {a.name for a in group.attached if not a.op.is_tuple_element}
+        views = {a.name for a in group.attached if not a.op.role.is_tuple_element}
         outputs: list[str] = []
         for instruction in body:
             if instruction.shape.is_tuple or instruction.name in views:

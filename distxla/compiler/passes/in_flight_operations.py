@@ -22,11 +22,11 @@ class InFlightOperations:
         now = 0
         for instruction in computation:
             op = instruction.op
-            if op.lowering is Lowering.COMMUNICATION and op.completes:
+            if op.lowering is Lowering.COMMUNICATION and op.start_done.completes:
                 now &= ~starts.get(instruction.operands[0], 0)
             if now:
                 self._open[instruction.name] = now
-            if op.lowering is Lowering.COMMUNICATION and op.starts_pair:
+            if op.lowering is Lowering.COMMUNICATION and op.start_done.starts_pair:
                 starts[instruction.name] = 1 << len(starts)
                 now |= starts[instruction.name]
 

@@ -101,7 +101,7 @@ def _obstacle(module: Module, name: str) -> str | None:
             op = instruction.op
             if op.effects is Effects.CHANNEL:
                 return f"it holds the transfer {instruction.name}"
-            if op.starts_pair or op.completes:
+            if op.start_done.starts_pair or op.start_done.completes:
                 return f"it holds only the start or the done of an asynchronous operation, {instruction.name}"
             if instruction.shape.is_dynamic:
                 return f"{instruction.name} has dynamic dimensions"

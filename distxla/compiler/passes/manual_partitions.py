@@ -151,7 +151,7 @@ class _Partitioner:
         """Add the per-device form of an instruction; how its leaves are cut."""
         name = old.op.called_target
         operands = [self.states[o] for o in old.operands]
-        if old.op.is_parameter:
+        if old.op.role.is_parameter:
             states = self.parameter(old)
             self.rewriter.keep(new.replace(shape=self.shard_shape(old, states)))
             return states
@@ -277,11 +277,11 @@ class _Partitioner:
         result = list(old.shape.leaves())
         cuts = {s for s in leaves if s is not None and not s.is_whole}
         if not cuts:
-            is_local = op.is_collective or op.is_device_id or any(s is None for s in leaves)
+            is_local = op.is_collective or op.role.is_device_id or any(s is None for s in leaves)
             self.rewriter.keep(new)
             return [None if is_local else Shards.whole(leaf.rank, self.partitions) for leaf in result]
         dims = {leaf.dims for o in self.entry.operands(old) for leaf in o.shape.leaves()} | {r.dims for r in result}
-        is_same = op.is_elementwise or isinstance(op, Copy | Reshape)
+        is_same = op.elements.is_elementwise or isinstance(op, Copy | Reshape)
         if is_same and len(dims) == 1 and len(cuts) == 1 and None not in leaves:
             (cut,) = cuts
             names = tuple(

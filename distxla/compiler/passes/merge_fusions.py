@@ -82,7 +82,7 @@ class _Merging:
             return False
         users = {u for r in first.roots for u in self.computation.users[r]}
         for member, paths in second.paths.items():
-            if member in users and (paths != {()} or not self.computation[member].op.is_elementwise):
+            if member in users and (paths != {()} or not self.computation[member].op.elements.is_elementwise):
                 return False
         # Whatever second needs, other than its own members, must not need first.
         others = self.outside(second) - set(first.roots)

@@ -168,7 +168,7 @@ class _Program:
     def _body(self, old: Computation, rewriter: Rewriter, values: dict[str, Sizes]) -> None:
         """Rewrite all instructions but the parameters; values: the sizes by old name."""
         for before in old:
-            if before.op.is_parameter:
+            if before.op.role.is_parameter:
                 continue
             instruction = rewriter.current(before)
             operands = [values[o] for o in before.operands]
@@ -199,7 +199,7 @@ class _Program:
         rule = RULES.get(type(op))
         if rule is not None:
             return rule(op, site)
-        if not op.is_elementwise:
+        if not op.elements.is_elementwise:
             raise site.refuse()
         site.agree()
         rank = site.result.rank

@@ -160,7 +160,7 @@ def _is_partitioned(module: Module, found: list[_Annotation]) -> bool:
     entry = module.entry_computation
     for annotation in found:
         i = annotation.instruction
-        is_boundary = entry.by_name.get(i.name) is i and (i.op.is_parameter or i.name == entry.root)
+        is_boundary = entry.by_name.get(i.name) is i and (i.op.role.is_parameter or i.name == entry.root)
         if annotation.is_shardy or not (is_boundary or i.op.effects in (Effects.FEED, Effects.CHANNEL)):
             return False
     return any(_communicates(i) for computation in module.reached() for i in computation)

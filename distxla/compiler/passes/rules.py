@@ -44,7 +44,7 @@ class RewriteSite:
     def scalar(self, number: int) -> Any:
         """The one value that all elements of the operand have, as a NumPy scalar; None where that isn't known."""
         found = self.operand(number)
-        while not found.op.is_constant:
+        while not found.op.role.is_constant:
             if not isinstance(found.op, SPREADING):
                 return None
             found = self.operand_of(found)

@@ -46,7 +46,7 @@ class Simplify(Pass):
 def _simplified(
     rewriter: Rewriter, instruction: Instruction, fold: Callable[[RewriteSite], Literal | None]
 ) -> Instruction | str | None:
-    if instruction.control_predecessors or instruction.op.is_parameter:
+    if instruction.control_predecessors or instruction.op.role.is_parameter:
         return None  # it holds a place in an order, not only a value
     site = RewriteSite(rewriter, instruction)
     for found in RULES.get(type(instruction.op), ()):

@@ -28,7 +28,7 @@ Outcome = Instruction | str | None
 @rule(GetTupleElement)
 def _element_of_tuple(op: GetTupleElement, site: RewriteSite) -> Outcome:
     source = site.operand()
-    return source.operands[op.index] if source.op.is_tuple else None
+    return source.operands[op.index] if source.op.role.is_tuple else None
 
 
 @rule(Tuple)

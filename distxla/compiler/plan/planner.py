@@ -141,7 +141,7 @@ class Planner:
         while result is not None and result != occupant:
             position = values.defined[result]
             instruction, leaf = values.producer[result]
-            if position < 0 or instruction.op.is_constant:
+            if position < 0 or instruction.op.role.is_constant:
                 return False
             source = self.in_place_source(frame, position, instruction, leaf)
             if source is None:
@@ -171,7 +171,7 @@ class Planner:
                 self.pin(frame, value, target, occupant)
         frame.reserved = {id(buffer) for buffer in frame.pinned.values()}
         for position, instruction in enumerate(frame.computation):
-            if instruction.op.is_parameter or is_alias(frame.computation, instruction):
+            if instruction.op.role.is_parameter or is_alias(frame.computation, instruction):
                 continue
             self.instruction(frame, position, instruction)
 
@@ -180,7 +180,7 @@ class Planner:
         values = frame.values
         instruction, leaf = values.producer[value]
         position = values.defined[value]
-        if position < 0 or value in frame.pinned or instruction.op.is_constant:
+        if position < 0 or value in frame.pinned or instruction.op.role.is_constant:
             return
         source = self.in_place_source(frame, position, instruction, leaf)
         is_needed = occupant is not None and values.last_use[occupant] >= position and source != occupant
@@ -294,7 +294,7 @@ class Planner:
             return False
         producer, number = values.producer[value]
         position = values.defined[value]
-        if producer.op.is_constant or values.last_use[occupant] < position:
+        if producer.op.role.is_constant or values.last_use[occupant] < position:
             return False
         return self.in_place_source(body, position, producer, number) != occupant
 
@@ -331,7 +331,7 @@ class Planner:
         """A buffer that exists once for all members of a group, where the result is the same for all of them and
         it is not overwritten in place; else None."""
         op = instruction.op
-        if not isinstance(op, GroupedCollective) or not op.same_for_all or op.starts_pair:
+        if not isinstance(op, GroupedCollective) or not op.round.same_for_all or op.start_done.starts_pair:
             return None
         if size < SHARED_BYTES or not self.replicas or value in self.taken_over(frame):
             return None
@@ -353,7 +353,7 @@ class Planner:
             frame.taken_over = frozenset(
                 self.in_place_source(frame, position, user, leaf)
                 for position, user in enumerate(frame.computation)
-                if not user.op.has_groups  # those need no copy either way
+                if not user.op.round.has_groups  # those need no copy either way
                 for leaf, result in enumerate(values.leaves[user.name])
                 if result is not None and values.defined[result] == position
             )
@@ -396,19 +396,19 @@ class Planner:
     def communicate(self, frame: _Frame, position: int, instruction: Instruction, operands: tuple[Buffer, ...]) -> None:
         """All that a start reads and writes is in use until the instruction that completes it, copies included."""
         in_use: tuple[Buffer, ...] = ()
-        if instruction.op.completes and instruction.operands[0] in frame.started:
+        if instruction.op.start_done.completes and instruction.operands[0] in frame.started:
             in_use, operands = frame.started.pop(instruction.operands[0])
         operands = self.in_device_memory(frame, instruction, operands)
         shapes = tuple(o.shape for o in frame.computation.operands(instruction))
         aliased = instruction.op.aliased_leaves(instruction.shape, shapes)
-        if not (instruction.op.starts_pair or in_use):
+        if not (instruction.op.start_done.starts_pair or in_use):
             for leaf in aliased:
                 if leaf is not None and leaf != NO_MEMORY:  # the result's leaf, if it was a constant
                     value = frame.values.operands(instruction)[leaf]
                     if value is not None:
                         frame.buffers[value] = operands[leaf]
         results = self.results(frame, position, instruction)
-        if instruction.op.starts_pair:
+        if instruction.op.start_done.starts_pair:
             results = tuple(b for b, operand in zip(results, aliased, strict=True) if operand is None)
             frame.started[instruction.name] = operands, results
         self.clock += 1

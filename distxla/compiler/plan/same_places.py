@@ -31,7 +31,7 @@ def overwrites_as_it_reads(module: Module, computation: Computation, values: Val
         return False
     op = instruction.op
     if op.lowering is Lowering.ELEMENT:
-        return op.is_elementwise
+        return op.elements.is_elementwise
     if op.lowering is not Lowering.CALL:
         return False
     (called,) = op.called_computations
@@ -66,7 +66,7 @@ def _is_read_alike(fused: Computation, parameters: Iterable[Instruction]) -> boo
             continue
         if instruction.name == fused.root and op.lowering is Lowering.ALIAS and instruction.shape.is_tuple:
             continue
-        if op.lowering is not Lowering.ELEMENT or not op.is_elementwise:
+        if op.lowering is not Lowering.ELEMENT or not op.elements.is_elementwise:
             return False
         dims = {fused[name].shape.dims for name in instruction.operands if name in derived}
         if dims != {instruction.shape.dims}:

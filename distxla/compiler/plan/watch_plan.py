@@ -40,9 +40,11 @@ def _moves(instruction: Instruction) -> bool:
     op = instruction.op
     if isinstance(op, Constant):
         return not any(map(found_in, op.literal.leaves))
-    if op.is_parameter or op.lowering in (Lowering.ALIAS, Lowering.CALL):
+    if op.role.is_parameter or op.lowering in (Lowering.ALIAS, Lowering.CALL):
         return True
-    return op.lowering is Lowering.ELEMENT and not op.is_elementwise if op.only_moves is None else op.only_moves
+    if op.elements.only_moves is not None:
+        return op.elements.only_moves
+    return op.lowering is Lowering.ELEMENT and not op.elements.is_elementwise
 
 
 def found_in(literal: Literal) -> int:
@@ -162,13 +164,13 @@ class WatchPlan:
 
     def written(self, step: Kernel | Communicate) -> list[WatchedLeaf]:
         """The leaves of the result that may have NaN or Inf once the step is over."""
-        if step.instruction.op.starts_pair and isinstance(step, Communicate):
+        if step.instruction.op.start_done.starts_pair and isinstance(step, Communicate):
             return []
         return self._watched(step.results, step.instruction.shape.leaves())
 
     def read(self, step: Kernel | Communicate) -> list[WatchedLeaf]:
         """The leaves of the operands that may have NaN or Inf."""
-        if step.instruction.op.completes:  # its operands are its start's results
+        if step.instruction.op.start_done.completes:  # its operands are its start's results
             return []
         operands = step.computation.operands(step.instruction)
         leaves = [leaf for operand in operands for leaf in operand.shape.leaves()]
@@ -233,7 +235,9 @@ class WatchPlan:
 
     def _is_mixed(self, step: WatchedStep) -> bool:
         """Whether several instructions of a fusion may have made a value."""
-        inside = [i for i in self._module[step.fused] if not i.op.is_parameter and i.op.lowering is not Lowering.ALIAS]
+        inside = [
+            i for i in self._module[step.fused] if not i.op.role.is_parameter and i.op.lowering is not Lowering.ALIAS
+        ]
         return len(inside) > 1
 
 

@@ -20,15 +20,15 @@ def verify_pairs(module: Module) -> None:
     """
     for computation in module.computations:
         for instruction in computation:
-            if instruction.op.starts_pair:
+            if instruction.op.start_done.starts_pair:
                 _has_one_end(module, computation, instruction)
-            if instruction.op.completes:
+            if instruction.op.start_done.completes:
                 _has_its_start(module, computation, instruction)
 
 
 def _has_one_end(module: Module, computation: Computation, start: Instruction) -> None:
     users = [computation[name] for name in computation.users[start.name]]
-    if len(users) == 1 and start.opcode in users[0].op.completes and start.name != computation.root:
+    if len(users) == 1 and start.opcode in users[0].op.start_done.completes and start.name != computation.root:
         return
     found = ", ".join(f"{user.name} ({user.opcode})" for user in users) or "none"
     message = f"{start.name} needs exactly one user, which completes it; it has {found}"
@@ -37,13 +37,13 @@ def _has_one_end(module: Module, computation: Computation, start: Instruction) -
 
 def _has_its_start(module: Module, computation: Computation, end: Instruction) -> None:
     start = computation[end.operands[0]]
-    if end.op.completes_indirectly and start.op.effects is not Effects.CHANNEL:
+    if end.op.start_done.completes_indirectly and start.op.effects is not Effects.CHANNEL:
         return
-    if start.opcode not in end.op.completes:
-        wanted = " or ".join(end.op.completes)
+    if start.opcode not in end.op.start_done.completes:
+        wanted = " or ".join(end.op.start_done.completes)
         message = f"the operand of {end.name} must be of {wanted}, {start.name} is of {start.opcode}"
         raise VerificationError(f"{end.opcode}.pair: {message}", module.locate(end, "operands"))
-    while start.op.completes:  # an update says no more than its start
+    while start.op.start_done.completes:  # an update says no more than its start
         start = computation[start.operands[0]]
     for attribute, always in REPEATED.items():
         mine, theirs = (getattr(op, attribute, None) for op in (end.op, start.op))

@@ -36,7 +36,7 @@ def _is_concerned(i: Instruction) -> bool:
 class _Buffers:
     def __init__(self, module: Module) -> None:
         self.module = module
-        self.bodies = {i.op.loop_body for c in module.computations for i in c if i.op.is_loop}
+        self.bodies = {i.op.loop_body for c in module.computations for i in c if i.op.role.is_loop}
 
     def check(self) -> None:
         for computation in self.module.computations:
@@ -52,13 +52,13 @@ class _Buffers:
         operands = [operand.shape for operand in computation.operands(i)]
         if isinstance(op, CustomCall):
             self._custom_call(op, i, operands)
-        elif not (op.is_tuple or op.is_tuple_element or op.is_loop) and (
-            not op.is_parameter or computation.name == self.module.entry
+        elif not (op.role.is_tuple or op.role.is_tuple_element or op.role.is_loop) and (
+            not op.role.is_parameter or computation.name == self.module.entry
         ):
             has_buffers = i.shape.has_buffers or any(shape.has_buffers for shape in operands)
-            what = "a parameter of the program" if op.is_parameter else f"{i.opcode}"
+            what = "a parameter of the program" if op.role.is_parameter else f"{i.opcode}"
             self.require(not has_buffers, "C6", f"{what} can be no buffer, nor take one", i, "shape")
-        if op.is_custom_call or op.is_loop or op.is_parameter:
+        if op.role.is_custom_call or op.role.is_loop or op.role.is_parameter:
             for index in _buffers(i.shape):
                 writers = list(self._writers(computation, i, index))
                 names = ", ".join(writers)
@@ -101,12 +101,12 @@ class _Buffers:
             user = computation[name]
             op = user.op
             places = [k for k, operand in enumerate(user.operands) if operand == i.name]
-            if op.called_computations or op.is_custom_call:
+            if op.called_computations or op.role.is_custom_call:
                 yield from [name] * len(places)
-            elif op.is_tuple_element:
+            elif op.role.is_tuple_element:
                 if index and op.element_index == index[0]:
                     yield from self._writers(computation, user, index[1:])
-            elif op.is_tuple:
+            elif op.role.is_tuple:
                 if name != computation.root:
                     for place in places:
                         yield from self._writers(computation, user, (place, *index))

@@ -21,7 +21,7 @@ def verify_callers(module: Module) -> None:
     callers: dict[str, Instruction] = {}
     for computation in module.computations:
         for instruction in computation:
-            if instruction.op.completes:  # it only repeats its start's computation
+            if instruction.op.start_done.completes:  # it only repeats its start's computation
                 continue
             for name in instruction.op.called_computations:
                 other = callers.setdefault(name, instruction)
@@ -31,7 +31,7 @@ def verify_callers(module: Module) -> None:
 
 
 def _may_share(module: Module, name: str, one: Instruction, other: Instruction) -> None:
-    owner = next((i for i in (one, other) if i.op.owns_computations), None)
+    owner = next((i for i in (one, other) if i.op.start_done.owns_computations), None)
     if owner is not None:
         message = f"{name} is called by {other.name} and by {one.name}; it may have one caller only"
         raise VerificationError(f"{owner.opcode}.caller: {message}", module.locate(one))

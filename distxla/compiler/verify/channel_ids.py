@@ -27,7 +27,7 @@ def verify_channels(module: Module) -> None:
         channel = op.channel
         if channel is not None:
             _of_one_kind(module, instruction, channel, kinds)
-            if op.starts_transfer and not op.is_device_transfer and channel < FIRST_HOST_CALL:
+            if op.transfer.starts and not op.is_device_transfer and channel < FIRST_HOST_CALL:
                 _like_the_first(module, instruction, hosts.setdefault(channel, instruction))
         if isinstance(op, AllReduce):
             reduction = reduction or instruction

@@ -33,7 +33,7 @@ def verify_shardings(module: Module, partitions: int | None) -> None:
                 body, condition = module[i.op.body], module[i.op.condition]
                 parameters = [*body.parameters, *condition.parameters]
                 _agree(module, i, [i, *parameters, body.root_instruction])
-            elif i.op.is_conditional:
+            elif i.op.role.is_conditional:
                 _agree(module, i, [i, *(module[name].root_instruction for name in i.op.called_computations)])
 
 

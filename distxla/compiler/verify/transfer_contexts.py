@@ -26,8 +26,8 @@ def verify_contexts(module: Module) -> None:
     A done ends transfers of its own kind and channel. A context has no other users, and one of them alone; the entry
     doesn't return one.
     """
-    starts = [i for c in module.computations for i in c if i.op.starts_transfer]
-    dones = [i for c in module.computations for i in c if i.op.completes_transfer]
+    starts = [i for c in module.computations for i in c if i.op.transfer.starts]
+    dones = [i for c in module.computations for i in c if i.op.transfer.completes]
     if starts or dones:
         flow = ContextFlow(module)
         flow.settle()
@@ -44,7 +44,7 @@ class _Checks:
         for computation in self.module.computations:
             for instruction in computation:
                 operands = self.flow.operands(computation, instruction)
-                if instruction.op.completes_transfer:
+                if instruction.op.transfer.completes:
                     self._done(instruction, operands[0])
                 else:
                     self._other(computation, instruction, operands)
@@ -60,11 +60,11 @@ class _Checks:
         starts = [start for leaf in operand for start in leaf]
         if None in starts:
             return
-        kind = "send" if done.op.sends else "recv"
+        kind = "send" if done.op.transfer.sends else "recv"
         if not starts:
             raise self._error(f"{kind}-done.pair", done, f"the operand of {done.name} comes from no {kind}", "operands")
         for start in dict.fromkeys(s.instruction for s in starts if s is not None):
-            if start.op.sends is not done.op.sends:
+            if start.op.transfer.sends is not done.op.transfer.sends:
                 message = f"{done.name} gets the context of {start.name}, which is a {start.opcode}"
                 raise self._error(f"{kind}-done.pair", done, message, "operands")
             for attribute in ("channel_id", "is_host_transfer"):
@@ -76,7 +76,7 @@ class _Checks:
     def _other(self, computation: Computation, instruction: Instruction, operands: Sequence[Sequence[Leaf]]) -> None:
         """No other instruction reads a context, or passes on a part of one."""
         op = instruction.op
-        if op.updates_async or op.completes_async:
+        if op.start_done.updates_async or op.start_done.completes_async:
             return
         if op.lowering in (Lowering.ALIAS, Lowering.CALL, Lowering.CONTROL) or op.called_computations:
             if op.element_index is None or op.element_index == TOKEN:
@@ -94,7 +94,7 @@ class _Checks:
         """A context goes to one done, or into one tuple: nothing ends a transfer twice."""
         start = self._first(self.flow.leaves[computation.name, context.name])
         users = [computation[name] for name in computation.users[context.name]]
-        takers = [user for user in users if user.op.completes_transfer or user.op.is_tuple]
+        takers = [user for user in users if user.op.transfer.completes or user.op.role.is_tuple]
         if start is not None and len(takers) > 1:
             message = f"{takers[1].name} takes the context of {start.name}, which goes to {takers[0].name} already"
             raise self._error("channel.context", takers[1], message, "operands")

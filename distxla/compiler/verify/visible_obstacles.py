@@ -41,7 +41,7 @@ def visible_obstacles(module: Module) -> list[Obstacle]:
                 found.append((instruction, why))
     for computation in _applied(module):
         for instruction in computation:
-            if not instruction.op.is_parameter and not _is_scalar_code(instruction):
+            if not instruction.op.role.is_parameter and not _is_scalar_code(instruction):
                 why = f"this version cannot execute {instruction.opcode} in a computation applied to elements"
                 found.append((instruction, why))
     return found or _dynamic_expansions(module)

@@ -223,7 +223,7 @@ def _collectives(module: Module) -> Iterator[tuple[_Collective, bool]]:
     for computation in module.reached():
         for instruction in computation:
             # a completing instruction names the computation of its start again
-            for called in () if instruction.op.completes else instruction.op.called_computations:
+            for called in () if instruction.op.start_done.completes else instruction.op.called_computations:
                 callers[called].append((computation.name, instruction))
 
     @cache
@@ -235,7 +235,7 @@ def _collectives(module: Module) -> Iterator[tuple[_Collective, bool]]:
 
     for computation in module.reached():
         for instruction in computation:
-            if instruction.op.is_collective and not instruction.op.completes:
+            if instruction.op.is_collective and not instruction.op.start_done.completes:
                 operands = tuple(operand.shape for operand in computation.operands(instruction))
                 yield _Collective(module, instruction, operands), executed_once(computation.name)
 

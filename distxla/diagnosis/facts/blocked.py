@@ -101,7 +101,7 @@ class DeviceState:
     there is none.  group: the members that act together, in group order.  waits_for: devices, all of which must
     come.  host: the part of the host it waits for, "" for none.  missing: members of the group that have not arrived.
     loops: outermost first.  events: its last ones, oldest first.  peer_action: outside of groups, the action of the
-    devices in waits_for that ends the wait (`Op.peer_action`).
+    devices in waits_for that ends the wait (`TransferEnd.peer_action`).
     """
 
     device: int

@@ -10,6 +10,7 @@ from distxla.ir.effects import Effects
 from distxla.ir.instruction import Instruction
 from distxla.ir.op import Lowering
 from distxla.ir.shape import ProgramShape, Shape
+from distxla.ir.traits import OpRole
 from distxla.ir.window import ConvolutionDimensions, Window
 from distxla.ops.call import Aliasing, check_aliasing
 from distxla.ops.custom_calls.buffers import PIN, UNPIN
@@ -51,7 +52,7 @@ class CustomCall(ExecutableOp):
     """
 
     opcode: ClassVar[str] = "custom-call"
-    is_custom_call: ClassVar[bool] = True
+    role: ClassVar[OpRole] = OpRole(is_custom_call=True)
     mixes_precision: ClassVar[bool] = False
     effects: ClassVar[Effects] = Effects.CUSTOM
     lowering: ClassVar[Lowering] = Lowering.KERNEL

@@ -46,7 +46,7 @@ class _Comparator:
         for instruction in comparator:
             op = instruction.op
             form: Any
-            if op.is_parameter:
+            if op.role.is_parameter:
                 number: int = op.number  # type: ignore[attr-defined]
                 form, sides = ("parameter", number // 2), {number % 2}
             elif op.effects is not Effects.PURE or not all(name in self.sides for name in instruction.operands):

@@ -14,6 +14,7 @@ from distxla.ir.mixed_precision import Computed, in_type_of
 from distxla.ir.op import Op
 from distxla.ir.replica_groups import GroupMode, ReplicaGroups, device_groups
 from distxla.ir.shape import ProgramShape, Shape
+from distxla.ir.traits import RoundRules
 from distxla.ir.unwritten import empty
 from distxla.lazy_dataclass import dataclass
 from distxla.ops.support.collective_movement import Movement
@@ -44,7 +45,7 @@ class GroupedCollective(CollectiveOp):
         C7  an operand or result that is no array.
     """
 
-    has_groups: ClassVar[bool] = True
+    round: ClassVar[RoundRules] = RoundRules(has_groups=True)
 
     uniform_groups: ClassVar[bool] = True
 

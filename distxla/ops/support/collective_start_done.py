@@ -23,6 +23,8 @@ from distxla.ir.element_type import U64
 from distxla.ir.instruction import Instruction
 from distxla.ir.op import Lowering, Op
 from distxla.ir.shape import ProgramShape, Shape
+from distxla.ir.traits import InPlaceKernel, StartDone
+from distxla.lazy_dataclass import replace
 from distxla.ops.support.collective import synchronous
 from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.support.executable import CollectiveOp
@@ -43,8 +45,7 @@ class _PartOfRound(CollectiveOp):
     """Properties of start and done that differ from those of their collective."""
 
     lowering: ClassVar[Lowering] = Lowering.COMMUNICATION
-    in_place_operand: ClassVar[int | None] = None
-    combines: ClassVar[bool] = False
+    in_place: ClassVar[InPlaceKernel] = InPlaceKernel()
 
     @property
     def round_opcode(self) -> str:
@@ -56,7 +57,7 @@ class _PartOfRound(CollectiveOp):
 
 
 class _Start(_PartOfRound):
-    starts_pair: ClassVar[bool] = True
+    start_done: ClassVar[StartDone] = StartDone(starts_pair=True)
 
     def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape | None:
         result = whole(self).infer_shape(operands, called)
@@ -105,10 +106,12 @@ def _part_class(op_class: type[CollectiveOp], which: AsyncPart) -> type[Collecti
     found = _PARTS.get((op_class, which))
     if found is None:
         begun = f"{op_class.opcode}-start"
+        members: dict[str, Any] = {"round": replace(op_class.round, combines=False)}
         if which is AsyncPart.START:
-            found = type(f"{op_class.__name__}AsyncStart", (_Start, op_class), {"opcode": begun})
+            members |= {"opcode": begun}
+            found = type(f"{op_class.__name__}AsyncStart", (_Start, op_class), members)
         else:
-            members = {"opcode": f"{op_class.opcode}-done", "completes": (begun,)}
+            members |= {"opcode": f"{op_class.opcode}-done", "start_done": StartDone(completes=(begun,))}
             found = type(f"{op_class.__name__}AsyncDone", (_Done, op_class), members)
         _PARTS[op_class, which] = found
     return found
@@ -159,7 +162,7 @@ def single_collective(computation: Computation) -> CollectiveOp | None:
         or async_part_of(op) is not AsyncPart.SYNCHRONOUS
     ):
         return None
-    if root.name != computation.root or not all(p.op.is_parameter for p in parameters):
+    if root.name != computation.root or not all(p.op.role.is_parameter for p in parameters):
         return None
     return op if root.operands == tuple(p.name for p in computation.parameters) else None
 

@@ -52,7 +52,7 @@ class ExecutableOp(Op):
 
     def evaluation_obstacle(self, instruction: Instruction, operands: Sequence[Shape]) -> str | None:
         """The reason why the reference can't evaluate the instruction, in a sentence; None if it can."""
-        if type(self).evaluate is not ExecutableOp.evaluate or self.is_parameter:
+        if type(self).evaluate is not ExecutableOp.evaluate or self.role.is_parameter:
             return None
         return self.obstacle(instruction.shape, operands) or f"this version cannot evaluate {self.opcode}"
 

@@ -50,7 +50,7 @@ def inlined(
         local: dict[str, str] = {}
         last: list[str] = []
         for inner in body:
-            if inner.op.is_parameter:
+            if inner.op.role.is_parameter:
                 local[inner.name] = operands[inner.op.number]  # type: ignore[attr-defined]
                 continue
             name = local[inner.name] = names.fresh(inner.name)

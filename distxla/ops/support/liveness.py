@@ -91,7 +91,7 @@ def analyse(module: Module, computation: Computation, of: Callable[[str], Values
 
     for position, instruction in enumerate(computation):
         op = instruction.op
-        if op.is_parameter:
+        if op.role.is_parameter:
             leaves = new(instruction, -1)
         elif all(not leaf.is_array for leaf in instruction.shape.leaves()):
             leaves = (None,) * instruction.shape.leaf_count
@@ -104,7 +104,7 @@ def analyse(module: Module, computation: Computation, of: Callable[[str], Values
             leaves = values.leaves[instruction.operands[0]]
         else:
             leaves = new(instruction, position)
-            if op.is_loop:
+            if op.role.is_loop:
                 initial = values.leaves[instruction.operands[0]]
                 unchanged = of(op.called_computations[LOOP_BODY]).invariant
                 leaves = tuple(initial[k] if k in unchanged else leaf for k, leaf in enumerate(leaves))
@@ -131,9 +131,9 @@ def analyse(module: Module, computation: Computation, of: Callable[[str], Values
 
 def overwritable(values: Values, instruction: Instruction, leaf: int) -> Value:
     """The operand value whose memory result leaf `leaf` could take over if it has no later reader, or None."""
-    if instruction.op.is_loop:
+    if instruction.op.role.is_loop:
         number = leaf
-    elif (in_place := instruction.op.in_place_operand) is not None:
+    elif (in_place := instruction.op.in_place.operand) is not None:
         number = sum(len(values.leaves[o]) for o in instruction.operands[:in_place]) + leaf
     else:
         return None

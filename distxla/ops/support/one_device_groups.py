@@ -65,7 +65,7 @@ class OneDeviceGroups:
         if op.group_mode is GroupMode.CROSS_PARTITION and self.partitions == 1:
             why = "With channel_id the ids of its groups are partitions, of which there is one"
             return f"{why}: without it they are replicas"
-        if not op.has_groups:
+        if not op.round.has_groups:
             return "Each of its source_target_pairs names one device twice"
         return f"Each of its groups names one id: {self._all} would join all devices"
 
@@ -122,9 +122,9 @@ def warn_of_one_device_groups(
 
 def _is_alone(instruction: Instruction, replicas: int, partitions: int) -> bool:
     op = instruction.op
-    if not isinstance(op, CollectiveOp) or op.completes:
+    if not isinstance(op, CollectiveOp) or op.start_done.completes:
         return False
-    if not op.has_groups:
+    if not op.round.has_groups:
         pairs = getattr(op, "source_target_pairs", ())
         return bool(pairs) and all(source == target for source, target in pairs)
     if any(len(group) > 1 for group in _groups(op).groups):
@@ -138,7 +138,7 @@ def _is_alone(instruction: Instruction, replicas: int, partitions: int) -> bool:
 def _is_meant(module: Module, instruction: Instruction) -> bool:
     """Whether groups of one device are what the program's author wrote down, or an axis of size 1."""
     op = instruction.op
-    if op.has_groups:
+    if op.round.has_groups:
         groups = _groups(op)
         if groups.mesh is not None:
             return True

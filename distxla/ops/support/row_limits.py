@@ -36,7 +36,7 @@ def row_limits(fused: Computation) -> RowLimits:
         if instruction.name in names:
             walked = _walked(instruction.shape)
             limit = walked if limit is None else min(walked, limit)
-        if limit is None or instruction.op.is_parameter:
+        if limit is None or instruction.op.role.is_parameter:
             continue
         operands = fused.operands(instruction)
         leading = instruction.op.leading_dimensions(instruction.shape, [o.shape for o in operands])
@@ -64,7 +64,7 @@ def row_sizes(rows: Computation, computation: Callable[[str], Computation]) -> t
     """The dimension sizes of the dimensions over which a computation of rows can be walked; () if over none."""
     found: tuple[int, ...] | None = None
     for instruction in rows:
-        if instruction.op.is_parameter or instruction.op.lowering is Lowering.ALIAS:
+        if instruction.op.role.is_parameter or instruction.op.lowering is Lowering.ALIAS:
             continue
         operands = rows.operands(instruction)
         if instruction.op.lowering is Lowering.CALL:
@@ -74,7 +74,7 @@ def row_sizes(rows: Computation, computation: Callable[[str], Computation]) -> t
         else:
             limit = instruction.shape.rank
             leading = instruction.op.leading_dimensions(instruction.shape, [o.shape for o in operands])
-        limit = min(limit, *(k for o, k in zip(operands, leading) if not o.op.is_parameter), limit)
+        limit = min(limit, *(k for o, k in zip(operands, leading) if not o.op.role.is_parameter), limit)
         for leaf in instruction.shape.leaves():
             found = common_rows(leaf.dims, leaf.dims if found is None else found, limit)
     return found or ()

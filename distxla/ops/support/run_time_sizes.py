@@ -71,7 +71,7 @@ def fitted(op: Op, operands: Sequence[Shape], values: Sequence[Any]) -> list[Any
         if not dynamic:
             continue
         dimension_sizes = [arrays[k].shape[d] for k, d in dynamic]
-        if op.is_elementwise:
+        if op.elements.is_elementwise:
             dimension_sizes = [n for n in dimension_sizes if n != 1] or [1]
         common = min(dimension_sizes)
         for k, d in agreement:

@@ -62,7 +62,7 @@ def _of_indices(
     dims = set().union(*(along(o) for o in operands))
     is_integer = result.is_integer or result.kind == "pred"
     if len(dims) > 1:
-        is_sum = instruction.op.is_sum and result.is_integer  # of predicates `add` is `or`
+        is_sum = instruction.op.elements.is_sum and result.is_integer  # of predicates `add` is `or`
         return _sum_of_indices(space, instruction, operands) if is_sum else None
     dim = dims.pop() if dims else None
     rows = [np.asarray(values(space, o, dim)) for o in operands]

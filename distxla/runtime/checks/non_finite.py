@@ -278,8 +278,8 @@ class NonFinite:
     def _alone(self, program: Module, watched: WatchedStep) -> Origin | None:
         """The instruction of a fusion of one."""
         for instruction in reversed(program[watched.fused].instructions):
-            if not instruction.op.is_parameter:
-                return Origin(instruction.name, instruction.opcode, instruction.op.is_constant)
+            if not instruction.op.role.is_parameter:
+                return Origin(instruction.name, instruction.opcode, instruction.op.role.is_constant)
         return None
 
     def _ids(self, device: int) -> tuple[int, int, int]:

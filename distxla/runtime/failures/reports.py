@@ -249,7 +249,9 @@ def _begin_of(program: CompiledProgram, index: int, module: Module | None) -> Si
     site = program.sites[index]
     instruction = instruction_of(site, module)
     within = None if module is None or instruction is None else module.holder_of(instruction)
-    while within is not None and instruction is not None and instruction.op.completes and instruction.operands:
+    while (
+        within is not None and instruction is not None and instruction.op.start_done.completes and instruction.operands
+    ):
         instruction = within[instruction.operands[0]]
     name = site.instruction if instruction is None else instruction.name
     candidates = [other for other in program.sites if other.instruction == name]

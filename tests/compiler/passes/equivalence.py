@@ -60,4 +60,4 @@ def assert_same(text: str, module: Module, replicas: int = 1, partitions: int = 
 def opcodes(module: Module, computation: str | None = None) -> list[str]:
     """The opcodes of a computation (the entry) in order, without parameters."""
     found = module[computation] if computation else module.entry_computation
-    return [i.opcode for i in found if not i.op.is_parameter]
+    return [i.opcode for i in found if not i.op.role.is_parameter]

@@ -50,7 +50,7 @@ def test_the_result_has_the_name_and_the_place() -> None:
     root = after.entry_computation.root_instruction
     assert root.name == before.entry_computation.root
     assert root.opcode == "add"
-    added = [i for i in after.entry_computation if not i.op.is_parameter]
+    added = [i for i in after.entry_computation if not i.op.role.is_parameter]
     assert {i.metadata.op_name for i in added if i.metadata} == {"layer/norm"}
     assert {i.span for i in added} == {before.entry_computation.root_instruction.span}
 

@@ -41,7 +41,7 @@ def check_contract(module: Module) -> None:
             else:
                 assert len({r.shape.dims for r in roots}) == 1
             for inner in body:
-                if inner not in roots and inner is not root and not inner.op.is_parameter:
+                if inner not in roots and inner is not root and not inner.op.role.is_parameter:
                     assert inner.op.lowering is Lowering.ELEMENT
 
 

@@ -107,7 +107,7 @@ def begin(emit: GridEmitter) -> None:
 
 def _shared(step: Kernel, operands: list[Shape], result_leaves: list[Shape]) -> set[int]:
     """The positions of operands' and results' leaves that may be the same memory."""
-    in_place = step.instruction.op.in_place_operand
+    in_place = step.instruction.op.in_place.operand
     count = sum(leaf.is_array for shape in operands for leaf in shape.leaves())
     if in_place is None:
         return {position for operand, result in step.alike for position in (operand, count + result)}
