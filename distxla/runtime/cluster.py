@@ -323,11 +323,6 @@ class Cluster(Handle):
             self._injection.require_points(found, assigned.devices, points)
         return assigned.bind(found, self.devices), cached
 
-    def adopt(self, program: CompiledProgram, devices: Iterable[int] | None = None) -> Executable:
-        """An executable of a program that was compiled elsewhere, for this cluster's counts."""
-        chosen = tuple(range(self.devices)) if devices is None else tuple(devices)
-        return Executable(self, program, chosen, 0.0, False)
-
     def run(
         self,
         programs: Mapping[Any, Module | Executable],

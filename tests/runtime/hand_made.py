@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 
 from distxla.ir.element_type import F32
 from distxla.ir.shape import Shape
 from distxla.program.artifact import CompiledProgram
+from distxla.runtime.arrays.executable import Executable
+from distxla.runtime.cluster import Cluster
 from distxla.targets.native.finish import compile_object
 from distxla.targets.registry import native_target
 from distxla.targets.x86_64.link import link
@@ -111,3 +114,9 @@ def waiting(replicas: int, failing: int = -1, status: int = 0) -> CompiledProgra
 def endless(replicas: int) -> CompiledProgram:
     """Never returns, whatever happens. It sleeps."""
     return program(ENDLESS, replicas)
+
+
+def adopted(cluster: Cluster, program: CompiledProgram, devices: Iterable[int] | None = None) -> Executable:
+    """An executable of a program that the cluster hasn't compiled, for its counts."""
+    chosen = tuple(range(cluster.devices)) if devices is None else tuple(devices)
+    return Executable(cluster, program, chosen, 0.0, False)

@@ -87,7 +87,7 @@ def test_a_call_whose_commands_are_half_written_is_withdrawn(host: LocalHost) ->
 @pytest.mark.cluster
 def test_an_interrupt_before_the_start_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     with Cluster(DEVICES) as cluster:
-        step = cluster.adopt(hand_made.add_one(DEVICES))
+        step = hand_made.adopted(cluster, hand_made.add_one(DEVICES))
         step([X])
 
         def interrupted(self: LocalHost, ticket: Ticket, nanoseconds: int) -> int:
@@ -116,7 +116,10 @@ def test_an_interrupt_while_a_failure_is_looked_at_costs_nothing(monkeypatch: py
     user.register_custom_call("fails", failing)
     try:
         with Cluster(DEVICES) as cluster:
-            step, bad = cluster.adopt(hand_made.add_one(DEVICES)), cluster.compile(parse_module(fails, "fails.hlo"))
+            step, bad = (
+                hand_made.adopted(cluster, hand_made.add_one(DEVICES)),
+                cluster.compile(parse_module(fails, "fails.hlo")),
+            )
             step([X])
             with monkeypatch.context() as patched:
                 patched.setattr(Dispatcher, "_post_mortem", interrupted)
@@ -164,7 +167,10 @@ def test_an_interrupt_amid_the_end_of_a_failed_call_leaves_the_rest_to_the_next(
         raise KeyboardInterrupt
 
     with Cluster(DEVICES) as cluster:
-        step, bad = cluster.adopt(hand_made.add_one(DEVICES)), cluster.compile(parse_module(DEADLOCK, "deadlock.hlo"))
+        step, bad = (
+            hand_made.adopted(cluster, hand_made.add_one(DEVICES)),
+            cluster.compile(parse_module(DEADLOCK, "deadlock.hlo")),
+        )
         monkeypatch.setattr(SharedMemory, method, interrupted)
         # where other processes take the time, devices are late, and what follows is the next call's
         monkeypatch.setattr(dispatch, "PATIENCE_S", 60.0)

@@ -17,6 +17,7 @@ from distxla.oracle.origins import Origins
 from distxla.testing import ClusterPool
 from distxla.text.parser import parse_module
 from tests.programs import PROGRAMS, ShardedProgram
+from tests.runtime import hand_made
 from tests.runtime.checked_programs import CheckedProgram, full, programs
 
 each_program = pytest.mark.parametrize("program", programs(), ids=str)
@@ -91,7 +92,7 @@ def test_large_operands_share_a_snapshot(cluster: dx.Cluster, monkeypatch: pytes
     assert made.watch is not None
     assert any(step.shares_snapshot for step in made.watch.steps)
     with pytest.raises(NonFiniteError) as raised:
-        cluster.adopt(made)(program.rows)
+        hand_made.adopted(cluster, made)(program.rows)
     assert raised.value.instruction == "b"
 
 

@@ -48,7 +48,7 @@ def cluster(cluster_pool: ClusterPool) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def add_one(cluster: Cluster) -> dx.Executable:
-    return cluster.adopt(hand_made.add_one(DEVICES))
+    return hand_made.adopted(cluster, hand_made.add_one(DEVICES))
 
 
 def test_a_flat_list_goes_to_every_device(add_one: dx.Executable) -> None:
@@ -228,7 +228,7 @@ def test_a_wrong_token_is_refused(cluster: Cluster) -> None:
 
 def test_two_clusters_of_one_driver(cluster: Cluster, add_one: dx.Executable) -> None:
     with Cluster(1) as other:
-        theirs = other.adopt(hand_made.add_one(1))
+        theirs = hand_made.adopted(other, hand_made.add_one(1))
         outs = theirs([X])
         with pytest.raises(dx.ArgumentError, match="another cluster"):
             add_one([[outs[0][0]], [X], [X]])
@@ -242,7 +242,7 @@ def test_a_closed_cluster_says_so() -> None:
     with pytest.raises(dx.ClusterError, match="not started"):
         opened.wait_started()
     opened.start()
-    step = opened.adopt(hand_made.add_one(1))
+    step = hand_made.adopted(opened, hand_made.add_one(1))
     opened.close()
     opened.close()
     with pytest.raises(dx.ClusterError, match="closed"):

@@ -48,26 +48,26 @@ def later(seconds: float, action: object, *arguments: object) -> None:
 
 
 def still_works(cluster: Cluster) -> bool:
-    outs = cluster.adopt(hand_made.add_one(DEVICES))([X])
+    outs = hand_made.adopted(cluster, hand_made.add_one(DEVICES))([X])
     return all(np.array_equal(np.asarray(row[0]), X + 1) for row in outs)
 
 
 def test_a_failing_program_releases_its_peers(cluster: Cluster) -> None:
-    step = cluster.adopt(hand_made.waiting(DEVICES, failing=2, status=Status.FAILED))
+    step = hand_made.adopted(cluster, hand_made.waiting(DEVICES, failing=2, status=Status.FAILED))
     with pytest.raises(dx.ExecutionError, match="hand-made failed on device 2 with status 3"):
         step()
     assert still_works(cluster)
 
 
 def test_mismatch_has_its_own_error(cluster: Cluster) -> None:
-    step = cluster.adopt(hand_made.waiting(DEVICES, failing=1, status=Status.MISMATCH))
+    step = hand_made.adopted(cluster, hand_made.waiting(DEVICES, failing=1, status=Status.MISMATCH))
     with pytest.raises(dx.CollectiveMismatchError):
         step()
     assert still_works(cluster)
 
 
 def test_time_limit_releases_waiters(cluster: Cluster) -> None:
-    step = cluster.adopt(hand_made.waiting(DEVICES))
+    step = hand_made.adopted(cluster, hand_made.waiting(DEVICES))
     assert still_works(cluster)  # its start, which the first call waits for, is not what is bounded here
     watch = Stopwatch()
     with pytest.raises(dx.TimeLimitError, match=r"the time limit of 0\.3 s ran out\n  devices 0-2 compute"):
@@ -78,8 +78,8 @@ def test_time_limit_releases_waiters(cluster: Cluster) -> None:
 
 def run_without_the_last(cluster: Cluster, time_limit: float | None = None) -> None:
     """Two devices of a group wait for the third, which does something else and never comes."""
-    last = cluster.adopt(hand_made.waiting(DEVICES), [2])
-    others = cluster.adopt(cluster.compile(dx.parse(ALL_REDUCE, "sum.hlo")).program, range(2))
+    last = hand_made.adopted(cluster, hand_made.waiting(DEVICES), [2])
+    others = hand_made.adopted(cluster, cluster.compile(dx.parse(ALL_REDUCE, "sum.hlo")).program, range(2))
     cluster.run({range(2): others, 2: last}, {0: [X], 1: [X]}, time_limit=time_limit)
 
 
@@ -93,7 +93,7 @@ def test_a_collective_without_all_members_can_be_ended(cluster: Cluster) -> None
 
 
 def test_ctrl_c_ends_the_call_and_leaves_the_cluster_usable(cluster: Cluster) -> None:
-    step = cluster.adopt(hand_made.waiting(DEVICES))
+    step = hand_made.adopted(cluster, hand_made.waiting(DEVICES))
     cluster.wait_started()
     with pytest.raises(KeyboardInterrupt):
         interrupted_after(0.3, step)
@@ -102,7 +102,7 @@ def test_ctrl_c_ends_the_call_and_leaves_the_cluster_usable(cluster: Cluster) ->
 
 def test_a_killed_replica_is_named_within_a_second() -> None:
     with Cluster(DEVICES) as cluster:
-        step = cluster.adopt(hand_made.waiting(DEVICES))
+        step = hand_made.adopted(cluster, hand_made.waiting(DEVICES))
         pid = cluster.replicas_info[1][2]
         later(0.5, os.kill, pid, signal.SIGKILL)
         watch = Stopwatch()
@@ -117,13 +117,13 @@ def test_a_killed_replica_is_named_within_a_second() -> None:
 
 def test_a_replica_that_is_killed_while_it_loads_is_named() -> None:
     with Cluster(2) as cluster:
-        cluster.adopt(hand_made.add_one(2))([X])
+        hand_made.adopted(cluster, hand_made.add_one(2))([X])
         pid = cluster.replicas_info[1][2]
         os.kill(pid, signal.SIGSTOP)  # so that it doesn't answer before
         later(0.5, os.kill, pid, signal.SIGKILL)
         said = rf"^lost: the replica of device 1 \(process {pid}\) has ended.*; the cluster cannot be used any more$"
         with pytest.raises(dx.ReplicaLostError, match=said):
-            cluster.adopt(hand_made.add_one(2))([X])
+            hand_made.adopted(cluster, hand_made.add_one(2))([X])
 
 
 def test_a_killed_member_of_a_collective_releases_the_others() -> None:
@@ -137,7 +137,7 @@ def test_a_killed_member_of_a_collective_releases_the_others() -> None:
 
 def test_a_program_that_never_ends_is_killed_after_the_time_limit() -> None:
     with Cluster(2) as cluster:
-        step = cluster.adopt(hand_made.endless(2))
+        step = hand_made.adopted(cluster, hand_made.endless(2))
         cluster.wait_started()  # which is not what is bounded here
         watch = Stopwatch()
         with pytest.raises(dx.TimeLimitError):
@@ -149,7 +149,7 @@ def test_a_program_that_never_ends_is_killed_after_the_time_limit() -> None:
 
 def test_a_replica_lost_between_calls_is_noticed() -> None:
     with Cluster(2) as cluster:
-        step = cluster.adopt(hand_made.add_one(2))
+        step = hand_made.adopted(cluster, hand_made.add_one(2))
         step([X])
         os.kill(cluster.replicas_info[0][2], signal.SIGKILL)
         time.sleep(0.3)

@@ -33,7 +33,7 @@ def main():
         if os.environ.get("COMPILE"):  # nothing that the cache on disk has, so that the compile process starts
             text = f"HloModule m{{os.getpid()}}\\nENTRY e {{{{ ROOT x = f32[2] parameter(0) }}}}"
             cluster.compile(parse_module(text))
-        step = cluster.adopt(hand_made.{program}(2))
+        step = hand_made.adopted(cluster, hand_made.{program}(2))
         cluster.wait_started()
         cluster._loader.load(step)  # by calls of Ray, which itself ends a driver that asks a raylet that has gone
         if os.environ.get("KILL_REPLICA"):

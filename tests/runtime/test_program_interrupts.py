@@ -84,7 +84,7 @@ class Bench:
 
     def new(self) -> Executable:
         """One that is not loaded: nothing else uses its channel and its group."""
-        return self.cluster.adopt(self.other)
+        return hand_made.adopted(self.cluster, self.other)
 
     def loaded(self) -> Executable:
         made = self.new()

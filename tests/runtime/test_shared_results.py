@@ -100,7 +100,7 @@ def test_after_a_failed_call(cluster: Cluster) -> None:
     step = cluster.compile(program())
     check(step)
     with pytest.raises(dx.TimeLimitError):
-        cluster.adopt(hand_made.waiting(DEVICES))(time_limit=0.3)
+        hand_made.adopted(cluster, hand_made.waiting(DEVICES))(time_limit=0.3)
     check(step)
 
 

@@ -30,6 +30,7 @@ from tests.collectives.test_worked_examples import CASES
 from tests.compiler.runner import Devices
 from tests.diagnosis.golden import NAMED, check_run
 from tests.programs import PROGRAMS, ShardedProgram
+from tests.runtime import hand_made
 from tests.runtime.random_modules import RandomModule
 from tests.samples import in_turn
 
@@ -227,6 +228,6 @@ def test_a_kernel_that_fails_is_named() -> None:
     (kernel,) = program.kernels
     broken = dataclasses.replace(kernel, operands=())
     with dx.Cluster(backend="interpreted") as cluster:
-        step = cluster.adopt(dataclasses.replace(program, kernels=(broken,)))
+        step = hand_made.adopted(cluster, dataclasses.replace(program, kernels=(broken,)))
         with pytest.raises(ExecutionError, match="device 0: interpreting y \\(fusion\\): IndexError"):
             step([[X]])

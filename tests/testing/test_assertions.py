@@ -11,6 +11,7 @@ import pytest
 
 import distxla as dx
 from distxla.testing import assert_matches_reference, assert_matches_unsharded, assert_same_on_all_devices
+from tests.runtime import hand_made
 
 F32 = np.float32
 GLOBAL = """HloModule halves, num_partitions=2
@@ -128,7 +129,7 @@ def test_the_reference(cluster: dx.Cluster) -> None:
     with pytest.raises(AssertionError, match=r"differs from the reference in 2 of 2 arrays.*\n.*\n.*instead of"):
         assert_matches_reference(step, args, outs[::-1])
     with pytest.raises(dx.ArgumentError, match="its module is not known"):
-        assert_matches_reference(cluster.adopt(step.program), args)
+        assert_matches_reference(hand_made.adopted(cluster, step.program), args)
 
 
 def test_sharded_functions_and_their_unsharded_form() -> None:

@@ -15,6 +15,7 @@ from distxla.ir.module import Module
 from distxla.oracle.lockstep import run_programs
 from distxla.testing import ClusterPool
 from distxla.text.parser import parse_module
+from tests.runtime import hand_made
 from tests.stopwatch import Stopwatch
 
 pytestmark = pytest.mark.cluster
@@ -241,6 +242,6 @@ def test_a_member_whose_program_has_ended(cluster: dx.Cluster) -> None:
 
 def test_a_member_that_takes_no_part(cluster: dx.Cluster) -> None:
     compiled = compile_module(program(SUM, "a"), replicas=DEVICES, partitions=1)
-    lonely = cluster.adopt(compiled, [0, 1])
+    lonely = hand_made.adopted(cluster, compiled, [0, 1])
     text = fails(lambda: cluster.run({range(2): lonely}, dict.fromkeys(range(2), ARGUMENTS)), DeadlockError)
     assert "which runs nothing in this call" in text

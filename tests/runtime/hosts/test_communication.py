@@ -124,8 +124,8 @@ def run_without_the_last(cluster: Cluster, time_limit: float) -> None:
     """All devices of a group wait for the last one, which does something else and never comes."""
     count = cluster.devices
     waiting = replace(hand_made.waiting(count), replicas=cluster.replicas, partitions=cluster.partitions)
-    last = cluster.adopt(waiting, [count - 1])
-    others = cluster.adopt(whole_sum(cluster).program, range(count - 1))
+    last = hand_made.adopted(cluster, waiting, [count - 1])
+    others = hand_made.adopted(cluster, whole_sum(cluster).program, range(count - 1))
     cluster.run({range(count - 1): others, count - 1: last}, {d: [X] for d in range(count - 1)}, time_limit=time_limit)
 
 
@@ -143,7 +143,7 @@ def test_a_round_without_all_members_can_be_ended(on_two_hosts: Cluster) -> None
 
 
 def test_a_member_that_has_no_part_in_the_call_is_named(on_two_hosts: Cluster) -> None:
-    part = on_two_hosts.adopt(whole_sum(on_two_hosts).program, range(7))
+    part = hand_made.adopted(on_two_hosts, whole_sum(on_two_hosts).program, range(7))
     with pytest.raises(dx.DeadlockError, match=r"waits in r \(sum.hlo:7:8\) for device 7, which runs nothing in this"):
         part([X], time_limit=20)
 

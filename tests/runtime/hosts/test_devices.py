@@ -41,7 +41,7 @@ def test_each_host_has_the_devices_that_were_asked_for(cluster: Cluster) -> None
 
 
 def test_calls_run_everywhere(cluster: Cluster) -> None:
-    step = cluster.adopt(hand_made.add_one(DEVICES))
+    step = hand_made.adopted(cluster, hand_made.add_one(DEVICES))
     outs = step([[X * d] for d in range(DEVICES)])
     for _ in range(20):
         outs = step(outs)
@@ -85,7 +85,7 @@ def test_memory_is_used_again(cluster: Cluster) -> None:
 
 
 def test_an_array_of_another_device_is_refused(cluster: Cluster) -> None:
-    step = cluster.adopt(hand_made.add_one(DEVICES))
+    step = hand_made.adopted(cluster, hand_made.add_one(DEVICES))
     array = cluster.put(X, 2)
     with pytest.raises(ArgumentError, match="expected an array on device 1, found one on device 2"):
         step([[X], [array], [X], [X]])
@@ -131,11 +131,11 @@ def test_a_routine_that_fails_elsewhere_is_reported(cluster: Cluster) -> None:
             step([[X + d] for d in range(DEVICES)])
     finally:
         dx.unregister_custom_call("hosts.fail")
-    assert np.array_equal(np.asarray(cluster.adopt(hand_made.add_one(DEVICES))([X])[3][0]), X + 1)
+    assert np.array_equal(np.asarray(hand_made.adopted(cluster, hand_made.add_one(DEVICES))([X])[3][0]), X + 1)
 
 
 def test_steps_need_no_ray(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    step = cluster.adopt(hand_made.add_one(DEVICES))
+    step = hand_made.adopted(cluster, hand_made.add_one(DEVICES))
     outs = step([X])
     gc.collect()
     assert cluster._loader is not None
@@ -156,7 +156,7 @@ def test_steps_need_no_ray(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_the_drivers_host_may_have_no_device(address: str) -> None:
     with Cluster(2, address=address, devices_per_host=[0, 2]) as opened:
-        outs = opened.adopt(hand_made.add_one(2))([X])
+        outs = hand_made.adopted(opened, hand_made.add_one(2))([X])
         assert np.array_equal(np.asarray(outs[1][0]), X + 1)
 
 
@@ -166,7 +166,7 @@ def test_the_drivers_host_may_have_no_device(address: str) -> None:
 def test_devices_go_where_cpus_are(address: str) -> None:
     """And views of the driver's host outlive a cluster, and others say so."""
     with Cluster(3, address=address) as opened:
-        outs = opened.adopt(hand_made.add_one(3))([X])
+        outs = hand_made.adopted(opened, hand_made.add_one(3))([X])
         assert opened._hosts.devices == [range(2), range(2, 3)]
         assert np.array_equal(np.asarray(outs[2][0]), X + 1)
     for row in outs[:2]:

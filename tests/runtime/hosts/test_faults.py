@@ -53,7 +53,7 @@ def later(seconds: float, action: Any, *arguments: Any) -> None:
 
 
 def still_works(cluster: Cluster) -> bool:
-    outs = cluster.adopt(hand_made.add_one(DEVICES))([X])
+    outs = hand_made.adopted(cluster, hand_made.add_one(DEVICES))([X])
     return all(np.array_equal(np.asarray(row[0]), X + 1) for row in outs)
 
 
@@ -89,7 +89,7 @@ def ended_within(processes: list[int], seconds: float) -> bool:
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("device", range(DEVICES))
 def test_a_failing_program_releases_its_peers_on_all_hosts(cluster: Cluster, device: int) -> None:
-    step = cluster.adopt(hand_made.waiting(DEVICES, failing=device, status=Status.FAILED))
+    step = hand_made.adopted(cluster, hand_made.waiting(DEVICES, failing=device, status=Status.FAILED))
     watch = Stopwatch()
     with pytest.raises(dx.ExecutionError, match=f"hand-made failed on device {device} with status 3"):
         step()
@@ -98,10 +98,10 @@ def test_a_failing_program_releases_its_peers_on_all_hosts(cluster: Cluster, dev
 
 
 def test_time_limit_releases_waiters_on_all_hosts(cluster: Cluster) -> None:
-    step = cluster.adopt(hand_made.waiting(DEVICES))
+    step = hand_made.adopted(cluster, hand_made.waiting(DEVICES))
     assert still_works(cluster)
     for devices, computing in ((range(DEVICES), "devices 0-3 compute"), ([3], "device 3 computes")):
-        part = cluster.adopt(step.program, devices)
+        part = hand_made.adopted(cluster, step.program, devices)
         watch = Stopwatch()
         with pytest.raises(dx.TimeLimitError, match=rf"the time limit of 0\.3 s ran out\n  {computing}$"):
             part(time_limit=0.3)
@@ -110,11 +110,11 @@ def test_time_limit_releases_waiters_on_all_hosts(cluster: Cluster) -> None:
 
 
 def test_ctrl_c_ends_the_call_on_all_hosts(cluster: Cluster) -> None:
-    step = cluster.adopt(hand_made.waiting(DEVICES))
+    step = hand_made.adopted(cluster, hand_made.waiting(DEVICES))
     with pytest.raises(KeyboardInterrupt):
         interrupted_after(0.5, step)
     assert still_works(cluster)
-    part = cluster.adopt(step.program, [2])  # the driver waits for another host alone
+    part = hand_made.adopted(cluster, step.program, [2])  # the driver waits for another host alone
     with pytest.raises(KeyboardInterrupt):
         interrupted_after(0.5, part)
     assert still_works(cluster)
@@ -145,7 +145,7 @@ def test_ctrl_c_amid_a_frame_does_not_lose_the_host(cluster: Cluster, monkeypatc
 @pytest.mark.sampled(one_in=2)
 @pytest.mark.parametrize("device", [0, 2])
 def test_a_killed_replica_is_named_with_its_host(fresh: Cluster, device: int) -> None:
-    step = fresh.adopt(hand_made.waiting(DEVICES))
+    step = hand_made.adopted(fresh, hand_made.waiting(DEVICES))
     pid = pids(fresh)[device]
     assert fresh._loader is not None
     fresh._loader.load(step)
@@ -162,7 +162,7 @@ def test_a_killed_replica_is_named_with_its_host(fresh: Cluster, device: int) ->
 
 @pytest.mark.exhaustive
 def test_a_replica_lost_between_calls_is_noticed(fresh: Cluster) -> None:
-    step = fresh.adopt(hand_made.add_one(DEVICES))
+    step = hand_made.adopted(fresh, hand_made.add_one(DEVICES))
     step([X])
     os.kill(pids(fresh)[3], signal.SIGKILL)
     time.sleep(0.3)
@@ -172,7 +172,7 @@ def test_a_replica_lost_between_calls_is_noticed(fresh: Cluster) -> None:
 
 @pytest.mark.exhaustive
 def test_a_program_that_never_ends_is_killed_after_the_time_limit(fresh: Cluster) -> None:
-    step = fresh.adopt(hand_made.endless(DEVICES))
+    step = hand_made.adopted(fresh, hand_made.endless(DEVICES))
     watch = Stopwatch()
     with pytest.raises(dx.TimeLimitError):
         step(time_limit=0.2)
@@ -182,8 +182,8 @@ def test_a_program_that_never_ends_is_killed_after_the_time_limit(fresh: Cluster
 
 
 def test_a_killed_agent_takes_its_host_with_it(fresh: Cluster) -> None:
-    outs = fresh.adopt(hand_made.add_one(DEVICES))([X])
-    step = fresh.adopt(hand_made.waiting(DEVICES))
+    outs = hand_made.adopted(fresh, hand_made.add_one(DEVICES))([X])
+    step = hand_made.adopted(fresh, hand_made.waiting(DEVICES))
     theirs = [pids(fresh)[1], pids(fresh)[2]]
     later(0.5, os.kill, agent_pid(fresh, 1), signal.SIGKILL)
     watch = Stopwatch()
@@ -200,7 +200,7 @@ def test_a_killed_agent_takes_its_host_with_it(fresh: Cluster) -> None:
 
 @pytest.mark.exhaustive
 def test_the_proxy_of_the_drivers_host_may_be_lost(fresh: Cluster) -> None:
-    step = fresh.adopt(hand_made.waiting(DEVICES))
+    step = hand_made.adopted(fresh, hand_made.waiting(DEVICES))
     later(0.5, os.kill, agent_pid(fresh, 0), signal.SIGKILL)
     with pytest.raises(dx.ReplicaLostError, match=r"the proxy of host 0 \(.*\) was lost"):
         step()
@@ -214,7 +214,7 @@ def listening(processes: list[int]) -> set[tuple[str, int]]:
 
 def test_nothing_is_left_running_or_listening(ray_cluster: Any) -> None:
     with Cluster(2, address=ray_cluster.address, devices_per_host=[1, 1]) as opened:
-        opened.adopt(hand_made.add_one(2))([X])
+        hand_made.adopted(opened, hand_made.add_one(2))([X])
         agents = [agent_pid(opened, 0), agent_pid(opened, 1)]
         processes = [*pids(opened).values(), *agents]
         of_ray = listening([pids(opened)[0]])  # a worker of Ray listens, and a replica is nothing else
@@ -254,7 +254,7 @@ from distxla.runtime.cluster import Cluster
 from tests.runtime import hand_made
 with Cluster(2, address={ray_cluster.address!r}, devices_per_host=[1, 1]) as cluster:
     print(*(pid for _, _, pid in cluster.replicas_info), flush=True)
-    cluster.adopt(hand_made.waiting(2))()
+    hand_made.adopted(cluster, hand_made.waiting(2))()
 """
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
     driver = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=environment)
@@ -300,7 +300,7 @@ def test_a_lost_node_is_named(ray_cluster: Any) -> None:
     with Cluster(4, address=ray_cluster.address, devices_per_host=[1, 1, 1, 1]) as opened:
         opened.wait_started()
         index = next(i for i, n in enumerate(_node_ids(opened)) if n == node.node_id)
-        step = opened.adopt(hand_made.waiting(4))
+        step = hand_made.adopted(opened, hand_made.waiting(4))
         later(0.5, ray_cluster.remove_node, node, False)
         watch = Stopwatch()
         lost = rf"device {index} .*on host {index} |host {index} \(.*\) with device {index} was lost"

@@ -46,12 +46,12 @@ import numpy as np, distxla as dx
 from tests.runtime import hand_made
 X = np.zeros(4, np.float32)
 with dx.Cluster(1) as cluster:
-    step = cluster.adopt(hand_made.add_one(1))
+    step = hand_made.adopted(cluster, hand_made.add_one(1))
     step([X])
     child = os.fork()
     if child == 0:
         with dx.Cluster(1) as own:
-            print(np.asarray(own.adopt(hand_made.add_one(1))([X])[0][0])[0], flush=True)
+            print(np.asarray(hand_made.adopted(own, hand_made.add_one(1))([X])[0][0])[0], flush=True)
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
     print(np.asarray(step([X])[0][0])[0])
@@ -135,7 +135,7 @@ def test_an_error_that_outlives_its_ray_takes_nothing_from_the_next_one(
         with dx.Cluster(1) as cluster:
             cluster.wait_started()
             monkeypatch.setattr(Hosts, "ask", _failing)
-            cluster._loader.load(cluster.adopt(hand_made.add_one(1)))
+            cluster._loader.load(hand_made.adopted(cluster, hand_made.add_one(1)))
 
     if at == "start":
         monkeypatch.setattr(Hosts, "ask", _failing)
@@ -147,5 +147,5 @@ def test_an_error_that_outlives_its_ray_takes_nothing_from_the_next_one(
     monkeypatch.setattr(Hosts, "ask", ask)
     monkeypatch.setattr(RayElsewhere, "put", put_and_forget)
     with dx.Cluster(1) as cluster:
-        ((result,),) = cluster.adopt(hand_made.add_one(1))([np.zeros(4, np.float32)])
+        ((result,),) = hand_made.adopted(cluster, hand_made.add_one(1))([np.zeros(4, np.float32)])
         assert np.asarray(result).tolist() == [1, 1, 1, 1]

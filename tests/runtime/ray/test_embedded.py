@@ -41,7 +41,7 @@ def test_long_paths_and_a_missing_shared_memory_folder(temporary: Path, monkeypa
     monkeypatch.setattr(tempfile, "tempdir", str(temporary / ("a" * 120)))  # longer than a socket's address
     monkeypatch.setattr(commands, "SHARED_MEMORY", "/nowhere")
     with dx.Cluster(1) as cluster:
-        outs = cluster.adopt(hand_made.add_one(1))([np.zeros(4, np.float32)])
+        outs = hand_made.adopted(cluster, hand_made.add_one(1))([np.zeros(4, np.float32)])
         assert all(np.array_equal(np.asarray(row[0]), np.ones(4)) for row in outs)
 
 

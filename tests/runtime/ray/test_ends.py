@@ -83,14 +83,14 @@ from distxla.errors import ClusterError
 from tests.runtime import hand_made
 ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False, _node_ip_address="127.0.0.1")
 cluster = dx.Cluster().start()
-step = cluster.adopt(hand_made.add_one(1))
+step = hand_made.adopted(cluster, hand_made.add_one(1))
 step([[np.ones(4, np.float32)]])
 ray.shutdown()
 del step
 gc.collect()
 cluster._loader._unloader.close()
 try:
-    cluster.adopt(hand_made.add_one(1))([[np.ones(4, np.float32)]])
+    hand_made.adopted(cluster, hand_made.add_one(1))([[np.ones(4, np.float32)]])
 except ClusterError as error:
     print(error.message)
 cluster.close()

@@ -134,7 +134,7 @@ class TestCopies:
     def test_a_copy_imports_nothing(self, copies: tuple[dx.Cluster, list[float]], imported: list[str]) -> None:
         """Every replica would do so by itself."""
         cluster, _ = copies
-        cluster.adopt(hand_made.add_one(3))([np.zeros(4, np.float32)])
+        hand_made.adopted(cluster, hand_made.add_one(3))([np.zeros(4, np.float32)])
         (there,) = cluster._hosts.ask([cluster._hosts.replicas[0].imported.remote()], 60)
         assert set(there) - set(imported[0].split()) == set()
 

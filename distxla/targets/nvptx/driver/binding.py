@@ -50,13 +50,6 @@ class Binding:
         self.call(function, ctypes.addressof(place), *arguments)
         return place.value
 
-    def ready(self, function: str, *arguments: Any) -> bool:
-        """Whether a query says that something has happened."""
-        number = getattr(self._library, function)(*arguments)
-        if number in (interface.SUCCESS, interface.NOT_READY):
-            return bool(number == interface.SUCCESS)
-        raise self.error(function, number)
-
     def error(self, function: str, number: int) -> DriverCallError:
         """Of a call that returned this CUresult."""
         return DriverCallError(function, number, *self._described(number))
@@ -224,25 +217,6 @@ class BoundContext:
             self._call("cuCtxSynchronize")
         else:
             self._call("cuStreamSynchronize", stream)
-
-    def create_event(self) -> int:
-        return self._value(ctypes.c_void_p, "cuEventCreate", interface.NO_TIMING)
-
-    def destroy_event(self, event: int) -> None:
-        self._call("cuEventDestroy_v2", event)
-
-    def record(self, event: int, stream: int) -> None:
-        self._call("cuEventRecord", event, stream)
-
-    def wait(self, stream: int, event: int) -> None:
-        self._call("cuStreamWaitEvent", stream, event, 0)
-
-    def has_passed(self, event: int) -> bool:
-        self._enter()
-        return self._driver.ready("cuEventQuery", event)
-
-    def wait_for(self, event: int) -> None:
-        self._call("cuEventSynchronize", event)
 
     # --- kernels
 

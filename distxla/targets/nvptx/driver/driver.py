@@ -103,22 +103,6 @@ class Context(Protocol):
     def synchronise(self, stream: int | None = None) -> None:
         """Block until all that is in a queue has happened; None: in all queues of the context."""
 
-    def create_event(self) -> int:
-        """A place in a queue, once it is recorded; before that, it has passed."""
-
-    def destroy_event(self, event: int) -> None: ...
-
-    def record(self, event: int, stream: int) -> None:
-        """The event passes when all has happened that is in the queue now."""
-
-    def wait(self, stream: int, event: int) -> None:
-        """What is put into the queue from now on happens after the event. Does not block."""
-
-    def has_passed(self, event: int) -> bool: ...
-
-    def wait_for(self, event: int) -> None:
-        """Block until the event has passed."""
-
     # --- kernels
 
     def load(self, code: bytes) -> Module:

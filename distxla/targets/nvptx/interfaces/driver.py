@@ -20,7 +20,7 @@ class IpcHandle(ctypes.Structure):
 
 
 Address = c_uint64  # CUdeviceptr
-Handle = c_void_p  # of a context, stream, event, module or function
+Handle = c_void_p  # of a context, stream, module or function
 Pointer = c_void_p  # to memory of this process
 
 FUNCTIONS: dict[str, tuple[Any, ...]] = {
@@ -54,12 +54,6 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "cuStreamCreate": (Pointer, c_uint),
     "cuStreamDestroy_v2": (Handle,),
     "cuStreamSynchronize": (Handle,),
-    "cuStreamWaitEvent": (Handle, Handle, c_uint),
-    "cuEventCreate": (Pointer, c_uint),
-    "cuEventDestroy_v2": (Handle,),
-    "cuEventRecord": (Handle, Handle),
-    "cuEventQuery": (Handle,),
-    "cuEventSynchronize": (Handle,),
     "cuModuleLoadDataEx": (Pointer, Pointer, c_uint, Pointer, Pointer),
     "cuModuleUnload": (Handle,),
     "cuModuleGetFunction": (Pointer, Handle, c_char_p),
@@ -71,7 +65,7 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
 SUCCESS, INVALID_VALUE, OUT_OF_MEMORY, NOT_INITIALIZED = 0, 1, 2, 3
 NO_DEVICE, INVALID_DEVICE = 100, 101
 INVALID_CONTEXT, MAP_FAILED, NO_BINARY, INVALID_PTX = 201, 205, 209, 218
-INVALID_HANDLE, NOT_FOUND, NOT_READY = 400, 500, 600
+INVALID_HANDLE, NOT_FOUND = 400, 500
 ILLEGAL_ADDRESS, LAUNCH_FAILED, MISALIGNED_ADDRESS, UNKNOWN = 700, 719, 716, 999
 
 # CUdevice_attribute
@@ -80,7 +74,6 @@ MAJOR, MINOR, COMPUTE_MODE, PCI_BUS = 75, 76, 20, 33
 SHARED_MODE, PROHIBITED, EXCLUSIVE = 0, 2, 3
 # CUjit_option
 ERROR_LOG, ERROR_LOG_BYTES = 5, 6
-NO_TIMING = 2  # CU_EVENT_DISABLE_TIMING
 NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: not ordered with other streams
 
 

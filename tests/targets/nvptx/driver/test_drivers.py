@@ -111,30 +111,6 @@ def test_addresses_of_a_launch_are_taken_at_once(name: str, context: BoundContex
     np.testing.assert_array_equal(fetched(context, stream, target), numbers())
 
 
-def test_an_event_orders_two_queues(name: str, context: BoundContext) -> None:
-    first, second = context.create_stream(), context.create_stream()
-    address = uploaded(context, first, numbers())
-    function = context.load(kernels_for(name, context)).function("add_one")
-    event = context.create_event()
-    assert context.has_passed(event)
-    context.launch(function, (1, 1, 1), (COUNT, 1, 1), [address], first)
-    context.record(event, first)
-    context.wait(second, event)
-    np.testing.assert_array_equal(fetched(context, second, address), numbers() + 1)
-    assert context.has_passed(event)
-    context.destroy_event(event)
-    context.destroy_stream(first)
-
-
-def test_waiting_for_an_event(name: str, context: BoundContext) -> None:
-    stream, found = context.create_stream(), np.zeros(COUNT, np.float32)
-    address, event = uploaded(context, stream, numbers()), context.create_event()
-    context.copy_to_host(at(found), address, BYTES, stream)
-    context.record(event, stream)
-    context.wait_for(event)
-    np.testing.assert_array_equal(found, numbers())
-
-
 def test_all_queues_at_once(context: BoundContext) -> None:
     streams = [context.create_stream() for _ in range(3)]
     address = uploaded(context, streams[0], numbers())

@@ -12,7 +12,7 @@ from typing import Any
 from distxla.lazy_dataclass import dataclass, field
 from distxla.targets.nvptx.driver.emulated.failure import Failure
 from distxla.targets.nvptx.driver.emulated.memory import Memories
-from distxla.targets.nvptx.driver.emulated.queues import Event, Stream
+from distxla.targets.nvptx.driver.emulated.queues import Stream
 from distxla.targets.nvptx.emulator import layout
 from distxla.targets.nvptx.emulator.faults import KernelFaultError
 from distxla.targets.nvptx.emulator.launch import NUMBERED, LoadedModule, Memory, Order
@@ -76,10 +76,6 @@ class EmulatedContext:
         except Failure as failure:
             self.lost = failure
             raise
-
-    def wait(self, stream: Stream, event: Event) -> None:
-        seen = Event(event.stream, event.number)  # a later record changes nothing
-        stream.add(seen.run)
 
     # --- copies: ranges are looked up at once, bytes move later
 

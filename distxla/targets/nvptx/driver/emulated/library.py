@@ -15,14 +15,14 @@ from distxla.targets.nvptx.driver.emulated.context import EmulatedContext, Funct
 from distxla.targets.nvptx.driver.emulated.failure import Failure
 from distxla.targets.nvptx.driver.emulated.kernels import unpacked
 from distxla.targets.nvptx.driver.emulated.memory import Memories
-from distxla.targets.nvptx.driver.emulated.queues import Event, Stream
+from distxla.targets.nvptx.driver.emulated.queues import Stream
 from distxla.targets.nvptx.emulator.launch import LoadedModule
 from distxla.targets.nvptx.interfaces import driver as interface
 from distxla.targets.nvptx.interfaces.driver import FUNCTIONS, IpcHandle
 
 _KNOWN = (
     *("INVALID_VALUE", "OUT_OF_MEMORY", "NOT_INITIALIZED", "NO_DEVICE", "INVALID_DEVICE", "INVALID_CONTEXT"),
-    *("MAP_FAILED", "INVALID_PTX", "INVALID_HANDLE", "NOT_FOUND", "NOT_READY", "ILLEGAL_ADDRESS", "LAUNCH_FAILED"),
+    *("MAP_FAILED", "INVALID_PTX", "INVALID_HANDLE", "NOT_FOUND", "ILLEGAL_ADDRESS", "LAUNCH_FAILED"),
     *("MISALIGNED_ADDRESS", "UNKNOWN"),
 )
 _NAMES = {getattr(interface, name): f"CUDA_ERROR_{name}" for name in _KNOWN}
@@ -271,32 +271,6 @@ class EmulatedLibrary:
         context, stream = self.queue(handle)
         with context.lock:
             context.synchronise(stream.run)
-
-    def _streamwaitevent(self, handle: int, event: int, flags: int) -> None:
-        context, stream = self.queue(handle)
-        with context.lock:
-            context.wait(stream, context.find(event, Event))
-
-    def _eventcreate(self, place: int, flags: int) -> None:
-        ctypes.c_void_p.from_address(place).value = self.current().add(Event())
-
-    def _eventdestroy(self, handle: int) -> None:
-        self.current().remove(handle, Event)
-
-    def _eventrecord(self, handle: int, stream_handle: int) -> None:
-        context, stream = self.queue(stream_handle)
-        with context.lock:
-            event = context.find(handle, Event)
-            event.stream, event.number = stream, stream.put
-
-    def _eventquery(self, handle: int) -> None:
-        if not self.current().find(handle, Event).has_passed:
-            raise Failure(interface.NOT_READY, "the event has not passed")
-
-    def _eventsynchronize(self, handle: int) -> None:
-        context = self.current()
-        with context.lock:
-            context.synchronise(context.find(handle, Event).run)
 
     # --- kernels
 
