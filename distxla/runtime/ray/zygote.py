@@ -19,7 +19,6 @@ from __future__ import annotations
 import gc
 import importlib
 import os
-import select
 import signal
 import sys
 import traceback
@@ -32,7 +31,7 @@ if __name__ == "__main__":
     sys.path.append(str(Path(__file__).resolve().parents[3]))  # where the driver imports distxla from
 
 from distxla.machine.library_threads import one_thread
-from distxla.machine.processes import descriptor_of, let_be_killed_first
+from distxla.machine.processes import descriptor_of, let_be_killed_first, readable
 from distxla.runtime.ray import client
 from distxla.runtime.ray.deferred import deferred
 from distxla.targets.registry import host, native_target
@@ -110,10 +109,8 @@ def serve(
     os.environ |= {"RAY_RAYLET_PID": str(parent), "RAY_JOB_ID": ANY_JOB, "SPT_NOENV": "1"}
     code = _imported(with_ray)
     with_all()
-    requests, poll = Requests(), select.poll()
-    poll.register(fifo, select.POLLIN)
-    poll.register(raylet, select.POLLIN)
-    while raylet not in dict(poll.poll()):
+    requests = Requests()
+    while raylet not in readable(fifo, raylet):
         try:
             data = os.read(fifo, 1 << 16)
         except BlockingIOError:
