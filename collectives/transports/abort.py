@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from distxla.collectives.protocols import control_block as control_words
-from distxla.collectives.transports.control_block import ControlBlock
+from distxla.collectives.transports.control_block_view import ControlBlock
 from distxla.program.abi import Status
 from distxla.targets.registry import wake_all
 

@@ -11,7 +11,7 @@ import numpy as np
 from distxla.cli.array_files import Chosen, read_leaves
 from distxla.cli.generated_values import generate
 from distxla.cli.programs import DeviceProgram, RunPrograms
-from distxla.compiler.passes.given_whole import given_whole, leaf_names
+from distxla.compiler.passes.whole_arguments import given_whole, leaf_names
 from distxla.errors import ArgumentError
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape

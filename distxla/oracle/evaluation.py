@@ -26,7 +26,7 @@ from distxla.ops.rng import INITIAL_STATE
 from distxla.ops.support.collective_start_done import single_collective
 from distxla.ops.support.executable import CollectiveOp, executable
 from distxla.ops.support.run_time_sizes import fitted, has_dynamic_dimensions, nothing_received
-from distxla.oracle.channels import Channels
+from distxla.oracle.channel_values import Channels
 from distxla.oracle.dynamic_values import DynamicValues, is_smaller_than_stated
 from distxla.oracle.origins import Origins
 from distxla.oracle.streams import ItemWait, Streams

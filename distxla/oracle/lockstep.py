@@ -30,7 +30,7 @@ from distxla.ir.module import Module
 from distxla.lazy_dataclass import dataclass, replace
 from distxla.ops.rng import INITIAL_STATE
 from distxla.ops.support.executable import executable
-from distxla.oracle.channels import Channels
+from distxla.oracle.channel_values import Channels
 from distxla.oracle.evaluation import Device, InstructionEvaluation, RunningLoop, Stopped, Watch, call
 from distxla.oracle.origins import Origins
 from distxla.oracle.streams import Streams

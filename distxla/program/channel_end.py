@@ -1,4 +1,4 @@
-"""The attributes of a send or recv. Apart from channels.py: replicas read it, and they import no IR."""
+"""The attributes of a send or recv. Apart from collectives/channels.py: replicas read it, and they import no IR."""
 
 from __future__ import annotations
 

@@ -30,10 +30,10 @@ from distxla.runtime.arrays.device_array import DeviceArray
 from distxla.runtime.arrays.executable import Executable, Row, expand, put_array, rows_of
 from distxla.runtime.arrays.host_calls import HostCalls, checked_host_calls, require_outside
 from distxla.runtime.calls.cluster_hosts import Hosts
+from distxla.runtime.calls.common_order import in_common_order
 from distxla.runtime.calls.direct_calls import DirectCalls
 from distxla.runtime.calls.fault_injection import Injection, injection_of
 from distxla.runtime.calls.program_loading import ProgramLoader
-from distxla.runtime.calls.together import together
 from distxla.runtime.calls.unloading import Loaded
 from distxla.runtime.checks.checks import NAN, begin_checks, checks_of, end_checks
 from distxla.runtime.hosts.budget import checked_memory
@@ -421,7 +421,7 @@ class Cluster(Handle):
         loader = self._loader
         if loader is None or self._closing.is_set():
             raise ClusterError("the cluster is closed")
-        executables = together(given, self.replicas, self.partitions, self._again)
+        executables = in_common_order(given, self.replicas, self.partitions, self._again)
         loader.dispatcher.settle(time_limit)
         if self._injection is not None:
             loader.inject(self._injection, executables)

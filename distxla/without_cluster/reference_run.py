@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from distxla.compiler.passes.given_whole import given_whole
+from distxla.compiler.passes.whole_arguments import given_whole
 from distxla.errors import ArgumentError
 from distxla.ir.element_type import held_number
 from distxla.ir.module import Module

@@ -11,7 +11,7 @@ from distxla.collectives.protocols import channel as channel_words
 from distxla.collectives.transports.shared_words import SharedWords
 from distxla.machine.heap import Block
 from distxla.program.artifact import CommunicatorSpec, CompiledProgram
-from distxla.runtime.groups.channels import ClusterChannels
+from distxla.runtime.groups.channel_connections import ClusterChannels
 
 
 def bounce_buffer_bytes(program: CompiledProgram) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from distxla.collectives.protocols import control_block as control_words
-from distxla.collectives.transports.control_block import ControlBlock
+from distxla.collectives.transports.control_block_view import ControlBlock
 from distxla.runtime.hosts import commands
 from distxla.runtime.hosts.agent import Agent
 from distxla.wire.frame import Frame

@@ -16,7 +16,7 @@ import pytest
 import distxla as dx
 from distxla.runtime.cluster import Cluster
 from distxla.runtime.ray import access
-from distxla.runtime.ray.elsewhere import RayElsewhere
+from distxla.runtime.ray.driver_process import RayDriverProcess
 from distxla.runtime.ray.embedded import EmbeddedRay
 from distxla.testing import ClusterPool
 from tests.runtime import hand_made
@@ -269,7 +269,7 @@ def test_steps_need_no_ray(cluster: Cluster, add_one: dx.Executable, monkeypatch
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("a step made a Ray call")
 
-    monkeypatch.setattr(RayElsewhere, "_send", refuse)
+    monkeypatch.setattr(RayDriverProcess, "_send", refuse)
     for _ in range(20):
         outs = add_one(outs)
     assert np.array_equal(np.asarray(outs[0][0]), X + 21)

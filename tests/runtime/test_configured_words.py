@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from distxla.collectives.transports.control_block import ControlBlock
+from distxla.collectives.transports.control_block_view import ControlBlock
 from distxla.runtime.groups.communicators import Communicators
 from distxla.runtime.values.host import Host
 

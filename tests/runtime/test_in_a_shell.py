@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import distxla as dx
-from distxla.collectives.transports.control_block import ControlBlock
+from distxla.collectives.transports.control_block_view import ControlBlock
 from distxla.diagnosis.report.diagnosis import Diagnosis
 from distxla.machine.heap import Heap
 from distxla.machine.segments import Segment

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 import distxla as dx
-from distxla.collectives.transports import control_block
-from distxla.collectives.transports.control_block import ControlBlock
+from distxla.collectives.transports import control_block_view
+from distxla.collectives.transports.control_block_view import ControlBlock
 from distxla.machine.segments import Segment
 from distxla.program.artifact import CompiledProgram
 from distxla.runtime import cluster
@@ -25,7 +25,7 @@ from distxla.runtime.arrays.executable import Executable
 from distxla.runtime.calls import dispatch, program_loading, unloading
 from distxla.runtime.calls.program_loading import ProgramLoader
 from distxla.runtime.cluster import Cluster
-from distxla.runtime.groups import channels, communicators
+from distxla.runtime.groups import channel_connections, communicators
 from distxla.runtime.groups.communicators import Communicators
 from distxla.runtime.hosts import local
 from distxla.runtime.streams import streams
@@ -56,7 +56,7 @@ ENTRY main {{
 }}
 """
 ARGUMENTS = [[np.full(4, 1, np.float32)], [np.full(4, 2, np.float32)]]
-CALLING = (program_loading, channels, communicators, dispatch, streams, control_block, local, unloading)
+CALLING = (program_loading, channel_connections, communicators, dispatch, streams, control_block_view, local, unloading)
 CALLS = (*CALLING, cluster, executable)
 
 
@@ -258,7 +258,7 @@ def test_no_interrupted_clearing_loses_a_configured_word(states: Callable[[], St
 
 
 def test_what_an_interrupt_leaves_unfreed_the_next_frees_and_zeroes(states: Callable[[], States]) -> None:
-    for place, found in interrupted_everywhere([communicators, control_block], states, States.forget):
+    for place, found in interrupted_everywhere([communicators, control_block_view], states, States.forget):
         found.forget()
         assert found.memories("one") == [words()] * 2, place
         assert found.found.users(("one",)) == frozenset(), place
@@ -270,7 +270,7 @@ def test_what_an_interrupt_leaves_unfreed_the_next_frees_and_zeroes(states: Call
 
 
 def test_a_state_whose_making_was_interrupted_goes_with_its_program(states: Callable[[], States]) -> None:
-    for place, found in interrupted_everywhere([communicators, control_block], states, States.share, error=Alarm):
+    for place, found in interrupted_everywhere([communicators, control_block_view], states, States.share, error=Alarm):
         found.share()
         found.found.forget(3)
         assert found.control.used == 2 * SIZE, place

@@ -30,7 +30,7 @@ import distxla.collectives.transports
 import distxla.runtime
 import distxla.wire
 from distxla import clock
-from distxla.collectives.transports.control_block import ControlBlock
+from distxla.collectives.transports.control_block_view import ControlBlock
 from distxla.collectives.transports.shared_words import SharedWords
 from distxla.compiler.server_share import ServerShare
 from distxla.machine import fault_signals, futexes, memory_files, memory_limits, pages, processes, segments

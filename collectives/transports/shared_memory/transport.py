@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from distxla import clock
 from distxla.collectives.protocols import control_block as control_words
-from distxla.collectives.transports.control_block import ControlBlock
+from distxla.collectives.transports.control_block_view import ControlBlock
 from distxla.collectives.transports.shared_words import SharedWords
 from distxla.collectives.transports.transport import Restart, Transport
 from distxla.program.artifact import CompiledProgram

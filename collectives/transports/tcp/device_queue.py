@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.protocols import proxy_queue
-from distxla.collectives.transports.control_block import ControlBlock
+from distxla.collectives.transports.control_block_view import ControlBlock
 from distxla.targets.registry import sleep_on, wake_all
 
 

@@ -16,7 +16,7 @@ from distxla.program.artifact import CompiledProgram
 from distxla.wire.frame import Frame
 
 if TYPE_CHECKING:
-    from distxla.collectives.transports.control_block import ControlBlock
+    from distxla.collectives.transports.control_block_view import ControlBlock
     from distxla.collectives.transports.tcp.group_state import Group
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from distxla.collectives.protocols import group as group_words
 from distxla.collectives.protocols import rounds as round_words
-from distxla.collectives.transports.control_block import ControlBlock
+from distxla.collectives.transports.control_block_view import ControlBlock
 from distxla.targets.registry import wake_all
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.protocols import group as group_words
-from distxla.collectives.transports.control_block import ControlBlock
+from distxla.collectives.transports.control_block_view import ControlBlock
 from distxla.collectives.transports.tcp.group_state import Area, Group
 from distxla.collectives.transports.tcp.point_to_point import Pairs
 from distxla.collectives.transports.tcp.round_plan import RoundPlan, load_work, make_plan

@@ -24,7 +24,7 @@ from distxla.collectives.protocols import rounds as round_words
 from distxla.collectives.protocols.layout import Word
 from distxla.collectives.protocols.proxy_queue import ProxyEvent
 from distxla.collectives.protocols.rounds import HEAD
-from distxla.collectives.transports.control_block import ControlBlock
+from distxla.collectives.transports.control_block_view import ControlBlock
 from distxla.collectives.transports.tcp.frames import (
     Ask,
     Large,

@@ -3,8 +3,8 @@
 It does for groups with members on several hosts what the last arriver does in a group on one host. Devices here
 enqueue a round when all local members have arrived (collectives/protocols/proxy_queue.py). The proxy then tells the
 group's other hosts that it is ready. When all are, and all run the same instruction, each sends the others the parts of
-its members' operands that they need (round_plan.py, group_round.py), directly from the memory of one member into that
-of the other. At the end it stores the round's phase as a member would, and wakes.
+its members' operands that they need (round_plan.py, round_across_hosts.py), directly from the memory of one member into
+that of the other. At the end it stores the round's phase as a member would, and wakes.
 
 A host may be ahead of another one by as many rounds of a group as may be in flight at a time. A host that has not said
 that it is ready is sent nothing but READY, with at most EAGER_BYTES of payload, so all data that arrives has a place to
@@ -22,7 +22,7 @@ from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.protocols.proxy_queue import ProxyEvent
 from distxla.collectives.protocols.rounds import HEAD
 from distxla.collectives.transports.abort import abort
-from distxla.collectives.transports.control_block import ControlBlock
+from distxla.collectives.transports.control_block_view import ControlBlock
 from distxla.collectives.transports.network_fault import FaultKind, NetworkFault
 from distxla.collectives.transports.tcp.device_queue import Queue
 from distxla.collectives.transports.tcp.early_ready import EarlyRounds
@@ -36,12 +36,12 @@ from distxla.collectives.transports.tcp.frames import (
     Result,
     RoundFrame,
 )
-from distxla.collectives.transports.tcp.group_round import ProxyRound
 from distxla.collectives.transports.tcp.group_state import Area, Group
 from distxla.collectives.transports.tcp.injected_faults import FrameFaults, Leaving
 from distxla.collectives.transports.tcp.link import Done, Link
 from distxla.collectives.transports.tcp.loaded_programs import LoadedPrograms
 from distxla.collectives.transports.tcp.point_to_point import Pairs
+from distxla.collectives.transports.tcp.round_across_hosts import ProxyRound
 from distxla.collectives.transports.tcp.round_plan import EAGER_BYTES
 from distxla.collectives.transports.tcp.scratch_memory import ReduceRun, Scratch
 from distxla.collectives.transports.transport import Restart, Transport

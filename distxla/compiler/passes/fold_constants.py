@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from distxla.compiler.passes.rules import RewriteSite
+from distxla.compiler.passes.simplification_rules import RewriteSite
 from distxla.errors import InternalError
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction

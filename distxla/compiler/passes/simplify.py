@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from distxla.compiler.passes import fold_constants, simplify_arithmetic, simplify_contractions, simplify_data  # noqa: F401
-from distxla.compiler.passes.rules import RULES, RewriteSite
+from distxla.compiler.passes.simplification_rules import RULES, RewriteSite
 from distxla.ir.instruction import Instruction
 from distxla.ir.literal import Literal
 from distxla.ir.module import Module

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from distxla.compiler.passes.rules import SPREADING, RewriteSite, rule
+from distxla.compiler.passes.simplification_rules import SPREADING, RewriteSite, rule
 from distxla.ir.instruction import Instruction
 from distxla.ir.literal import Literal
 from distxla.ir.op import Op

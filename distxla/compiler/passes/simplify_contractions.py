@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from distxla.compiler.passes.rules import RewriteSite, rule
+from distxla.compiler.passes.simplification_rules import RewriteSite, rule
 from distxla.ir.instruction import Instruction
 from distxla.ops.dot import Dot
 from distxla.ops.transpose import Transpose

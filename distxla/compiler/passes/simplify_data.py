@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distxla.compiler.passes.rules import RewriteSite, rule
+from distxla.compiler.passes.simplification_rules import RewriteSite, rule
 from distxla.ir.instruction import Instruction
 from distxla.ir.literal import Literal
 from distxla.ir.op import Op

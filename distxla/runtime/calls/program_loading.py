@@ -21,7 +21,7 @@ from distxla.rewrites.executed_form import executed_form
 from distxla.runtime.calls.cluster_hosts import ATTACH_LIMIT_S, Hosts
 from distxla.runtime.calls.dispatch import Dispatcher
 from distxla.runtime.calls.unloading import Loaded, Unloader
-from distxla.runtime.groups.channels import ClusterChannels
+from distxla.runtime.groups.channel_connections import ClusterChannels
 from distxla.runtime.groups.communicators import Communicators
 from distxla.runtime.hosts.stream_memory import RemoteStreamMemory
 from distxla.runtime.ray.session import SharedValue

@@ -18,7 +18,7 @@ from distxla import clock
 from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.protocols import group as group_words
 from distxla.collectives.protocols import permute as permute_words
-from distxla.collectives.transports.control_block import ControlBlock
+from distxla.collectives.transports.control_block_view import ControlBlock
 from distxla.diagnosis.graph import Clauses, Deadlock, all_of, find_deadlock
 from distxla.errors import ClusterError, ReplicaLostError
 from distxla.lazy_dataclass import dataclass

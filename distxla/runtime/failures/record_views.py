@@ -6,7 +6,7 @@ from typing import Protocol
 
 from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.protocols.layout import Word
-from distxla.collectives.transports.control_block import ControlBlock
+from distxla.collectives.transports.control_block_view import ControlBlock
 from distxla.runtime.hosts.remote import RemoteHost
 
 FETCH_BYTES = 4096  # bytes that are fetched at once: all counters of a large group take a few round trips then

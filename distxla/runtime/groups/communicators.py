@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from distxla.collectives.transports.control_block import ControlBlock
+from distxla.collectives.transports.control_block_view import ControlBlock
 from distxla.collectives.transports.shared_words import CopiedWords
 from distxla.collectives.transports.transport import Restart
 from distxla.lazy_dataclass import dataclass

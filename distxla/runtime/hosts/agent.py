@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from distxla import clock
 from distxla.collectives.protocols import call_loops
-from distxla.collectives.transports.control_block import ControlBlock
+from distxla.collectives.transports.control_block_view import ControlBlock
 from distxla.collectives.transports.network_fault import NetworkFault
 from distxla.collectives.transports.tcp.injected_faults import PlannedFaults
 from distxla.collectives.transports.tcp.proxy import Proxy

@@ -10,7 +10,7 @@ from distxla.collectives.protocols import call_loops
 from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.protocols.layout import packed
 from distxla.collectives.transports.abort import abort
-from distxla.collectives.transports.control_block import ControlBlock
+from distxla.collectives.transports.control_block_view import ControlBlock
 from distxla.collectives.transports.shared_memory.transport import SharedMemory
 from distxla.collectives.transports.transport import Transport
 from distxla.errors import InternalError

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 from distxla import clock
 from distxla.collectives.protocols import control_block as control_words
-from distxla.collectives.transports.control_block import ControlBlock
+from distxla.collectives.transports.control_block_view import ControlBlock
 from distxla.program.abi import BEFORE_STEP, INSIDE_WAIT
 from distxla.program.artifact import InjectionPoint
 from distxla.runtime.injection.faults import Fault, Kind, When

@@ -66,7 +66,7 @@ class RayFiles:
 
     @property
     def driver(self) -> str:
-        """The socket of elsewhere.py."""
+        """The socket of driver_process.py."""
         return os.path.join(self.private, "driver")
 
     @property

@@ -3,7 +3,7 @@
 Ray's `ray.init()` starts a dashboard, agents, a log monitor and an autoscaler as well, and picks the host's outward
 address; here the two servers that actors need (gcs_server, raylet) are started directly, with the address 127.0.0.1
 (both then listen there only, and so do workers), with token authentication and a private directory. Workers are copies
-of a third process (zygote.py), as is the one that joins the servers by `ray.init(address)` (elsewhere.py): in the
+of a third process (zygote.py), as is the one that joins the servers by `ray.init(address)` (driver_process.py): in the
 user's own process that would change random numbers, hooks, warning filters, paths and the environment. A supervisor
 process (supervisor.py) is the parent of all, and takes everything down when the user's process ends, however it ends.
 """
@@ -25,7 +25,7 @@ from distxla.machine.memory_limits import ARENAS, address_space
 from distxla.machine.processes import is_readable
 from distxla.runtime.ray import commands
 from distxla.runtime.ray.commands import RayFiles
-from distxla.runtime.ray.elsewhere import RayElsewhere
+from distxla.runtime.ray.driver_process import RayDriverProcess
 from distxla.runtime.ray.session import Session
 from distxla.runtime.ray.shortages import explained
 from distxla.runtime.ray.supervised import Supervised
@@ -41,7 +41,7 @@ class EmbeddedRay:
     def __init__(self, *, supervisor: subprocess.Popen[bytes] | None = None) -> None:
         """supervisor: of `spawn_supervisor`, to be used."""
         self._listener = socket.socket(socket.AF_UNIX)
-        self._session: RayElsewhere | None = None
+        self._session: RayDriverProcess | None = None
         self._requests = self._forked = -1  # descriptors of the FIFOs
         self._there: list[str] = []  # names of processes that must live
         self._progress = (0, 0), 0.0  # workers that were forked and actors that answer, and since when
@@ -86,7 +86,7 @@ class EmbeddedRay:
         while not is_readable(self._listener.fileno(), 0.05):
             self._require(clock.now() < end, "no driver")
         connection, _ = self._listener.accept()
-        self._session = RayElsewhere(connection, lambda: self._require(True, ""), self._explained)
+        self._session = RayDriverProcess(connection, lambda: self._require(True, ""), self._explained)
         self._session.join(address, self._place.node, self._place.private)
 
     @property

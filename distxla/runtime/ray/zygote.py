@@ -3,7 +3,7 @@
     python -P zygote.py RAYLET REQUESTS FORKED PORT INTRODUCED DRIVER
 
 RAYLET: a process id.  REQUESTS: a FIFO with requests for workers.  FORKED: a FIFO into which it writes a byte for
-each worker.  PORT, INTRODUCED: see client.introduce.  DRIVER: see elsewhere.serve.
+each worker.  PORT, INTRODUCED: see client.introduce.  DRIVER: see driver_process.serve.
 
 The raylet starts a shell for each worker (worker.sh), which writes the worker's command into the FIFO and ends: the
 raylet knows a worker by an id among the command's arguments, and its process by the worker's own report. A copy of this
@@ -42,7 +42,7 @@ MODULES = (
     "concurrent.futures.thread",
     "encodings.ascii",
     "numpy",
-    "distxla.runtime.ray.elsewhere",
+    "distxla.runtime.ray.driver_process",
     "distxla.runtime.replica.replica",
     "distxla.collectives.transports.abort",
 )
@@ -83,9 +83,9 @@ def main() -> None:
         _fork(client.introduce, port, introduced, str(os.getpid()))
 
     def drive() -> None:
-        from distxla.runtime.ray import elsewhere
+        from distxla.runtime.ray import driver_process
 
-        _fork(elsewhere.serve, driver)
+        _fork(driver_process.serve, driver)
 
     serve(int(parent), path, forked, introduce, drive)
 

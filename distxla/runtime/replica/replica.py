@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from distxla.collectives.protocols import call_loops
 from distxla.collectives.protocols import control_block as control_words
-from distxla.collectives.transports.control_block import ControlBlock
+from distxla.collectives.transports.control_block_view import ControlBlock
 from distxla.errors import ClusterError
 from distxla.lazy_dataclass import dataclass
 from distxla.machine.fault_signals import note_faults, own_signal_stack

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from distxla.collectives.transports.control_block import CONTROL_BYTES
+from distxla.collectives.transports.control_block_view import CONTROL_BYTES
 from distxla.errors import OutOfMemoryError
 from distxla.ir.module import Module
 from distxla.lazy_dataclass import dataclass

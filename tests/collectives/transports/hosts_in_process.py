@@ -13,7 +13,7 @@ import numpy as np
 from distxla.collectives.protocols import control_block
 from distxla.collectives.protocols import group as group_words
 from distxla.collectives.transports.abort import abort
-from distxla.collectives.transports.control_block import ControlBlock
+from distxla.collectives.transports.control_block_view import ControlBlock
 from distxla.collectives.transports.shared_memory.transport import SharedMemory, release_waits
 from distxla.collectives.transports.tcp.injected_faults import FrameFaults
 from distxla.collectives.transports.tcp.proxy import Proxy

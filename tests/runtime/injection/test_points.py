@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from distxla.collectives.protocols import control_block as control_words
-from distxla.collectives.transports.control_block import ControlBlock
+from distxla.collectives.transports.control_block_view import ControlBlock
 from distxla.collectives.transports.injection_point import HOOK
 from distxla.compiler.cache_key import program_key
 from distxla.compiler.compile import compile_module

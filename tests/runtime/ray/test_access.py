@@ -16,7 +16,7 @@ import distxla as dx
 from distxla.errors import ClusterError
 from distxla.runtime.calls.cluster_hosts import Hosts
 from distxla.runtime.ray import access
-from distxla.runtime.ray.elsewhere import RayElsewhere
+from distxla.runtime.ray.driver_process import RayDriverProcess
 from distxla.runtime.ray.session import _remote_class
 from tests.runtime import hand_made
 
@@ -123,9 +123,9 @@ def test_an_error_that_outlives_its_ray_takes_nothing_from_the_next_one(
 ) -> None:
     """The error's frames die after the next cluster has put the value of the same id into Ray's store."""
     kept: list[BaseException] = []
-    put, ask = RayElsewhere.put, Hosts.ask
+    put, ask = RayDriverProcess.put, Hosts.ask
 
-    def put_and_forget(session: RayElsewhere, value: Any) -> Any:
+    def put_and_forget(session: RayDriverProcess, value: Any) -> Any:
         found = put(session, value)
         kept.clear()
         gc.collect()
@@ -145,7 +145,7 @@ def test_an_error_that_outlives_its_ray_takes_nothing_from_the_next_one(
         kept.append(error)
     assert ["planned" in str(error) for error in kept] == [True]
     monkeypatch.setattr(Hosts, "ask", ask)
-    monkeypatch.setattr(RayElsewhere, "put", put_and_forget)
+    monkeypatch.setattr(RayDriverProcess, "put", put_and_forget)
     with dx.Cluster(1) as cluster:
         ((result,),) = hand_made.adopted(cluster, hand_made.add_one(1))([np.zeros(4, np.float32)])
         assert np.asarray(result).tolist() == [1, 1, 1, 1]

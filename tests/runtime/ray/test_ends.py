@@ -20,7 +20,7 @@ import pytest
 
 import distxla as dx
 from distxla.errors import ClusterError
-from distxla.runtime.ray import access, commands, elsewhere, supervised, versions
+from distxla.runtime.ray import access, commands, driver_process, supervised, versions
 from distxla.runtime.ray.embedded import EmbeddedRay
 from distxla.runtime.ray.spawn import spawn_supervisor
 from distxla.runtime.ray.supervisor import SIZE_BYTES, Requests
@@ -47,27 +47,29 @@ def test_the_answer_of_an_interrupted_question_is_nobody_elses() -> None:
         for interrupt in interrupts:
             raise interrupt
 
-    session = elsewhere.RayElsewhere(here, check)
+    session = driver_process.RayDriverProcess(here, check)
     with there:
         with pytest.raises(KeyboardInterrupt):
             session.nodes()
-        first, *request = elsewhere.receive(there)
+        first, *request = driver_process.receive(there)
         assert request == ["nodes"]
-        elsewhere.send(there, (first, None, ("node", [])))
-        thread = threading.Thread(target=lambda: elsewhere.send(there, (elsewhere.receive(there)[0], None, (0, []))))
+        driver_process.send(there, (first, None, ("node", [])))
+        thread = threading.Thread(
+            target=lambda: driver_process.send(there, (driver_process.receive(there)[0], None, (0, [])))
+        )
         thread.start()
         assert session.answers([], []) == (0, [])
         thread.join()
         session.close()
         with pytest.raises(EOFError):
-            elsewhere.receive(there)
+            driver_process.receive(there)
     with pytest.raises(ClusterError, match="has ended"):
         session.nodes()
 
 
 def test_a_question_ends_where_the_other_side_hangs_up() -> None:
     here, there = socket.socketpair()
-    session = elsewhere.RayElsewhere(here, lambda: None)
+    session = driver_process.RayDriverProcess(here, lambda: None)
     threading.Timer(0.1, lambda: there.shutdown(socket.SHUT_RDWR)).start()
     with pytest.raises(ClusterError, match="has ended"):
         session.nodes()
@@ -107,7 +109,7 @@ def test_nothing_starts_a_ray_that_the_user_has_shut_down() -> None:
 
 
 class Store:
-    """Ray's part in `elsewhere.serve`: values are their own references; those that are named "bad" cannot be put."""
+    """Ray's part in `driver_process.serve`: values are their own references; those named "bad" cannot be put."""
 
     def __init__(self) -> None:
         self.slow = threading.Event()
@@ -129,17 +131,17 @@ class Store:
 @pytest.fixture
 def store(monkeypatch: pytest.MonkeyPatch) -> Store:
     found = Store()
-    monkeypatch.setattr(elsewhere, "RayHere", lambda: found)
+    monkeypatch.setattr(driver_process, "RayHere", lambda: found)
     return found
 
 
 @pytest.fixture
-def session(store: Store) -> Iterator[elsewhere.RayElsewhere]:
+def session(store: Store) -> Iterator[driver_process.RayDriverProcess]:
     """Another process's side in a thread."""
     here, there = socket.socketpair()
-    thread = threading.Thread(target=elsewhere.serve_requests, args=(there,))
+    thread = threading.Thread(target=driver_process.serve_requests, args=(there,))
     thread.start()
-    made = elsewhere.RayElsewhere(here, lambda: None)
+    made = driver_process.RayDriverProcess(here, lambda: None)
     yield made
     made.close()
     thread.join()
@@ -147,13 +149,13 @@ def session(store: Store) -> Iterator[elsewhere.RayElsewhere]:
 
 
 def test_values_are_dropped_with_their_references(store: Store) -> None:
-    served = elsewhere._Served()
+    served = driver_process._Served()
     here, there = socket.socketpair()
-    session = elsewhere.RayElsewhere(here, lambda: None)
+    session = driver_process.RayDriverProcess(here, lambda: None)
 
     def serve(count: int) -> None:
         for _ in range(count):
-            _, kind, *arguments = elsewhere.receive(there)
+            _, kind, *arguments = driver_process.receive(there)
             served.handle(kind, tuple(arguments))
 
     with there:
@@ -168,7 +170,7 @@ def test_values_are_dropped_with_their_references(store: Store) -> None:
         session.close()
 
 
-def test_no_request_waits_for_another_ones_actors(session: elsewhere.RayElsewhere, store: Store) -> None:
+def test_no_request_waits_for_another_ones_actors(session: driver_process.RayDriverProcess, store: Store) -> None:
     slow, quick = session.put("slow"), session.put("quick")
     found: list[Any] = []
     thread = threading.Thread(target=lambda: found.append(session.answers([slow], [])))
@@ -180,7 +182,7 @@ def test_no_request_waits_for_another_ones_actors(session: elsewhere.RayElsewher
     assert found == [(1, ["slow"])]
 
 
-def test_a_failure_is_told_to_those_who_ask_for_what_failed(session: elsewhere.RayElsewhere) -> None:
+def test_a_failure_is_told_to_those_who_ask_for_what_failed(session: driver_process.RayDriverProcess) -> None:
     """And to nobody else, whose cluster may be another one."""
     good, bad = session.put("good"), session.put("bad")
     (actor,) = session.create(Store, "node", [()])
@@ -208,7 +210,7 @@ def test_a_cluster_starts_where_the_ray_of_another_has_ended() -> None:
         assert access._running is not None
         ended = access._running.ray
         assert isinstance(ended, EmbeddedRay)
-        assert isinstance(ended.session, elsewhere.RayElsewhere)
+        assert isinstance(ended.session, driver_process.RayDriverProcess)
         peer = ended.session._connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
         os.kill(struct.unpack("3i", peer)[0], signal.SIGKILL)
         assert eventually(lambda: not ended.is_alive)

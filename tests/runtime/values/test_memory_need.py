@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import distxla as dx
-from distxla.collectives.transports.control_block import CONTROL_BYTES
+from distxla.collectives.transports.control_block_view import CONTROL_BYTES
 from distxla.machine.memory_limits import Limit
 from distxla.machine.segments import HUGE_PAGE
 from distxla.runtime.values.memory_need import LARGEST_MEMORY, Need, Room, require_host_memory, require_memory

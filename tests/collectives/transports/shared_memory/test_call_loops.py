@@ -9,7 +9,7 @@ import pytest
 
 from distxla.collectives.protocols import call_loops
 from distxla.collectives.protocols import control_block as control_words
-from distxla.collectives.transports.control_block import ControlBlock
+from distxla.collectives.transports.control_block_view import ControlBlock
 from distxla.collectives.transports.shared_memory import emit_call_loops
 from distxla.collectives.transports.shared_memory.emit_call_loops import FIRST_PENALTY, compile_call_loops
 from distxla.runtime.replica.serve import CALL_TYPE

@@ -11,7 +11,7 @@ import pytest
 
 from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.protocols import permute as permute_words
-from distxla.collectives.transports.control_block import ControlBlock
+from distxla.collectives.transports.control_block_view import ControlBlock
 from distxla.collectives.transports.tcp import point_to_point as pairs
 
 PLACE = 1 << 20

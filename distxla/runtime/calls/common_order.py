@@ -11,7 +11,7 @@ from distxla.scheduler.communication_order import order_communication
 from distxla.time_limit import phase
 
 
-def together(
+def in_common_order(
     executables: list[Executable], replicas: int, partitions: int, again: Callable[[Executable, Module], Executable]
 ) -> list[Executable]:
     """The executables to run for these at once: themselves, unless they must communicate in another order so that
@@ -69,4 +69,4 @@ def _worlds(executables: Sequence[Executable], counts: tuple[int, int]) -> Itera
             yield [k], (executable.program.replicas, executable.program.partitions)
 
 
-__all__ = ["together"]
+__all__ = ["in_common_order"]

@@ -52,7 +52,7 @@ class Reference:
 
 @dataclass(frozen=True)
 class _Method:
-    session: RayElsewhere
+    session: RayDriverProcess
     actor: int
     name: str
 
@@ -65,7 +65,7 @@ class _Method:
 class _Actor:
     """An actor's handle. Its methods are those that the actor has."""
 
-    def __init__(self, session: RayElsewhere, number: int) -> None:
+    def __init__(self, session: RayDriverProcess, number: int) -> None:
         self._session, self.number = session, number
 
     def __getattr__(self, name: str) -> _Method:
@@ -74,7 +74,7 @@ class _Actor:
         return _Method(self._session, self.number, name)
 
 
-class RayElsewhere:
+class RayDriverProcess:
     """A session.Session by requests to the other process; one thread sends them, another one takes the answers.
 
     So an exception of a signal handler, which comes in the main thread, leaves neither half a request nor an answer for
