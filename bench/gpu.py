@@ -35,9 +35,11 @@ from bench.one_device import XlaProgram
 from bench.one_device import arguments as arguments_for
 from distxla.compiler.compile import compile_module
 from distxla.errors import DistxlaError
+from distxla.ir.counts import Counts
 from distxla.ir.module import Module
 from distxla.ops.dot import Dot
 from distxla.program.artifact import CompiledProgram
+from distxla.program.options import CompileOptions
 from distxla.targets.nvptx import load
 from distxla.targets.nvptx.cublas.choice import VARIABLE, WITHOUT
 from distxla.targets.nvptx.driver.choice import open_driver
@@ -180,7 +182,7 @@ def measure(kernel: KernelProgram, jax: bool, cublas: str | None = None) -> dict
     try:
         module = parse_module(kernel.text)
         arguments = arguments_for(kernel.text, kernel.integers, kernel.floats)
-        program = compile_module(module, replicas=1, partitions=1, target="nvptx")
+        program = compile_module(module, Counts(1, 1), CompileOptions(target="nvptx"))
         leaves = [*program.parameter_leaves, *program.result_leaves]
         row["bytes"] = sum(leaf.byte_size for leaf in leaves)
         row["kernels"] = _times(program, arguments, WITHOUT)
@@ -274,7 +276,7 @@ def whole_calls() -> Table:
     programs = [("1000 iterations of 4 kernels", loop, 1, [[np.linspace(0, 1, 64 * 256, dtype=np.float32)]])]
     programs += [(p.name, parse_module(p.text("partitioned")), p.devices, p.arguments) for p in PROGRAMS]
     for name, module, devices, arguments in programs:
-        program = compile_module(module, replicas=1, partitions=devices, target="nvptx")
+        program = compile_module(module, Counts(1, devices), CompileOptions(target="nvptx"))
         times = []
         with closing(Devices(program)) as loaded:
             loaded.store([[np.asarray(value) for value in values] for values in arguments])

@@ -20,6 +20,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from distxla.ir.counts import Counts
+
 SAMPLES = 1000
 WARM_UP = "HloModule warm_up\n\nENTRY main {\n  x = f32[9] parameter(0)\n  ROOT y = f32[9] add(x, x)\n}\n"
 
@@ -99,7 +101,7 @@ class _Ours:
         from tests.compiler.runner import Devices
 
         begin = time.process_time()
-        self.program = compile_module(parse_module(text), replicas=1, partitions=1)
+        self.program = compile_module(parse_module(text), Counts(1, 1))
         self.devices = Devices(self.program)
         self.compile_s = time.process_time() - begin
         self._context = ctypes.addressof(self.devices.contexts[0])

@@ -21,10 +21,12 @@ import pytest
 from distxla.compiler.compile import compile_module
 from distxla.compiler.verify.verifier import verify_module
 from distxla.errors import TimeLimitError
+from distxla.ir.counts import Counts
 from distxla.ir.element_type import ElementType, element_type
 from distxla.ir.module import Module
 from distxla.oracle.lockstep import run_programs
 from distxla.oracle.streams import Streams
+from distxla.program.options import CompileOptions
 from distxla.runtime.cluster import Cluster
 from distxla.text.parser import parse_module
 from tests.compiler.runner import Devices
@@ -99,7 +101,7 @@ def test_kernels_on_a_grid(case: Case, folder: Path) -> None:
 def _check_in_process(
     case: Case, folder: Path, module: Module, arguments: list[list[Array]], target: str | None
 ) -> None:
-    devices = Devices(compile_module(module, **_counts(case), target=target))
+    devices = Devices(compile_module(module, Counts(**_counts(case)), CompileOptions(target=target)))
     try:
         _feed(case, folder, devices.streams)
         _check(case, folder, devices(arguments))

@@ -10,6 +10,7 @@ import pytest
 from distxla.compiler.obstacles import obstacles
 from distxla.compiler.stages import emit
 from distxla.compiler.verify.verifier import verify_module
+from distxla.ir.counts import Counts
 from distxla.scheduler.deadlocks import examine
 from distxla.scheduler.verdict import Outcome
 from distxla.text.parser import parse_module
@@ -26,7 +27,7 @@ def read_and_verified(text: str) -> None:
 
 
 def planned(text: str) -> None:
-    emit(parse_module(text), "buffers", replicas=1, partitions=1)
+    emit(parse_module(text), "buffers", Counts(1, 1))
 
 
 def seconds(work: Callable[[], None]) -> float:

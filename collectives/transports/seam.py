@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from llvmlite import ir
 
 from distxla.emit.native_function import I32, POINTER
+from distxla.ir.counts import Counts
 from distxla.ir.element_type import ElementType
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
@@ -86,16 +87,14 @@ class CommunicationEmitter(Protocol):
     """A transport's side of the compiler."""
 
     def grid_rounds(
-        self, instruction: Instruction, operands: tuple[Shape, ...], replicas: int, partitions: int
+        self, instruction: Instruction, operands: tuple[Shape, ...], counts: Counts
     ) -> tuple[GridRound, ...] | None:
         """The rounds of an instruction, should the devices' arrays be in the memory of kernels on a grid.
 
         None where they have to be in the host's.
         """
 
-    def communicator(
-        self, instruction: Instruction, operands: tuple[Shape, ...], replicas: int, partitions: int
-    ) -> CommunicatorSpec:
+    def communicator(self, instruction: Instruction, operands: tuple[Shape, ...], counts: Counts) -> CommunicatorSpec:
         """The groups that act together for this instruction. Equal keys share one communicator within the program."""
 
     def emit(

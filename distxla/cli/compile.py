@@ -98,7 +98,9 @@ def command(
     from distxla.compiler.server_share import ServerShare
     from distxla.compiler.timings import rows
     from distxla.compiler.verify.verifier import verify_module
+    from distxla.ir.counts import Counts
     from distxla.ir.op import RuleViolation
+    from distxla.program.options import CompileOptions
 
     if out_file is not None:
         require_writable(out_file)
@@ -112,24 +114,24 @@ def command(
             world = world.settled()
             program = world.programs[0]
         tell_warnings(world)
-        counts = world.replicas, world.partitions
-        made_for = target_of_backend(backend)
+        counts = Counts(world.replicas, world.partitions)
+        options = CompileOptions(target=target_of_backend(backend))
         with phase("compiling"), progress("compiling"), closing(ServerShare()) as share:
             try:
                 server = share.server
                 found: str | bytes = ""
                 stages: dict[str, float] = {}
                 if timings:
-                    stages = server.compile(program.module, *counts, target=made_for).timings
+                    stages = server.compile(program.module, counts, options).timings
                 elif print_after is not None:
-                    found = server.emit_after(program.module, print_after, *counts, passes=passes)
+                    found = server.emit_after(program.module, print_after, counts, passes=passes)
                 else:
                     found = server.emit(
                         program.module,
                         stage or "hlo",
-                        *counts,
+                        counts,
+                        options,
                         passes=passes,
-                        target=made_for,
                         gpu_architecture=gpu_arch,
                     )
             except (RuleViolation, VerificationError) as error:  # groups that do not fit the run break an op's own rule

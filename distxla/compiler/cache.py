@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any
 
 from distxla.compiler.cache_folder import CacheFolder, cache_folder, cache_limit
 from distxla.compiler.cache_key import program_key
 from distxla.compiler.server import CompileServer
 from distxla.compiler.server_share import ServerShare
+from distxla.ir.counts import Counts
 from distxla.ir.module import Module
 from distxla.location import Location
-from distxla.program.artifact import CompiledProgram, EnclosingLoop, InPlace, Site
+from distxla.program.artifact import CompiledProgram, EnclosingLoop, Site
+from distxla.program.options import CompileOptions
 from distxla.rewrites.executed_form import executed_form
 
 
@@ -47,36 +48,18 @@ class ProgramCache:
 def compile_cached(
     server: CompileServer | ServerShare,
     module: Module,
-    replicas: int,
-    partitions: int,
+    counts: Counts,
+    options: CompileOptions | None = None,
     programs: ProgramCache | None = None,
-    *,
-    traced: bool = False,
-    points: tuple[str, ...] = (),
-    target: str | None = None,
-    in_place: InPlace = (),
-    through_host: bool = False,
-    watched: bool = False,
 ) -> tuple[CompiledProgram, bool]:
-    """The module's program, and whether it came from the cache. Blocks; raises the errors of CompileServer.compile.
-
-    points: instructions at which faults can be injected.  target: by name, by default this processor's.  in_place,
-    through_host: as in CompiledProgram.  watched: it notes where NaN and Inf come from.
-    """
+    """The module's program, and whether it came from the cache. Blocks; raises the errors of CompileServer.compile."""
+    options = options or CompileOptions()
     programs = programs or ProgramCache()
-    options: dict[str, Any] = {
-        "traced": traced,
-        "points": points,
-        "target": target,
-        "in_place": in_place,
-        "through_host": through_host,
-        "watched": watched,
-    }
-    key = program_key(module, replicas, partitions, **options)
+    key = program_key(module, counts, options)
     found = programs.get(key, module)
     if found is not None:
         return found, True
-    program = server.compile(module, replicas, partitions, **options)
+    program = server.compile(module, counts, options)
     programs.write(key, program)
     return program, False
 

@@ -18,14 +18,14 @@ import numpy as np
 
 from distxla import clock
 from distxla.compiler.cache_folder import CacheFolder, cache_folder, cache_limit
+from distxla.ir.counts import Counts
 from distxla.ir.instruction import Instruction
 from distxla.ir.literal import Literal
 from distxla.ir.module import Module
-from distxla.ir.unwritten import is_filled
 from distxla.machine.packages import installed_version
 from distxla.ops.constant import Constant
 from distxla.ops.custom_calls.user import declarations, user_targets
-from distxla.program.artifact import InPlace
+from distxla.program.options import CompileOptions
 from distxla.targets.registry import host, native_target, target_named
 from distxla.text.printer import print_module
 
@@ -33,26 +33,13 @@ _PRINTED_ELEMENTS: Final = 64  # of a constant
 SETTLED_NS: Final = 2_000_000_000  # two changes of a file within a tick of the kernel's clock have the same time
 
 
-def program_key(
-    module: Module,
-    replicas: int,
-    partitions: int,
-    *,
-    traced: bool = False,
-    points: tuple[str, ...] = (),
-    target: str | None = None,
-    in_place: InPlace = (),
-    through_host: bool = False,
-    watched: bool = False,
-) -> str:
-    """The hash of everything that the compiled program depends on. target: by name, by default this processor's."""
+def program_key(module: Module, counts: Counts, options: CompileOptions | None = None) -> str:
+    """The hash of everything that the compiled program depends on."""
+    options = options or CompileOptions()
     registered = "".join(f"\n{kind} {name!r}" for name, kind in declarations(user_targets(module)))
-    kind = " traced" * traced + " filled" * is_filled() + f" points {sorted(points)}" * bool(points)
-    kind += f" in place {in_place}" * bool(in_place)
-    kind += " through the host" * through_host + " watched" * watched
-    found = native_target() if target is None else target_named(target)
-    kind += f" for {found.name} {found.variant}"
-    return text_key(_described(module), f"{replicas} x {partitions}{registered}{kind}")
+    target = native_target() if options.target is None else target_named(options.target)
+    options = dataclasses.replace(options, target=target.name, points=tuple(sorted(options.points)))
+    return text_key(_described(module), f"{counts}{registered} {options!r} {target.variant}")
 
 
 def text_key(*texts: str) -> str:

@@ -23,13 +23,15 @@ from distxla.compiler.plan.transfers import place_transfers
 from distxla.compiler.plan.watch_plan import WatchPlan
 from distxla.compiler.plan_memory import PlanMemory
 from distxla.errors import ArgumentError, CompileError, DistxlaError, InternalError, UnsupportedOpError
+from distxla.ir.counts import Counts
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.op import Lowering
 from distxla.lazy_dataclass import dataclass, field, replace
 from distxla.ops.support.collective_start_done import of_whole
 from distxla.ops.support.run_time_sizes import has_dynamic_dimensions
-from distxla.program.artifact import CompiledProgram, InPlace, StepOrigin
+from distxla.program.artifact import CompiledProgram, StepOrigin
+from distxla.program.options import CompileOptions, InPlace
 from distxla.rewrites.step import Compilation, Step
 from distxla.targets.code import CodeTarget
 from distxla.targets.common_functions import separated
@@ -66,38 +68,30 @@ def optimised(module: Module) -> Module:
 
 def compile_module(
     module: Module,
+    counts: Counts,
+    options: CompileOptions | None = None,
     *,
-    replicas: int,
-    partitions: int,
     progress: Progress = silent,
-    traced: bool = False,
-    points: tuple[str, ...] = (),
-    target: str | None = None,
-    in_place: InPlace = (),
-    through_host: bool = False,
-    watched: bool = False,
     files: CacheFolder | None = None,
 ) -> CompiledProgram:
-    """Compile a verified module for replicas x partitions devices; one program for all of them.
+    """Compile a verified module for all devices of the counts; one program for all of them.
 
     progress: called with an instruction or a stage before the work on it begins; bad input to LLVM can end the
-    process (see server.py).  traced: its steps record when they ran.  points: instructions at which faults
-    can be injected (compiler/entry/injection.py).  target: by name, by default the processor's.  in_place: (result
-    leaf, parameter leaf) that may have the same memory in a call.  through_host: collectives exchange arrays through
-    the hosts' memory, whatever memory the kernels have.  watched: its steps note where NaN and Inf come from
-    (program/watch_report.py); in_place must be empty.  files: where code is kept that is the same in many programs
-    (common_objects.py); None: in this process only.  Raises UnsupportedOpError for instructions that this version
-    cannot execute, CompileError for failures of the compiler.
+    process (see server.py).  files: where code is kept that is the same in many programs (common_objects.py); None: in
+    this process only.  Raises UnsupportedOpError for instructions that this version cannot execute, CompileError for
+    failures of the compiler.
     """
-    require_counts(replicas, partitions)
+    require_counts(counts)
+    options = options or CompileOptions()
     stages = StageClock()
-    compilation = planned(Pipeline(progress=progress), module, replicas, partitions, stages, in_place)
-    code = code_target(target)
-    grid = grid_program(compilation, code, progress, through_host=through_host)
-    watch = _watch_plan(module, compilation, grid, in_place) if watched else None
+    pipeline = Pipeline(verify=options.verified, progress=progress)
+    compilation = planned(pipeline, module, counts, stages, options.in_place)
+    code = code_target(options.target)
+    grid = grid_program(compilation, code, progress, through_host=options.through_host)
+    watch = _watch_plan(module, compilation, grid, options.in_place) if options.watched else None
     if watch is not None:
         compilation = replace(compilation, plan=watch.reserved)
-    entry = lower(module, compilation, code, progress, traced=traced, points=points, grid=grid, watch=watch)
+    entry = lower(module, compilation, code, options, progress, grid=grid, watch=watch)
     stages.lap("emit")
     code.describe(entry.llvm_module)
     parts = separated(entry.llvm_module)
@@ -128,8 +122,8 @@ def compile_module(
         imports=image.imports,
         imports_offset=image.imports_offset,
         code_bytes=image.code_bytes,
-        replicas=replicas,
-        partitions=partitions,
+        replicas=counts.replicas,
+        partitions=counts.partitions,
         parameters=tuple(p.shape for p in module.entry_computation.parameters),
         result=compilation.result,
         arena_bytes=entry.arena_bytes,
@@ -138,7 +132,7 @@ def compile_module(
         timings={name: round(seconds, 6) for name, seconds in stages.seconds.items()},
         steps=_origins(module, entry.steps),
         shared=entry.shared,
-        traced=traced,
+        traced=options.traced,
         points=entry.points,
         target=code.name,
         in_place=plan_of(compilation).in_place,
@@ -146,9 +140,9 @@ def compile_module(
         kernels=entry.kernels,
         launched=entry.launched,
         launching=entry.launching,
-        module=compilation.module if code.imports_kernels or watched else None,
+        module=compilation.module if code.imports_kernels or options.watched else None,
         device_code=device_code,
-        through_host=through_host,
+        through_host=options.through_host,
         watch=None if watch is None else replace(watch.report, origins=_places(module, compilation.module)),
     )
 
@@ -167,21 +161,18 @@ def _watch_plan(module: Module, compilation: Compilation, grid: GridProgram | No
     return WatchPlan(compilation.module, plan_of(compilation))
 
 
-def compile_alone(
-    module: Module, replicas: int, partitions: int, progress: Progress, target: str | None = None
-) -> None:
+def compile_alone(module: Module, counts: Counts, options: CompileOptions, progress: Progress) -> None:
     """Compile every kernel and every communicating instruction by itself, and drop the code.
 
     For finding which one LLVM cannot digest: progress is called with its name before, and then the process ends.
     """
-    compilation = planned(Pipeline(progress=silent), module, replicas, partitions)
-    plan, code = plan_of(compilation), code_target(target)
+    compilation = planned(Pipeline(verify=options.verified, progress=silent), module, counts)
+    plan, code = plan_of(compilation), code_target(options.target)
+    options = replace(options, traced=False, points=())
     for step in plan.walk():
         if isinstance(step, Kernel | Communicate):
             alone = Plan((step,), plan.constants, plan.arena_bytes, plan.buffers)
-            entry = emit_entry(
-                compilation.module, alone, SharedMemoryEmitter(), code, replicas=replicas, partitions=partitions
-            )
+            entry = emit_entry(compilation.module, alone, SharedMemoryEmitter(), code, counts, options)
             progress(step.instruction.name)
             parsed = code.parse(entry.llvm_module)
             code.optimise(parsed)
@@ -191,8 +182,7 @@ def compile_alone(
 def planned(
     pipeline: Pipeline,
     module: Module,
-    replicas: int,
-    partitions: int,
+    counts: Counts,
     stages: StageClock | None = None,
     in_place: InPlace = (),
 ) -> Compilation:
@@ -202,7 +192,7 @@ def planned(
     def lap(step: Step, _: Compilation) -> None:
         stages.lap("buffers" if isinstance(step, PlanMemory) else "passes")
 
-    return pipeline.through(PlanMemory.name).run(module, replicas, partitions, after=lap, in_place=in_place)
+    return pipeline.through(PlanMemory.name).run(module, counts, after=lap, in_place=in_place)
 
 
 def plan_of(compilation: Compilation) -> Plan:
@@ -215,10 +205,9 @@ def lower(
     module: Module,
     compilation: Compilation,
     code: CodeTarget,
+    options: CompileOptions,
     progress: Progress = silent,
     *,
-    traced: bool = False,
-    points: tuple[str, ...] = (),
     grid: GridProgram | None = None,
     watch: WatchPlan | None = None,
 ) -> Entry:
@@ -227,13 +216,11 @@ def lower(
     return emit_entry(
         compilation.module,
         plan_of(compilation) if grid is None else with_transfers(compilation, grid),
-        SharedMemoryEmitter(timed=traced),
+        SharedMemoryEmitter(timed=options.traced),
         code,
-        replicas=compilation.replicas,
-        partitions=compilation.partitions,
+        compilation.counts,
+        options,
         progress=progress,
-        traced=traced,
-        points=points,
         text=module,
         grid=grid,
         watch=watch,
@@ -243,8 +230,8 @@ def lower(
 def grid_program(
     compilation: Compilation, code: CodeTarget, progress: Progress = silent, *, through_host: bool = False
 ) -> GridProgram | None:
-    """The planned program's kernels for the target's grid; None where it has none. through_host: as for
-    compile_module."""
+    """The planned program's kernels for the target's grid; None where it has none. through_host: as of
+    CompileOptions."""
     if code.grid is None:
         return None
     rounds = partial(grid_rounds, compilation) if code.communicates_on_grid and not through_host else None
@@ -261,8 +248,7 @@ def grid_rounds(compilation: Compilation, step: Communicate) -> tuple[GridRound,
     sent, _ = of_whole(instruction, operands)
     if sum(leaf.byte_size for leaf in sent if leaf.is_array) <= SMALL_ROUND_BYTES:
         return None
-    counts = compilation.replicas, compilation.partitions
-    return SharedMemoryEmitter().grid_rounds(instruction, operands, *counts)
+    return SharedMemoryEmitter().grid_rounds(instruction, operands, compilation.counts)
 
 
 def with_transfers(compilation: Compilation, grid: GridProgram) -> Plan:
@@ -284,9 +270,9 @@ def code_target(name: str | None) -> CodeTarget:
     return (native_target() if name is None else target_named(name)).code
 
 
-def require_counts(replicas: int, partitions: int) -> None:
-    if replicas < 1 or partitions < 1:
-        raise ArgumentError(f"a program needs at least one device, not {replicas} replicas x {partitions} partitions")
+def require_counts(counts: Counts) -> None:
+    if counts.replicas < 1 or counts.partitions < 1:
+        raise ArgumentError(f"a program needs at least one device, not {counts}")
 
 
 def _origins(module: Module, steps: tuple[tuple[Instruction, str], ...]) -> tuple[StepOrigin, ...]:

@@ -9,7 +9,6 @@ A step is named as its class says, a parameter as the step's field; those that a
 from __future__ import annotations
 
 import dataclasses
-import os
 import re
 from collections.abc import Callable, Iterable
 
@@ -33,10 +32,11 @@ from distxla.compiler.passes.zero_copy_transfers import ZeroCopyTransfers
 from distxla.compiler.plan_memory import PlanMemory
 from distxla.compiler.verify.verifier import verify_module
 from distxla.errors import ArgumentError, UnsupportedOpError
+from distxla.ir.counts import UNKNOWN, Counts
 from distxla.ir.module import Module
 from distxla.lazy_dataclass import dataclass, field
 from distxla.location import Location
-from distxla.program.artifact import InPlace
+from distxla.program.options import InPlace, verifies_passes
 from distxla.rewrites.async_computations import InlineAsync
 from distxla.rewrites.executed_form import CallHostComputations
 from distxla.rewrites.explicit_precision import ExplicitPrecision
@@ -44,8 +44,6 @@ from distxla.rewrites.spread_collectives import JoinSpreadCollectives
 from distxla.rewrites.step import Compilation, Step
 from distxla.similar_words import did_you_mean, nearest
 from distxla.time_limit import at
-
-VERIFY = "DISTXLA_VERIFY_PASSES"  # environment: not 0, and the module is verified after each step that changed it
 
 STEPS: tuple[Step, ...] = (
     OneThread(),
@@ -85,27 +83,22 @@ _by_name = {step.name: type(step) for step in STEPS}
 Observer = Callable[[Step, Compilation], None]
 
 
-def _is_verified() -> bool:
-    return os.environ.get(VERIFY, "0") not in ("", "0")
-
-
 @dataclass(frozen=True)
 class Pipeline:
     """Runs steps in order.
 
-    verify: check every module that a step changed; as DISTXLA_VERIFY_PASSES says by default.
+    verify: check every module that a step changed; by default as the environment says (program/options.py).
     progress: called with the name of each step before it begins.
     """
 
     steps: tuple[Step, ...] = STEPS
-    verify: bool = field(default_factory=_is_verified)
+    verify: bool = field(default_factory=verifies_passes)
     progress: Callable[[str], None] = at
 
     def run(
         self,
         module: Module,
-        replicas: int = 0,
-        partitions: int = 0,
+        counts: Counts = UNKNOWN,
         after: Observer | None = None,
         in_place: InPlace = (),
     ) -> Compilation:
@@ -113,7 +106,7 @@ class Pipeline:
 
         Errors get a note that names the step, where they don't point at the instruction that can't be compiled.
         """
-        compilation = dataclasses.replace(Compilation.of(module, replicas, partitions), in_place=in_place)
+        compilation = Compilation.of(module, counts, in_place)
         for step in self.steps:
             self.progress(f"pass {step.name}")
             try:
@@ -222,4 +215,4 @@ def _hinted(error: ArgumentError, word: str, words: Iterable[str]) -> ArgumentEr
     return error
 
 
-__all__ = ["STEPS", "VERIFY", "Pipeline", "parse_pipeline"]
+__all__ = ["STEPS", "Pipeline", "parse_pipeline"]

@@ -26,13 +26,8 @@ class PlanMemory(Step):
     def apply(self, compilation: Compilation) -> Compilation:
         if missing := _missing_before(compilation.module):
             raise ArgumentError(f"the module can't be planned: the step {missing} must come before plan")
-        planned = plan(
-            compilation.module,
-            replicas=compilation.replicas,
-            partitions=compilation.partitions,
-            in_place=compilation.in_place,
-        )
-        return dataclasses.replace(compilation, plan=planned)
+        found = plan(compilation.module, compilation.counts, compilation.in_place)
+        return dataclasses.replace(compilation, plan=found)
 
 
 def _missing_before(module: Module) -> str:

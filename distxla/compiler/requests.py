@@ -25,43 +25,21 @@ def warm_up() -> None:
 def answer(kind: str, arguments: list[Any], progress: Progress) -> Any:
     """The result of a request; raises the compiler's errors."""
     if kind == "compile":
-        module, replicas, partitions, names, target, traced, points, in_place, through_host, *rest = arguments
-        watched, folder = rest
+        module, counts, options, names, folder = arguments
         with declared(names):
-            return compile_module(
-                module,
-                replicas=replicas,
-                partitions=partitions,
-                progress=progress,
-                traced=traced,
-                points=points,
-                target=target,
-                in_place=in_place,
-                through_host=through_host,
-                watched=watched,
-                files=CacheFolder(*folder),
-            )
+            return compile_module(module, counts, options, progress=progress, files=CacheFolder(*folder))
     if kind == "emit":
-        module, stage, replicas, partitions, names, passes, target, gpu_architecture = arguments
+        module, stage, counts, options, names, passes, gpu = arguments
         with declared(names):
-            return emit(
-                module,
-                stage,
-                replicas=replicas,
-                partitions=partitions,
-                progress=progress,
-                passes=passes,
-                target=target,
-                gpu_architecture=gpu_architecture,
-            )
+            return emit(module, stage, counts, options, progress=progress, passes=passes, gpu_architecture=gpu)
     if kind == "emit after":
-        module, name, replicas, partitions, names, passes = arguments
+        module, name, counts, options, names, passes = arguments
         with declared(names):
-            return emit_after(module, name, replicas=replicas, partitions=partitions, progress=progress, passes=passes)
+            return emit_after(module, name, counts, options, progress=progress, passes=passes)
     if kind == "alone":
-        module, replicas, partitions, names, target = arguments
+        module, counts, options, names = arguments
         with declared(names):
-            compile_alone(module, replicas, partitions, progress, target)
+            compile_alone(module, counts, options, progress)
         return None
     if kind == "abort":  # as LLVM may end its process, for tests
         progress(arguments[0])

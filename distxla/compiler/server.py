@@ -23,17 +23,18 @@ from distxla.compiler.cache_folder import cache_folder, cache_limit
 from distxla.compiler.memory_limit import compile_memory_bytes
 from distxla.compiler.messages import PROGRESS_BYTES, out_of_memory, receive, send
 from distxla.errors import ClusterError, CompileError, DistxlaError, TimeLimitError
+from distxla.ir.counts import Counts
 from distxla.ir.module import Module
 from distxla.machine.memory_files import memory_file
 from distxla.machine.processes import is_readable
 from distxla.machine.shortages import not_started
 from distxla.ops.custom_calls.user import declarations, user_targets
-from distxla.program.artifact import CompiledProgram, InPlace
+from distxla.program.artifact import CompiledProgram
+from distxla.program.options import CompileOptions
 from distxla.targets.registry import environment_of_targets
 from distxla.time_limit import current_limit
 
 STOP_SECONDS = 2.0
-READ_BY_THE_CHILD = (memory_limit.VARIABLE, "DISTXLA_FILL_UNWRITTEN", "DISTXLA_VERIFY_PASSES")  # and the targets' own
 OUT_OF_MEMORY = ("out of memory", "bad_alloc", "MemoryError")  # messages of Python, LLVM and C++
 LLVM_STAGES = ("optimising LLVM IR", "emitting object code")  # in which an instruction is only a part of the whole
 
@@ -74,52 +75,37 @@ class CompileServer:
             if not self._closed:
                 self._child()
 
-    def compile(
-        self,
-        module: Module,
-        replicas: int,
-        partitions: int,
-        *,
-        traced: bool = False,
-        points: tuple[str, ...] = (),
-        target: str | None = None,
-        in_place: InPlace = (),
-        through_host: bool = False,
-        watched: bool = False,
-    ) -> CompiledProgram:
+    def compile(self, module: Module, counts: Counts, options: CompileOptions | None = None) -> CompiledProgram:
         """`compile_module` in the child; blocks until it is done.
 
         Raises the errors of compile_module, CompileError naming the instruction where the child died, OutOfMemoryError
         where it needed more memory than it may have, TimeLimitError (`distxla.time_limit`), ClusterError after `close`
         and where no process can be started.
         """
-        names = _registered(module)
-        options = target, traced, points, in_place, through_host, watched, (cache_folder(), cache_limit())
+        options, names, folder = options or CompileOptions(), _registered(module), (cache_folder(), cache_limit())
         module = module.replace(stablehlo=None)
-        program: CompiledProgram = self._call("compile", module, replicas, partitions, names, *options)
+        program: CompiledProgram = self._call("compile", module, counts, options, names, folder)
         return program
 
     def emit(
         self,
         module: Module,
         stage: str,
-        replicas: int,
-        partitions: int,
+        counts: Counts,
+        options: CompileOptions | None = None,
         *,
         passes: str | None = None,
-        target: str | None = None,
         gpu_architecture: str | None = None,
     ) -> str | bytes:
         """`compiler.stages.emit` in the child; blocks, raises like `compile`."""
-        request = module, stage, replicas, partitions, _registered(module), passes, target, gpu_architecture
+        options = options or CompileOptions()
+        request = module, stage, counts, options, _registered(module), passes, gpu_architecture
         text: str | bytes = self._call("emit", *request)
         return text
 
-    def emit_after(
-        self, module: Module, name: str, replicas: int, partitions: int, *, passes: str | None = None
-    ) -> str:
+    def emit_after(self, module: Module, name: str, counts: Counts, *, passes: str | None = None) -> str:
         """`compiler.stages.emit_after` in the child; blocks, raises like `compile`."""
-        text: str = self._call("emit after", module, name, replicas, partitions, _registered(module), passes)
+        text: str = self._call("emit after", module, name, counts, CompileOptions(), _registered(module), passes)
         return text
 
     def close(self) -> None:
@@ -262,7 +248,7 @@ class CompileServer:
         assert process.stdin is not None
         assert process.stdout is not None
         try:
-            send(process.stdin, ("alone", *request[1:6]))
+            send(process.stdin, ("alone", *request[1:5]))
             self._await_answer(process.stdout)
             receive(process.stdout)
         except (BrokenPipeError, EOFError):
@@ -278,7 +264,7 @@ class CompileServer:
 
 def _environment_of_compilation() -> dict[str, str | None]:
     """The variables of this process's environment that a child reads: where one changes, another child is needed."""
-    return {**{name: os.environ.get(name) for name in READ_BY_THE_CHILD}, **environment_of_targets()}
+    return {memory_limit.VARIABLE: os.environ.get(memory_limit.VARIABLE), **environment_of_targets()}
 
 
 def _registered(module: Module) -> tuple[tuple[str, str], ...]:

@@ -6,12 +6,13 @@ import contextlib
 import os
 import threading
 import weakref
-from typing import Any
 
 from distxla.compiler.server import CompileServer
 from distxla.errors import ClusterError, OutOfMemoryError
+from distxla.ir.counts import Counts
 from distxla.ir.module import Module
 from distxla.program.artifact import CompiledProgram
+from distxla.program.options import CompileOptions
 
 
 class ServerShare:
@@ -28,14 +29,14 @@ class ServerShare:
                 _open.servers.append(CompileServer())
             _open.shares.add(self)
 
-    def compile(self, module: Module, replicas: int, partitions: int, **options: Any) -> CompiledProgram:
+    def compile(self, module: Module, counts: Counts, options: CompileOptions | None = None) -> CompiledProgram:
         """`CompileServer.compile`, by a server that compiles nothing else if there may be one."""
         call = object()
         try:
             with _open.lock:
                 server = _open.calls[call] = self._chosen()
                 _open.compiled += 1
-            return server.compile(module, replicas, partitions, **options)
+            return server.compile(module, counts, options)
         finally:
             _open.calls.pop(call, None)
 

@@ -27,7 +27,9 @@ from distxla.compiler.pipeline import Pipeline, parse_pipeline
 from distxla.compiler.plan_memory import PlanMemory
 from distxla.compiler.stage_names import GPU_ARCHITECTURE, GPU_STAGES, STAGES
 from distxla.errors import ArgumentError
+from distxla.ir.counts import Counts
 from distxla.ir.module import Module
+from distxla.program.options import CompileOptions
 from distxla.rewrites.step import Compilation, Step
 from distxla.scheduler.program_order.listing import print_schedule
 from distxla.targets.code import CodeTarget
@@ -39,12 +41,11 @@ from distxla.text.printer import print_module
 def emit(
     module: Module,
     stage: str,
+    counts: Counts,
+    options: CompileOptions | None = None,
     *,
-    replicas: int,
-    partitions: int,
     progress: Progress = silent,
     passes: str | None = None,
-    target: str | None = None,
     gpu_architecture: str | None = None,
 ) -> str | bytes:
     """The compiler's output after a stage: one of STAGES, as text (object, cubin: bytes).
@@ -52,39 +53,40 @@ def emit(
     hlo: after the passes; schedule: in execution order, with the memory of each step; buffers: of a target whose
     kernels have a memory of their own also the copies to it and back, and where instructions are computed; llvm:
     optimised.
-    passes: the text of a pipeline instead of the standard one.  target: as for compile_module.  gpu_architecture: of
-    the kernels of GPU_STAGES, such as `sm_80`; sass-ready and cubin need NVIDIA's assembler.  Raises the errors of
+    passes: the text of a pipeline instead of the standard one.  gpu_architecture: of the kernels of GPU_STAGES, such as
+    `sm_80`; sass-ready and cubin need NVIDIA's assembler.  Raises the errors of
     compile_module, ArgumentError for an unknown stage or architecture, without an assembler, or for a stage that the
     pipeline doesn't reach.
     """
     if stage not in STAGES:
         raise ArgumentError(f"no stage {stage!r}; the stages are {', '.join(STAGES)}")
-    require_counts(replicas, partitions)
-    pipeline = _pipeline(passes, progress)
+    require_counts(counts)
+    options = options or CompileOptions()
+    pipeline = _pipeline(passes, options, progress)
     if stage == "hlo":
-        compilation = pipeline.before(Schedule.name).run(module, replicas, partitions)
+        compilation = pipeline.before(Schedule.name).run(module, counts)
         return print_module(as_written(compilation.module))
     if stage == "schedule":
-        compilation = pipeline.through(Schedule.name).run(module, replicas, partitions)
+        compilation = pipeline.through(Schedule.name).run(module, counts)
         return print_schedule(compilation.module, as_written(compilation.module))
-    compilation = planned(pipeline, module, replicas, partitions)
+    compilation = planned(pipeline, module, counts)
     if stage in GPU_STAGES:
         return _gpu_code(compilation, stage, gpu_architecture or GPU_ARCHITECTURE, progress)
-    code = code_target(target)
+    code = code_target(options.target)
     grid = grid_program(compilation, code, progress)
     if stage == "buffers":
         plan = plan_of(compilation) if grid is None else with_transfers(compilation, grid)
         return ("" if grid is None else _listed(grid.steps)) + plan.dump()
-    entry = lower(module, compilation, code, progress, grid=grid)
+    entry = lower(module, compilation, code, options, progress, grid=grid)
     return _code(entry, stage, code, progress)
 
 
 def emit_after(
     module: Module,
     name: str,
+    counts: Counts,
+    options: CompileOptions | None = None,
     *,
-    replicas: int,
-    partitions: int,
     progress: Progress = silent,
     passes: str | None = None,
 ) -> str:
@@ -92,8 +94,8 @@ def emit_after(
 
     The steps behind the last one don't run. Otherwise as `emit`.
     """
-    require_counts(replicas, partitions)
-    pipeline = _pipeline(passes, progress)
+    require_counts(counts)
+    pipeline = _pipeline(passes, options or CompileOptions(), progress)
     found: list[str] = []
     number = 0
 
@@ -104,12 +106,12 @@ def emit_after(
             text = _shown(step, compilation).rstrip("\n")
             found.append(f"// after {step}, step {number} of {len(pipeline.steps)}\n{text}\n")
 
-    pipeline.through(name).run(module, replicas, partitions, after)
+    pipeline.through(name).run(module, counts, after)
     return "\n".join(found)
 
 
-def _pipeline(passes: str | None, progress: Progress) -> Pipeline:
-    pipeline = Pipeline() if passes is None else parse_pipeline(passes, "--passes")
+def _pipeline(passes: str | None, options: CompileOptions, progress: Progress) -> Pipeline:
+    pipeline = Pipeline(verify=options.verified) if passes is None else parse_pipeline(passes, "--passes")
     return dataclasses.replace(pipeline, progress=progress)
 
 

@@ -13,6 +13,7 @@ from distxla.ir.stream_key import StreamKey
 from distxla.lazy_dataclass import dataclass, field, replace
 from distxla.location import Location
 from distxla.program.channel_end import End
+from distxla.program.options import InPlace
 from distxla.program.watch_report import WatchReport
 from distxla.program.work_table import RoundWork
 
@@ -128,9 +129,6 @@ class CommunicatorSpec:
     def of_channels(self) -> bool:
         """Whether it is of sends and recvs or of their ends, not of rounds."""
         return self.channel is not None or self.key == DIRECTORY_KEY
-
-
-InPlace = tuple[tuple[int, int], ...]  # (leaf of the result, leaf of the parameters) that may have the same memory
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,11 @@ import inspect
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, ClassVar
 
+from distxla.ir.counts import UNKNOWN, Counts
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
 from distxla.lazy_dataclass import dataclass
-from distxla.program.artifact import InPlace
+from distxla.program.options import InPlace
 
 if TYPE_CHECKING:
     from distxla.compiler.plan.buffers import Plan
@@ -21,20 +22,19 @@ class Compilation:
     """The state that one step hands to the next.
 
     result: the shape of the entry's result; dimensions are marked whose sizes the program gives at run time.
-    replicas, partitions: of the run; 0 where they are not known.  plan: of the memory, after the step `plan`.
+    counts: of the run.  plan: of the memory, after the step `plan`.
     in_place: (result leaf, parameter leaf) that may have the same memory in a call.
     """
 
     module: Module
     result: Shape
-    replicas: int = 0
-    partitions: int = 0
+    counts: Counts = UNKNOWN
     plan: Plan | None = None
     in_place: InPlace = ()
 
     @classmethod
-    def of(cls, module: Module, replicas: int = 0, partitions: int = 0) -> Compilation:
-        return cls(module, module.entry_computation.root_instruction.shape, replicas, partitions)
+    def of(cls, module: Module, counts: Counts = UNKNOWN, in_place: InPlace = ()) -> Compilation:
+        return cls(module, module.entry_computation.root_instruction.shape, counts, in_place=in_place)
 
     def with_module(self, module: Module) -> Compilation:
         return self if module is self.module else dataclasses.replace(self, module=module)

@@ -17,11 +17,14 @@ from distxla.compiler.server_share import ServerShare
 from distxla.compiler.verify.aliases import in_place_pairs
 from distxla.compiler.verify.compilable import require_compilable
 from distxla.errors import ArgumentError, ClusterError, DistxlaError
+from distxla.ir.counts import Counts
 from distxla.ir.module import Module
+from distxla.lazy_dataclass import replace
 from distxla.machine.heap import Heap
 from distxla.machine.shortages import started_thread
 from distxla.ops.custom_calls.user import user_targets
-from distxla.program.artifact import CompiledProgram, InPlace
+from distxla.program.artifact import CompiledProgram
+from distxla.program.options import CompileOptions
 from distxla.rewrites.host_calls import with_host_calls
 from distxla.rewrites.reduction_order import with_reduction_order
 from distxla.rewrites.rounds_in_order import with_rounds_in_order
@@ -300,7 +303,8 @@ class Cluster(Handle):
             self._hosts.budget.require(Need(module), assigned.devices)
             with phase("compiling"):
                 in_place = () if NAN in checks else in_place_pairs(module, donated)
-                program, cached = self._compiled(module, assigned, trace, in_place, checks)
+                options = CompileOptions(target=self._target, traced=trace, in_place=in_place, watched=NAN in checks)
+                program, cached = self._compiled(module, assigned, options)
             self._hosts.budget.require(Need.of(module, program), assigned.devices)
         known: dict[str, Any] = {"module": module, "targets": user_targets(module), "whole": whole, "traced": trace}
         found = Executable(self, program, assigned.devices, clock.now() - begin, cached, checks=checks, **known)
@@ -308,17 +312,17 @@ class Cluster(Handle):
         return found
 
     def _compiled(
-        self, module: Module, assigned: DeviceAssignment, traced: bool, in_place: InPlace, checks: frozenset[str]
+        self, module: Module, assigned: DeviceAssignment, options: CompileOptions
     ) -> tuple[CompiledProgram, bool]:
         """The program, and whether the cache on disk had it."""
         assert self._compiler is not None
         # if it is not whole, its groups have members whose programs are compiled apart, with arrays anywhere
         compiled = module if assigned.is_whole else with_rounds_in_order(module)
         points = () if self._injection is None else self._injection.points(module, assigned.devices)
-        request = self._compiler, compiled, assigned.replicas, assigned.partitions
         through_host = not assigned.is_whole or self._hosts.has_gpus_on_several(self._thread)
-        options: dict[str, Any] = {"target": self._target, "in_place": in_place, "through_host": through_host}
-        found, cached = compile_cached(*request, traced=traced, points=points, watched=NAN in checks, **options)
+        options = replace(options, points=points, through_host=through_host)
+        counts = Counts(assigned.replicas, assigned.partitions)
+        found, cached = compile_cached(self._compiler, compiled, counts, options)
         if self._injection is not None:
             self._injection.require_points(found, assigned.devices, points)
         return assigned.bind(found, self.devices), cached
@@ -485,7 +489,9 @@ class Cluster(Handle):
         """The executable of a module that is the same in another order."""
         begin = clock.now()
         assigned = DeviceAssignment.of(old.program, old.devices)
-        program, cached = self._compiled(module, assigned, old.traced, old.program.in_place, old.checks)
+        in_place, watched = old.program.in_place, NAN in old.checks
+        options = CompileOptions(target=self._target, traced=old.traced, in_place=in_place, watched=watched)
+        program, cached = self._compiled(module, assigned, options)
         return old.again(program, module, clock.now() - begin, cached)
 
     def resident_bytes(self) -> list[int]:

@@ -21,6 +21,7 @@ from distxla.compiler.lower.emitter import ScalarEmitter
 from distxla.emit.atomics_builder import AtomicsBuilder
 from distxla.emit.native_function import I32, I64, POINTER, i32, i64
 from distxla.ir.computation import Computation
+from distxla.ir.counts import Counts
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.shape import ProgramShape, Shape
@@ -70,7 +71,7 @@ class Code:
             entry = module.entry_computation
             instruction = entry.root_instruction
             operands = tuple(leaf for p in entry.parameters for leaf in p.shape.leaves())
-            spec = transport.communicator(instruction, operands, replicas, partitions)
+            spec = transport.communicator(instruction, operands, Counts(replicas, partitions))
             keys = [s.key for s in self.specs]
             if spec.key not in keys:
                 self.specs.append(spec)

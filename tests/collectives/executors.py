@@ -7,8 +7,10 @@ from typing import Any
 
 from distxla.compiler.compile import compile_module
 from distxla.compiler.verify.verifier import verify_module
+from distxla.ir.counts import Counts
 from distxla.ir.module import Module
 from distxla.oracle.lockstep import run_reference
+from distxla.program.options import CompileOptions
 from distxla.text.parser import parse_module
 from tests.compiler.runner import run_devices
 
@@ -24,4 +26,4 @@ def run_module(
     if executor == "reference":
         return run_reference(parsed, arguments, replicas=replicas, partitions=partitions)
     target = None if executor == "compiled" else executor
-    return run_devices(compile_module(parsed, replicas=replicas, partitions=partitions, target=target), arguments)
+    return run_devices(compile_module(parsed, Counts(replicas, partitions), CompileOptions(target=target)), arguments)

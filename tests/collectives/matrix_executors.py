@@ -12,6 +12,7 @@ from typing import Any
 import distxla as dx
 from distxla.compiler.compile import compile_module
 from distxla.compiler.verify.verifier import verify_module
+from distxla.ir.counts import Counts
 from distxla.oracle.lockstep import run_reference
 from distxla.program.abi import COMMUNICATE_SYMBOL
 from distxla.program.artifact import CompiledProgram
@@ -66,7 +67,7 @@ def by_late_threads(seed: int, delay: float = 0.003) -> Run:
 def _compiled(text: str, replicas: int, partitions: int) -> CompiledProgram:
     module = parse_module(text)
     verify_module(module, replicas, partitions)
-    return compile_module(module, replicas=replicas, partitions=partitions)
+    return compile_module(module, Counts(replicas, partitions))
 
 
 def _natively(case: Case, make: Any) -> Sequence[Sequence[Any]]:

@@ -11,6 +11,7 @@ import pytest
 
 from bench.xla import Xla
 from distxla.compiler.compile import compile_module
+from distxla.ir.counts import Counts
 from distxla.oracle.lockstep import run_reference
 from distxla.text.parser import parse_module
 from tests.compiler.runner import run_devices
@@ -101,7 +102,7 @@ def test_results_are_those_of_xla(name: str, xla: Xla, tmp_path: Path) -> None:
     xla.compile(text, arguments)
     xla.results(tmp_path / "out.npz")
     module = parse_module(text)
-    by_code = run_devices(compile_module(module, replicas=1, partitions=DEVICES), arguments)
+    by_code = run_devices(compile_module(module, Counts(1, DEVICES)), arguments)
     by_reference = run_reference(module, arguments, replicas=1, partitions=DEVICES)
     answers: Sequence[Sequence[Sequence[Any]]] = (by_code, by_reference)
     with np.load(tmp_path / "out.npz") as wanted:

@@ -11,6 +11,7 @@ from distxla.compiler.compile import compile_module
 from distxla.compiler.stages import emit
 from distxla.compiler.verify.verifier import verify_module
 from distxla.compiler.verify.world import verify_world
+from distxla.ir.counts import Counts
 from distxla.oracle.lockstep import run_reference
 from distxla.scheduler.deadlocks import examine
 from distxla.scheduler.verdict import Outcome
@@ -44,7 +45,7 @@ def test_results(group: Group, scheduled: bool) -> None:
     assert examine([(EVERYBODY, module)], DEVICES, 1).outcome is Outcome.SAFE
     arguments = [[x] for x in group.arguments()]
     check(group, run_reference(module, arguments, replicas=DEVICES, partitions=1))
-    program = compile_module(module, replicas=DEVICES, partitions=1)
+    program = compile_module(module, Counts(DEVICES, 1))
     devices = Devices(program)
     for _ in range(2):
         check(group, devices(arguments))
@@ -66,6 +67,6 @@ def test_xla_reads_what_a_stage_prints(group: Group) -> None:
     """The module, and what the compiler makes of it."""
     hlo = pytest.importorskip("jaxlib._hlo")
     module = parse_module(group.module_text())
-    for text in (print_module(module), emit(module, "hlo", replicas=DEVICES, partitions=1)):
+    for text in (print_module(module), emit(module, "hlo", Counts(DEVICES, 1))):
         assert isinstance(text, str)
         hlo.hlo_module_from_text(text)

@@ -11,6 +11,7 @@ from distxla.collectives.protocols import channel as channel_words
 from distxla.compiler.compile import compile_module, optimised
 from distxla.compiler.plan.buffers import Copy
 from distxla.compiler.plan.plan_program import plan
+from distxla.ir.counts import Counts
 from distxla.ir.shape import Shape
 from distxla.program.artifact import CompiledProgram
 from distxla.text.parser import parse_module
@@ -24,7 +25,7 @@ ONE_PROGRAM = [case for case in CASES if len(case.programs) == 1]
 
 def compiled(case: ChannelCase) -> CompiledProgram:
     ((_, module),) = case.modules()
-    return compile_module(module, replicas=case.replicas, partitions=case.partitions)
+    return compile_module(module, Counts(case.replicas, case.partitions))
 
 
 def check(case: ChannelCase, devices: Devices) -> None:
@@ -84,9 +85,7 @@ def test_more_recvs_than_the_ring_has_places_may_be_in_flight() -> None:
     lines += [f"y{k} = {shape} get-tuple-element(d{k}), index=0" for k in range(count)]
     names = ", ".join(f"y{k}" for k in range(count))
     root = f"ROOT r = ({', '.join([shape] * (count + 1))}) tuple({names}, x)"
-    program = compile_module(
-        parse_module("ENTRY main {\n  " + "\n  ".join([*lines, root]) + "\n}"), replicas=2, partitions=1
-    )
+    program = compile_module(parse_module("ENTRY main {\n  " + "\n  ".join([*lines, root]) + "\n}"), Counts(2, 1))
     for seed in range(10):
         devices = DelayedDevices(program, seed, 0.004)
         outs = devices([[mine(0, size)], [mine(1, size)]])
@@ -116,7 +115,7 @@ def test_a_bound_of_transfers_may_be_in_flight() -> None:
         names = ", ".join(f"y{k}" for k in range(channel_words.RING))
         root = f"ROOT r = ({', '.join([shape] * channel_words.RING)}) tuple({names})"
         module = parse_module("ENTRY main {\n  " + "\n  ".join([*lines, root]) + "\n}")
-        devices = Devices(compile_module(module, replicas=2, partitions=1))
+        devices = Devices(compile_module(module, Counts(2, 1)))
         for _ in range(2):
             outs = devices([[mine(d, size)] for d in range(2)])
             for d in range(2):
@@ -147,7 +146,7 @@ ENTRY main {{
         module = parse_module(text)
         (leaf,) = module.entry_computation.parameters[0].shape.leaves()
         values = np.random.default_rng(size).integers(0, 2, size).astype(leaf.dtype.dtype)
-        devices = Devices(compile_module(module, replicas=2, partitions=1))
+        devices = Devices(compile_module(module, Counts(2, 1)))
         outs = devices([[values], [values * 0 if kind != "pred" else values]])
         assert outs[1][0].tobytes() == values.tobytes()
         assert not np.frombuffer(outs[0][0].tobytes(), np.uint8).any()
@@ -164,7 +163,7 @@ def test_large_values_are_copied_once_where_contexts_stay() -> None:
     }
     travelling = optimised(parse_module(pipelined_text(2, 3, 9000, ring(2))))
     assert not {type(i.op).__name__ for c in travelling.computations for i in c} & {"ZeroCopySend", "ZeroCopyRecv"}
-    found: Any = plan(travelling, replicas=2, partitions=1)
+    found: Any = plan(travelling, Counts(2, 1))
     large = [step for step in found.walk() if isinstance(step, Copy) and step.source.size == 36_000]
     assert len(large) <= 3  # the loop's v and sum; four contexts have as large a part
 

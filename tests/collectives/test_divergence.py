@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from distxla.compiler.compile import compile_module
+from distxla.ir.counts import Counts
 from distxla.text.parser import parse_module
 from tests.collectives.executors import EXECUTORS, run_module
 from tests.collectives.matrix_executors import DelayedDevices
@@ -72,7 +73,7 @@ ENTRY main {{
 
 def test_members_share_work_although_only_one_would_share_the_result() -> None:
     """The other one overwrites it. Both find the same items, for a size that is shared work only without sharing."""
-    program = compile_module(parse_module(APART), replicas=2, partitions=1)
+    program = compile_module(parse_module(APART), Counts(2, 1))
     assert [site.shares for site in program.sites] == [True, False]
     for seed in range(10):
         devices = DelayedDevices(program, seed, 0.003)

@@ -7,6 +7,7 @@ import pytest
 
 from distxla.compiler.compile import compile_module
 from distxla.compiler.verify.verifier import verify_module
+from distxla.ir.counts import Counts
 from distxla.oracle.lockstep import run_reference
 from distxla.scheduler.deadlocks import examine
 from distxla.scheduler.verdict import Outcome
@@ -29,7 +30,7 @@ def test_groups_give_what_their_instructions_give(seed: int) -> None:
     verify_module(module, DEVICES, 1)
     assert examine([(range(DEVICES), module)], DEVICES, 1).outcome is Outcome.SAFE
     found = [run_reference(module, ARGUMENTS, replicas=DEVICES, partitions=1)]
-    program = compile_module(module, replicas=DEVICES, partitions=1)
+    program = compile_module(module, Counts(DEVICES, 1))
     for devices in (Devices(program), DelayedDevices(program, seed, 0.002)):
         found.append(devices(ARGUMENTS))
         devices.close()

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from distxla.collectives.protocols import control_block
 from distxla.compiler.compile import compile_module
 from distxla.errors import ExecutionError
+from distxla.ir.counts import Counts
 from distxla.program.abi import Status
 from distxla.text.parser import parse_module
 from tests.collectives.executors import EXECUTORS, run_module
@@ -169,7 +170,7 @@ def _with(kind: str, leaf: int, entries: list[int]) -> list[list[Array]]:
 @pytest.mark.parametrize(("kind", "leaf", "entries"), BAD, ids=str)
 def test_compiled_programs_refuse_it_before_they_touch_anything(kind: str, leaf: int, entries: list[int]) -> None:
     module = parse_module(text("f32", (5,), (4,), f"{kind}[2]", "replica_groups={}"))
-    devices = Devices(compile_module(module, replicas=1, partitions=1))
+    devices = Devices(compile_module(module, Counts(1, 1)))
     devices.store([_with(kind, leaf, entries)[1]])
     with pytest.raises(AssertionError, match=f"status of each device: .{Status.OUT_OF_RANGE.value}"):
         devices.run()

@@ -9,6 +9,7 @@ import pytest
 
 from distxla.compiler.compile import compile_module
 from distxla.compiler.verify.verifier import verify_module
+from distxla.ir.counts import Counts
 from distxla.oracle.lockstep import run_reference
 from distxla.text.parser import parse_module
 from tests.collectives.matrix_executors import DelayedDevices
@@ -22,7 +23,7 @@ def run_case(seed: int) -> None:
     module = parse_module(case.text, f"random_{seed}.hlo")
     verify_module(module, *counts)
     wanted = run_reference(module, case.arguments, replicas=counts[0], partitions=counts[1], time_limit=60)
-    program = compile_module(module, replicas=counts[0], partitions=counts[1])
+    program = compile_module(module, Counts(counts[0], counts[1]))
     for devices in (Devices(program), DelayedDevices(program, seed, 0.0005)):
         for _ in range(2):
             outs = devices(case.arguments)
@@ -45,9 +46,7 @@ def test_recvs_of_other_channels_than_their_sends(seed: int) -> None:
         run_reference(parse_module(text), case.arguments, replicas=counts[0], partitions=counts[1], time_limit=60)
         for text in (case.text, apart)
     )
-    compiled = run_devices(
-        compile_module(parse_module(apart), replicas=counts[0], partitions=counts[1]), case.arguments
-    )
+    compiled = run_devices(compile_module(parse_module(apart), Counts(counts[0], counts[1])), case.arguments)
     for outs in (found, compiled):
         assert [[np.asarray(leaf).tobytes() for leaf in row] for row in outs] == [
             [np.asarray(leaf).tobytes() for leaf in row] for row in wanted

@@ -7,6 +7,7 @@ import pytest
 
 from distxla.compiler.compile import compile_module
 from distxla.compiler.verify.verifier import verify_module
+from distxla.ir.counts import Counts
 from distxla.oracle.lockstep import run_reference
 from distxla.text.parser import parse_module
 from tests.collectives.matrix_executors import DelayedDevices
@@ -22,7 +23,7 @@ def check(seed: int, devices: int, runs: int, delay: float) -> None:
     sizes = {"s32[4]": (4,), "s32[8]": (8,), "s32[]": ()}
     args = [[random.integers(-9, 9, sizes[kind]).astype(np.int32) for kind in made.parameters] for _ in range(devices)]
     wanted = run_reference(module, args, replicas=devices, partitions=1)
-    program = compile_module(module, replicas=devices, partitions=1)
+    program = compile_module(module, Counts(devices, 1))
     for run in range(runs):
         late = DelayedDevices(program, seed + run, delay)
         for row, expected in zip(late(args), wanted, strict=True):

@@ -18,7 +18,9 @@ from distxla.collectives.protocols import event as event_words
 from distxla.collectives.protocols.event import EVENTS
 from distxla.collectives.recorder import CycleClock, RecordedEvent
 from distxla.compiler.compile import compile_module
+from distxla.ir.counts import Counts
 from distxla.program.abi import COMMUNICATE_SYMBOL, ROUND_SYMBOL
+from distxla.program.options import CompileOptions
 from distxla.text.parser import parse_module
 from tests.compiler.runner import Devices
 
@@ -76,7 +78,7 @@ def histories(
 ) -> list[list[RecordedEvent]]:
     """Each device's events after `calls` runs of a module with one argument."""
     module = parse_module(text)
-    devices = Devices(compile_module(module, replicas=replicas, partitions=partitions, traced=traced))
+    devices = Devices(compile_module(module, Counts(replicas, partitions), CompileOptions(traced=traced)))
     try:
         for _ in range(calls):
             devices([[np.ones(dim_size, np.float32)]] * devices.count)
@@ -280,7 +282,7 @@ def test_both_ends_of_a_transfer_meet() -> None:
 
 
 def test_loops_that_are_counted_are_named() -> None:
-    program = compile_module(parse_module(LOOP.format(n=4, times=5), "loop.hlo"), replicas=2, partitions=1)
+    program = compile_module(parse_module(LOOP.format(n=4, times=5), "loop.hlo"), Counts(2, 1))
     for site in program.sites:
         assert [(loop.instruction, loop.computation) for loop in site.loops] == [("w", "e")]
         assert str(site.loops[0].location).startswith("loop.hlo:")
@@ -301,7 +303,7 @@ outer { s = (s32[], f32[4]) parameter(0) i = s32[] get-tuple-element(s), index=0
 ENTRY e { x = f32[4] parameter(0) zero = s32[] constant(0) t = (s32[], f32[4]) tuple(zero, x)
   w = (s32[], f32[4]) while(t), condition=below3, body=outer ROOT r = f32[4] get-tuple-element(w), index=1 }
 """
-    devices = Devices(compile_module(parse_module(text), replicas=2, partitions=1))
+    devices = Devices(compile_module(parse_module(text), Counts(2, 1)))
     try:
         devices([[np.ones(4, np.float32)]] * 2)
         snapshot = Snapshot(devices.control)
@@ -324,7 +326,7 @@ body { s = (s32[], f32[4]) parameter(0) i = s32[] get-tuple-element(s), index=0
 ENTRY e { x = f32[4] parameter(0) zero = s32[] constant(0) t = (s32[], f32[4]) tuple(zero, x)
   w = (s32[], f32[4]) while(t), condition=cond, body=body ROOT r = f32[4] get-tuple-element(w), index=1 }
 """
-    devices = Devices(compile_module(parse_module(text), replicas=1, partitions=1))
+    devices = Devices(compile_module(parse_module(text), Counts(1, 1)))
     try:
         devices([[np.ones(4, np.float32)]])
         names = (ROUND_SYMBOL, COMMUNICATE_SYMBOL)
@@ -343,7 +345,7 @@ ENTRY e { x = f32[4] parameter(0) zero = s32[] constant(0) t = (s32[], f32[4]) t
 
 @pytest.mark.parametrize("dim_size", [4, 4096])
 def test_a_traced_program_records_its_steps(dim_size: int) -> None:
-    program = compile_module(parse_module(LOOP.format(n=dim_size, times=3)), replicas=2, partitions=1, traced=True)
+    program = compile_module(parse_module(LOOP.format(n=dim_size, times=3)), Counts(2, 1), CompileOptions(traced=True))
     assert program.traced
     for events in histories(LOOP.format(n=dim_size, times=3), traced=True, dim_size=dim_size):
         steps = [event for event in events if event.step is not None]

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from distxla.compiler.cache_key import program_key
 from distxla.compiler.verify.verifier import verify_module
 from distxla.errors import ArgumentError, VerificationError
+from distxla.ir.counts import Counts
 from distxla.ir.module import Module
 from distxla.rewrites.reduction_order import with_reduction_order
 from distxla.text.parser import parse_module
@@ -164,8 +165,8 @@ def test_orders_differ_in_bits_and_in_the_key_of_the_cache() -> None:
     rng = np.random.default_rng(5)
     given = [[values(rng, (33,), np.float32), values(rng, (264,), np.float32)] for _ in range(8)]
     modules = [with_reduction_order(_module(), order) for order in ORDERS]
-    assert len({program_key(module, 8, 1) for module in modules}) == 3
-    assert program_key(modules[0], 8, 1) == program_key(_module(), 8, 1)
+    assert len({program_key(module, Counts(8, 1)) for module in modules}) == 3
+    assert program_key(modules[0], Counts(8, 1)) == program_key(_module(), Counts(8, 1))
     assert len({run_module("compiled", module, given, 8)[0][0].tobytes() for module in modules}) == 3
 
 

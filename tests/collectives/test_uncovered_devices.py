@@ -7,6 +7,7 @@ import pytest
 
 from distxla.compiler.compile import compile_module
 from distxla.compiler.verify.verifier import verify_module
+from distxla.ir.counts import Counts
 from distxla.oracle.lockstep import run_reference
 from distxla.text.parser import parse_module
 from tests.compiler.runner import run_devices
@@ -47,7 +48,7 @@ def test_who_is_in_no_group_gets_zeros(
     if executor == "reference":
         outs = run_reference(module, arguments, replicas=replicas, partitions=partitions)
     else:
-        outs = run_devices(compile_module(module, replicas=replicas, partitions=partitions), arguments)
+        outs = run_devices(compile_module(module, Counts(replicas, partitions)), arguments)
     for device, source in enumerate(sources):
         for leaf in range(2):
             operand = arguments[source or 0][leaf]

@@ -20,6 +20,7 @@ from distxla.compiler.compile import compile_module
 from distxla.compiler.entry import entry
 from distxla.compiler.plan import plan_program
 from distxla.compiler.plan.buffers import Buffer
+from distxla.ir.counts import Counts
 from distxla.ir.element_type import S32
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
@@ -58,7 +59,7 @@ class Guarded:
 
     def __call__(self, module: Module, arrays: Sequence[Any]) -> list[Array]:
         """The result's array leaves. AssertionError for a status but OK, and where scratch memory was overrun."""
-        program = compile_module(module, replicas=1, partitions=1)
+        program = compile_module(module, Counts(1, 1))
         at, offsets, pages = 0, [], []
         size_leaves = [Shape(S32)] * len(program.parameter_sizes), [Shape(S32)] * len(program.result_sizes)
         for leaves in ((*program.parameter_leaves, *size_leaves[0]), (*program.result_leaves, *size_leaves[1])):

@@ -11,6 +11,7 @@ import distxla as dx
 from distxla.compiler.cache import ProgramCache, compile_cached
 from distxla.compiler.cache_key import program_key
 from distxla.compiler.server import CompileServer
+from distxla.ir.counts import Counts
 from distxla.text.parser import parse_module
 from tests.runtime.cached_program import program
 
@@ -28,7 +29,7 @@ def module(text: str = TEXT, file: str = "m.hlo"):
 
 
 def usual_key():
-    return program_key(module(), 2, 1)
+    return program_key(module(), Counts(2, 1))
 
 
 @pytest.fixture
@@ -53,15 +54,15 @@ def test_sites_point_into_the_text_that_asks(programs):
 
 
 def test_metadata_does_not_count_everything_else_does(monkeypatch):
-    key = program_key(module(), 2, 1)
-    assert key == program_key(module(TEXT.replace('"psum"', '"other"'), "b.hlo"), 2, 1)
-    assert key != program_key(module(), 1, 2)
-    assert key != program_key(module(TEXT.replace("f32[4]", "f32[5]")), 2, 1)
+    key = program_key(module(), Counts(2, 1))
+    assert key == program_key(module(TEXT.replace('"psum"', '"other"'), "b.hlo"), Counts(2, 1))
+    assert key != program_key(module(), Counts(1, 2))
+    assert key != program_key(module(TEXT.replace("f32[4]", "f32[5]")), Counts(2, 1))
     monkeypatch.setattr("distxla.targets.native.host.processor", lambda: "another CPU")
-    assert key != program_key(module(), 2, 1)
+    assert key != program_key(module(), Counts(2, 1))
     monkeypatch.undo()
     monkeypatch.setattr("distxla.compiler.cache_key._compiler", lambda: "another version")
-    assert key != program_key(module(), 2, 1)
+    assert key != program_key(module(), Counts(2, 1))
 
 
 def test_each_bit_of_a_constant_counts():
@@ -69,7 +70,7 @@ def test_each_bit_of_a_constant_counts():
 
     def key(array):
         x = dx.XlaBuilder("m")
-        return program_key(x.build(x.tuple([x.constant(values), x.constant(array)])), 1, 1)
+        return program_key(x.build(x.tuple([x.constant(values), x.constant(array)])), Counts(1, 1))
 
     keys = {key(values)}
     for k in (0, 179, 359):
@@ -78,7 +79,7 @@ def test_each_bit_of_a_constant_counts():
         keys |= {key(changed), key(changed)}
     assert len(keys | {key(values.reshape(2, 20, 9)), key(values.view(np.int32))}) == 6
     x = dx.XlaBuilder("m")
-    assert program_key(x.build(x.tuple([x.constant(changed), x.constant(values)])), 1, 1) not in keys
+    assert program_key(x.build(x.tuple([x.constant(changed), x.constant(values)])), Counts(1, 1)) not in keys
 
 
 @pytest.mark.parametrize("content", [b"no pickle", pickle.dumps("no program"), b"\x80\x05cno_module\nname\n."], ids=str)
@@ -100,4 +101,4 @@ def test_a_program_out_of_the_cache_needs_no_compile_process(programs, monkeypat
     programs.write(usual_key(), program())
     with CompileServer() as server:
         monkeypatch.setattr(server, "_start", lambda: pytest.fail("a compile process was started"))
-        assert compile_cached(server, module(), 2, 1, programs)[1]
+        assert compile_cached(server, module(), Counts(2, 1), programs=programs)[1]

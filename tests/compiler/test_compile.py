@@ -26,6 +26,8 @@ from distxla.errors import (
     TimeLimitError,
     UnsupportedOpError,
 )
+from distxla.ir.counts import Counts
+from distxla.program.options import CompileOptions
 from distxla.text.parser import parse_module
 from distxla.time_limit import phase, time_limit
 from tests.compiler.runner import Devices, run_devices, run_single
@@ -55,7 +57,7 @@ def test_the_programs_give_what_xla_gave(name, text):
     folder = PROGRAMS / name
     module = parse_module((folder / f"{text}.hlo").read_text(), f"{text}.hlo")
     meta = json.loads((folder / "meta.json").read_text())
-    program = compile_module(module, replicas=module.replica_count or 1, partitions=module.num_partitions or 1)
+    program = compile_module(module, Counts(module.replica_count or 1, module.num_partitions or 1))
     count = program.replicas * program.partitions
     assert count == meta["devices"]
     args = program_arguments(folder, "arg", len(program.parameter_leaves), count)
@@ -73,7 +75,7 @@ def test_the_programs_give_what_xla_gave(name, text):
 
 
 def test_timings_cover_the_stages():
-    program = compile_module(small(), replicas=1, partitions=1)
+    program = compile_module(small(), Counts(1, 1))
     assert {"passes", "buffers", "emit", "optimise", "object", "link"} <= set(program.timings)
     assert program.name == "small"
 
@@ -82,7 +84,7 @@ def test_timings_cover_the_stages():
     "stage", [pytest.param(s, marks=needs_assembler) if s in ("sass-ready", "cubin") else s for s in STAGES]
 )
 def test_stages(stage):
-    found = emit(small(), stage, replicas=1, partitions=1)
+    found = emit(small(), stage, Counts(1, 1))
     if stage in ("object", "cubin"):
         assert isinstance(found, bytes)
         assert found.startswith(b"\x7fELF")
@@ -103,9 +105,9 @@ def test_stages(stage):
 
 def test_stages_that_are_none():
     with pytest.raises(ArgumentError, match="no stage 'x'"):
-        emit(small(), "x", replicas=1, partitions=1)
+        emit(small(), "x", Counts(1, 1))
     with pytest.raises(ArgumentError, match="0 replicas"):
-        compile_module(small(), replicas=0, partitions=1)
+        compile_module(small(), Counts(0, 1))
 
 
 def test_errors_name_the_instruction_and_its_place():
@@ -114,7 +116,7 @@ def test_errors_name_the_instruction_and_its_place():
         '  ROOT f = c64[8] custom-call(x), custom_call_target="unknown"\n}\n'
     )
     with pytest.raises(UnsupportedOpError, match='custom-call target "unknown"') as caught:
-        compile_module(parse_module(text, "m.hlo"), replicas=1, partitions=1)
+        compile_module(parse_module(text, "m.hlo"), Counts(1, 1))
     assert str(caught.value.location) == "m.hlo:4:8"
 
 
@@ -122,7 +124,7 @@ def test_instructions_can_be_compiled_one_by_one():
     folder = PROGRAMS / "halo_stencil"
     module = parse_module((folder / "partitioned.hlo").read_text(), "partitioned.hlo")
     told: list[str] = []
-    compile_alone(module, 1, 8, told.append)
+    compile_alone(module, Counts(1, 8), CompileOptions(), told.append)
     assert "mul.2" in told
     assert "pmax.6" in told
 
@@ -135,7 +137,7 @@ add { a = f32[] parameter(0)
 ENTRY e { x = f32[4] parameter(0)
  ROOT r = f32[4] all-reduce(x), replica_groups={}, to_apply=add }
 """
-    program = compile_module(parse_module(text, "m.hlo"), replicas=2, partitions=1)
+    program = compile_module(parse_module(text, "m.hlo"), Counts(2, 1))
     outs = run_devices(program, [[[1, 2, 3, 4]], [[10, 20, 30, 40]]])
     assert [out[0].tolist() for out in outs] == [[11, 22, 33, 44]] * 2
 
@@ -153,22 +155,22 @@ def server():
 
 
 def test_server_compiles(server):
-    program = server.compile(small(), 1, 1)
+    program = server.compile(small(), Counts(1, 1))
     got = run_single(program, [[0.0, 1.0, -1.0, 100.0]])[0]
     np.testing.assert_allclose(got, np.tanh([0.0, 1.0, -1.0, 100.0]), rtol=1e-6)
-    assert "distxla_entry" in str(server.emit(small(), "llvm", 1, 1))
+    assert "distxla_entry" in str(server.emit(small(), "llvm", Counts(1, 1)))
 
 
 def test_server_passes_errors_on(server):
     pid = server.pid
     with pytest.raises(ArgumentError, match="no stage"):
-        server.emit(small(), "x", 1, 1)
+        server.emit(small(), "x", Counts(1, 1))
     text = (
         "HloModule m\nENTRY e {\n  x = c64[8] parameter(0)\n"
         '  ROOT f = c64[8] custom-call(x), custom_call_target="unknown"\n}\n'
     )
     with pytest.raises(UnsupportedOpError) as caught:
-        server.compile(parse_module(text, "m.hlo"), 1, 1)
+        server.compile(parse_module(text, "m.hlo"), Counts(1, 1))
     assert str(caught.value.location) == "m.hlo:4:8"
     assert server.pid == pid
 
@@ -177,7 +179,7 @@ def test_an_abort_costs_one_compilation_and_names_what_was_lowered(server):
     pid = server.pid
     with pytest.raises(CompileError, match=r"SIGABRT while working on dot\.7"):
         server._call("abort", "dot.7")
-    assert server.compile(small(), 1, 1).name == "small"
+    assert server.compile(small(), Counts(1, 1)).name == "small"
     assert server.pid != pid
 
 
@@ -187,15 +189,15 @@ def test_a_compilation_that_needs_too_much_memory_is_one_error(what, server):
     """Python raises MemoryError, C++ ends its process; either way the machine has the rest of its memory."""
     with pytest.raises(OutOfMemoryError, match=r"more than the 0\.293 GiB that it may have \(working on dot\.7\)"):
         server._call(what, "dot.7")
-    assert server.compile(small(), 1, 1).name == "small"
+    assert server.compile(small(), Counts(1, 1)).name == "small"
 
 
 def test_a_search_for_the_culprit_that_was_interrupted_answers_no_later_request(monkeypatch, server):
     with monkeypatch.context() as patch:
         patch.setattr(compile_server, "receive", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            server._culprit(("compile", small(), 1, 1, ()))
-    assert server.compile(small(), 1, 1).name == "small"
+            server._culprit(("compile", small(), Counts(1, 1), CompileOptions(), ()))
+    assert server.compile(small(), Counts(1, 1)).name == "small"
 
 
 def interrupted(pipe):
@@ -231,25 +233,25 @@ def test_a_time_limit_ends_a_compilation_or_the_wait_for_another_and_not_the_ser
         time_limit(0.1),
         phase("compiling"),
     ):
-        server.compile(small(), 1, 1)
+        server.compile(small(), Counts(1, 1))
     thread.join()
     assert ended == ["a nap"]
-    assert server.compile(small(), 1, 1).name == "small"
+    assert server.compile(small(), Counts(1, 1)).name == "small"
 
 
 def test_the_thread_that_started_a_server_may_end_and_a_closed_one_says_so():
     with CompileServer() as server:
-        thread = threading.Thread(target=server.compile, args=(small(), 1, 1))
+        thread = threading.Thread(target=server.compile, args=(small(), Counts(1, 1)))
         thread.start()
         thread.join()
         pid = server.pid
-        server.compile(small(), 1, 1)
+        server.compile(small(), Counts(1, 1))
         assert server.pid == pid
         server.close()
         server.close()
         assert not Path(f"/proc/{pid}").exists()
         with pytest.raises(ClusterError, match="closed"):
-            server.compile(small(), 1, 1)
+            server.compile(small(), Counts(1, 1))
 
 
 def test_no_server_outlives_its_parent():

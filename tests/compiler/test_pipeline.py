@@ -10,12 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distxla.compiler.compile import compile_module
-from distxla.compiler.pipeline import STEPS, VERIFY, Pipeline, parse_pipeline
+from distxla.compiler.pipeline import STEPS, Pipeline, parse_pipeline
 from distxla.compiler.stages import emit, emit_after
 from distxla.errors import ArgumentError, VerificationError
 from distxla.ir.computation import Computation
+from distxla.ir.counts import Counts
 from distxla.ir.module import Module
 from distxla.lazy_dataclass import dataclass
+from distxla.program.options import VERIFY
 from distxla.rewrites.step import Pass, Step
 from distxla.text.parser import parse_module
 
@@ -91,13 +93,13 @@ def test_errors_point_into_the_text(text: str, column: int, message: str, hint: 
 @pytest.mark.parametrize("text", [STATIC, DYNAMIC], ids=["static", "dynamic"])
 def test_a_compilation_runs_each_step_once(text: str) -> None:
     told: list[str] = []
-    compile_module(parse_module(text), replicas=1, partitions=1, progress=told.append)
+    compile_module(parse_module(text), Counts(1, 1), progress=told.append)
     assert [name for name in told if name.startswith("pass ")] == [f"pass {step.name}" for step in STEPS]
 
 
 def test_the_result_of_a_dynamic_program_has_its_dimensions_marked() -> None:
     assert str(Pipeline().run(parse_module(DYNAMIC)).result) == "f32[<=8]"
-    assert str(compile_module(parse_module(DYNAMIC), replicas=1, partitions=1).result) == "f32[<=8]"
+    assert str(compile_module(parse_module(DYNAMIC), Counts(1, 1)).result) == "f32[<=8]"
 
 
 @dataclass(frozen=True)
@@ -142,19 +144,17 @@ def test_what_a_pass_leaves_unread_breaks_no_rule() -> None:
 @pytest.mark.parametrize("stage", ["hlo", "schedule", "buffers", "llvm", "llvm-unoptimised", "asm", "object"])
 def test_the_standard_text_gives_what_the_compiler_makes(stage: str) -> None:
     module = parse_module(STATIC)
-    wanted = emit(module, stage, replicas=1, partitions=1)
-    assert emit(module, stage, replicas=1, partitions=1, passes=str(Pipeline())) == wanted
+    wanted = emit(module, stage, Counts(1, 1))
+    assert emit(module, stage, Counts(1, 1), passes=str(Pipeline())) == wanted
 
 
 def test_a_stage_is_printed_as_the_given_steps_leave_it() -> None:
     module = parse_module(STATIC)
-    assert "call(" in str(emit(module, "hlo", replicas=1, partitions=1, passes="simplify"))
-    inlined = str(emit(module, "hlo", replicas=1, partitions=1, passes="inline-calls"))
+    assert "call(" in str(emit(module, "hlo", Counts(1, 1), passes="simplify"))
+    inlined = str(emit(module, "hlo", Counts(1, 1), passes="inline-calls"))
     assert "call(" not in inlined
     assert "fusion(" not in inlined
-    assert "kernel z (add)" in str(
-        emit(module, "buffers", replicas=1, partitions=1, passes="inline-calls,schedule,plan")
-    )
+    assert "kernel z (add)" in str(emit(module, "buffers", Counts(1, 1), passes="inline-calls,schedule,plan"))
 
 
 @pytest.mark.parametrize(
@@ -169,22 +169,22 @@ def test_a_stage_is_printed_as_the_given_steps_leave_it() -> None:
 )
 def test_a_stage_that_the_steps_do_not_lead_to(text: str, passes: str, stage: str, message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
-        emit(parse_module(text), stage, replicas=1, partitions=1, passes=passes)
+        emit(parse_module(text), stage, Counts(1, 1), passes=passes)
 
 
 def test_what_is_printed_after_a_step_is_the_module_then() -> None:
     module = parse_module(STATIC)
     count = Counter(step.name for step in STEPS)
     for name, times in count.items():
-        text = emit_after(module, name, replicas=1, partitions=1)
+        text = emit_after(module, name, Counts(1, 1))
         assert text.count(f"// after {name}, step ") == times
-    printed = emit_after(module, "inline-calls", replicas=1, partitions=1)
+    printed = emit_after(module, "inline-calls", Counts(1, 1))
     assert parse_module(printed).entry_computation.by_name.keys() == {"x", "b", "z"}
-    assert "is_scheduled=true" in emit_after(module, "schedule", replicas=1, partitions=1)
-    assert "kernel " in emit_after(module, "plan", replicas=1, partitions=1)
+    assert "is_scheduled=true" in emit_after(module, "schedule", Counts(1, 1))
+    assert "kernel " in emit_after(module, "plan", Counts(1, 1))
 
 
 def test_a_step_that_there_is_not() -> None:
     with pytest.raises(ArgumentError, match="no step is called fuze") as caught:
-        emit_after(parse_module(STATIC), "fuze", replicas=1, partitions=1)
+        emit_after(parse_module(STATIC), "fuze", Counts(1, 1))
     assert caught.value.__notes__ == ["hint: did you mean fuse?"]

@@ -13,6 +13,7 @@ from distxla.compiler import server_share
 from distxla.compiler.server import CompileServer
 from distxla.compiler.server_share import ServerShare
 from distxla.errors import ClusterError
+from distxla.ir.counts import Counts
 from distxla.text.parser import parse_module
 
 MODULE = "HloModule m\nENTRY e { ROOT x = f32[2] parameter(0) }"
@@ -26,16 +27,16 @@ def none_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_last_share_ends_the_process() -> None:
     one, other = ServerShare(), ServerShare()
-    one.server.compile(parse_module(MODULE), 1, 1)
+    one.server.compile(parse_module(MODULE), Counts(1, 1))
     pid = one.server.pid
     one.close()
     one.close()
-    other.server.compile(parse_module(MODULE), 1, 1)
+    other.server.compile(parse_module(MODULE), Counts(1, 1))
     assert other.server.pid == pid
     other.close()
     assert not Path(f"/proc/{pid}").exists()
     with pytest.raises(ClusterError, match="closed"):
-        other.server.compile(parse_module(MODULE), 1, 1)
+        other.server.compile(parse_module(MODULE), Counts(1, 1))
 
 
 def test_after_the_last_share_comes_another_server() -> None:
@@ -45,7 +46,7 @@ def test_after_the_last_share_comes_another_server() -> None:
     second = ServerShare()
     first.close()
     assert second.server is not closed
-    second.server.compile(parse_module(MODULE), 1, 1)
+    second.server.compile(parse_module(MODULE), Counts(1, 1))
     second.close()
 
 

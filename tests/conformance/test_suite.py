@@ -16,6 +16,7 @@ from distxla.compiler.compile import compile_module
 from distxla.compiler.verify.verifier import verify_module
 from distxla.conformance.case import Case
 from distxla.conformance.suite import all_cases, chosen, is_matched
+from distxla.ir.counts import Counts
 from distxla.ir.element_type import DATA_TYPES
 from distxla.ops.support.executable import CollectiveOp
 from distxla.ops.support.registry import op_classes
@@ -95,7 +96,7 @@ def test_members_are_given_different_values() -> None:
 @pytest.mark.parametrize("case", all_cases(), ids=lambda case: case.name)
 def test_compiled_programs_say_the_same(case: Case) -> None:
     module = case.module()
-    outs = run_devices(compile_module(module, replicas=case.replicas, partitions=case.partitions), case.arguments())
+    outs = run_devices(compile_module(module, Counts(case.replicas, case.partitions)), case.arguments())
     for row, wanted in zip(outs, case.expected(), strict=True):
         for got, want in zip(row, wanted, strict=True):
             if case.any_order:

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import distxla as dx
+from distxla.ir.counts import Counts
 from distxla.ir.element_type import F32
 from distxla.ir.layout import Layout
 from distxla.ir.shape import Shape
@@ -125,7 +126,7 @@ def test_a_bitcast_keeps_the_buffer_whatever_the_layouts(source: tuple[int, ...]
     text = "\n".join([*head, *casts, f"  ROOT t = ({', '.join(shapes)}) tuple({names})", "}"])
     module = parse_module(text, "<test>")
     evaluated = run_reference(module, [[array]], replicas=1, partitions=1)[0]
-    compiled = run_single(compile_module(module, replicas=1, partitions=1), [array])
+    compiled = run_single(compile_module(module, Counts(1, 1)), [array])
     buffer = Layout(source).pack(array)
     for (name, target), one, other in zip(targets, evaluated, compiled, strict=True):
         wanted = Layout(target).unpack(buffer, dims[name])
@@ -152,5 +153,5 @@ def test_layouts_of_entry_and_literals_leave_logical_values_alone() -> None:
     for argument in (MARKED, np.asfortranarray(MARKED), MARKED[::-1][::-1]):
         (got,) = run_reference(module, [[argument]], replicas=1, partitions=1)[0]
         np.testing.assert_array_equal(got, wanted)
-        (got,) = run_single(compile_module(module, replicas=1, partitions=1), [argument])
+        (got,) = run_single(compile_module(module, Counts(1, 1)), [argument])
         np.testing.assert_array_equal(got, wanted)

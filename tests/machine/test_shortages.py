@@ -12,6 +12,7 @@ import pytest
 
 import distxla as dx
 from distxla.compiler.server import CompileServer
+from distxla.ir.counts import Counts
 from distxla.jax.partitioner.partition_server import PartitionServer
 from distxla.machine.shortages import FILES, MEMORY, PROCESSES, not_started, started_thread
 from distxla.runtime.arrays.call_queue import CallQueue, PendingCall
@@ -42,7 +43,7 @@ def test_servers(number: int, kind: type[dx.DistxlaError], missing: str, monkeyp
     monkeypatch.setattr(subprocess, "Popen", failing)
     module = dx.parse("ENTRY e { ROOT p = f32[4] parameter(0) }")
     with pytest.raises(kind, match=f"the compile server cannot be started: {missing[:20]}"):
-        CompileServer().compile(module, 1, 1)
+        CompileServer().compile(module, Counts(1, 1))
     pytest.importorskip("jax")
     with pytest.raises(kind, match=f"the partitioner's process cannot be started: {missing[:20]}"):
         PartitionServer().convert(b"")

@@ -14,6 +14,7 @@ from distxla.compiler.compile import compile_module
 from distxla.compiler.obstacles import obstacles
 from distxla.compiler.verify.verifier import verify_module
 from distxla.errors import UnsupportedOpError
+from distxla.ir.counts import Counts
 from distxla.ir.element_type import ElementType
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
@@ -68,7 +69,7 @@ class LibraryCall:
         module = self.module
         assert not obstacles(module)
         reference = run_reference(module, [arguments], replicas=1, partitions=1)[0]
-        compiled = run_devices(compile_module(module, replicas=1, partitions=1), [arguments])[0]
+        compiled = run_devices(compile_module(module, Counts(1, 1)), [arguments])[0]
         return [r for r in reference if r is not None], compiled
 
     def refusal(self) -> str:
@@ -81,7 +82,7 @@ class LibraryCall:
         with pytest.raises(UnsupportedOpError) as run:
             run_reference(module, [arguments], replicas=1, partitions=1)
         with pytest.raises(UnsupportedOpError) as compiled:
-            compile_module(module, replicas=1, partitions=1)
+            compile_module(module, Counts(1, 1))
         assert {checked.value.message, run.value.message, compiled.value.message} == {found[1]}
         assert checked.value.location is not None
         return found[1]

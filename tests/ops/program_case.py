@@ -9,6 +9,7 @@ import numpy as np
 
 from distxla.compiler.compile import compile_module
 from distxla.compiler.verify.verifier import verify_module
+from distxla.ir.counts import Counts
 from distxla.ir.module import Module
 from distxla.oracle.lockstep import run_reference
 from distxla.text.parser import parse_module
@@ -42,5 +43,5 @@ def evaluated(text: str, *arguments: Any, replicas: int = 1) -> list[Array]:
 
 def compiled(text: str, *arguments: Any, replicas: int = 1) -> list[Array]:
     """The same by compiled code."""
-    program = compile_module(parsed(text), replicas=replicas, partitions=1)
+    program = compile_module(parsed(text), Counts(replicas, 1))
     return run_devices(program, [arguments] * replicas)[0]

@@ -8,6 +8,7 @@ import pytest
 from distxla.compiler.compile import compile_module
 from distxla.compiler.verify.verifier import verify_module
 from distxla.errors import UnsupportedOpError
+from distxla.ir.counts import Counts
 from distxla.oracle.lockstep import run_reference
 from distxla.text.parser import parse_module
 from tests.compiler.runner import run_single
@@ -47,7 +48,7 @@ def test_arrays_on_the_way_are_computed_where_they_are_read() -> None:
     indices = np.array([0, 3, 1, 7, -2], np.int32)
     wanted = np.array([-10, -40, -20, -40, -10], np.float32)
     np.testing.assert_array_equal(run_reference(module, [[indices]], replicas=1, partitions=1)[0][0], wanted)
-    np.testing.assert_array_equal(run_single(compile_module(module, replicas=1, partitions=1), [indices])[0], wanted)
+    np.testing.assert_array_equal(run_single(compile_module(module, Counts(1, 1)), [indices])[0], wanted)
 
 
 @pytest.mark.parametrize(
@@ -77,4 +78,4 @@ def test_an_annotation_is_its_operand(target: str) -> None:
     verify_module(module)
     x = np.array([1, 2, 4, 8, 16], np.float32)
     assert run_reference(module, [[x]], replicas=1, partitions=1)[0][0] == 31
-    assert run_single(compile_module(module, replicas=1, partitions=1), [x])[0] == 31
+    assert run_single(compile_module(module, Counts(1, 1)), [x])[0] == 31

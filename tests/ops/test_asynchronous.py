@@ -10,6 +10,7 @@ import pytest
 from distxla.compiler.compile import compile_module, optimised
 from distxla.compiler.verify.verifier import verify_module
 from distxla.errors import VerificationError
+from distxla.ir.counts import Counts
 from distxla.oracle.lockstep import run_programs, run_reference
 from distxla.text.parser import parse_module
 from distxla.text.printer import print_module
@@ -220,7 +221,7 @@ def test_collectives(name: str) -> None:
     verify_module(module, 4, 1)
     arguments = [[x] for x in xs]
     by_reference = run_reference(module, arguments, replicas=4, partitions=1)
-    by_code = run_devices(compile_module(module, replicas=4, partitions=1), arguments)
+    by_code = run_devices(compile_module(module, Counts(4, 1)), arguments)
     for outs in (by_reference, by_code):
         for i, leaves in enumerate(outs):
             for got, wanted in zip(leaves, expected(xs, i), strict=True):
@@ -282,7 +283,7 @@ def test_on_one_device(name: str) -> None:
     text, wanted = ALONE[name]
     module = parsed(text)
     by_reference = run_reference(module, [[X]], replicas=1, partitions=1)[0]
-    by_code = run_devices(compile_module(module, replicas=1, partitions=1), [[X]])[0]
+    by_code = run_devices(compile_module(module, Counts(1, 1)), [[X]])[0]
     for outs in (by_reference, by_code):
         for got, want in zip(outs, wanted, strict=True):
             np.testing.assert_array_equal(got, want)  # type: ignore[arg-type]
@@ -297,7 +298,7 @@ def test_pairs_survive_their_text(name: str) -> None:
 def test_reports_name_the_start() -> None:
     """The halves of the collective have the names and the places of the instructions in the text."""
     module = parse_module(NATIVE["all-gather"][0], "pairs.hlo")
-    sites = compile_module(module, replicas=4, partitions=1).sites
+    sites = compile_module(module, Counts(4, 1)).sites
     found = [(site.instruction, site.opcode, str(site.location).split(": ")[0]) for site in sites]
     assert found == [("s", "all-gather-start", "pairs.hlo:4:3"), ("d", "all-gather-done", "pairs.hlo:5:8")]
 
@@ -369,7 +370,7 @@ ENTRY""",
     module = parse_module(text)
     verify_module(module, 2, 1)
     arguments = [[X[:6]], [X[:4]]]
-    by_code = run_devices(compile_module(module, replicas=2, partitions=1), arguments)
+    by_code = run_devices(compile_module(module, Counts(2, 1)), arguments)
     by_reference = run_reference(module, arguments, replicas=2, partitions=1)
     for code, reference, x in zip(by_code, by_reference, arguments, strict=True):
         for got, expected, wanted in zip(code, reference, (2 * X[:4], -x[0], 2 * X[:4]), strict=True):

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from distxla.compiler.compile import compile_module
-from distxla.compiler.pipeline import VERIFY
+from distxla.ir.counts import Counts
+from distxla.program.options import VERIFY
 from tests.compiler.runner import run_single
 from tests.ops import cases_data_movement, cases_elementwise
 from tests.ops.case import Array, Case, joined
@@ -36,7 +37,7 @@ def _batches() -> list[tuple[str, list[Case]]]:
 @pytest.mark.parametrize("cases", [pytest.param(cases, id=name) for name, cases in _batches()])
 def test_compiled_code_agrees_with_evaluate(cases: list[Case], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(VERIFY, raising=False)  # halves of a pair stand alone in some cases
-    program = compile_module(joined(cases), replicas=1, partitions=1)
+    program = compile_module(joined(cases), Counts(1, 1))
     got = iter(run_single(program, [value for case in cases for value in case.values()]))
     wrong = []
     for case in cases:

@@ -9,6 +9,7 @@ import pytest
 
 from distxla.compiler.compile import compile_module
 from distxla.compiler.verify.verifier import verify_module
+from distxla.ir.counts import Counts
 from distxla.oracle.lockstep import run_reference
 from distxla.text.parser import parse_module
 from tests.compiler.runner import run_single
@@ -88,5 +89,5 @@ def test_runs_the_chosen_computations(text: str, selector: Any, want: Any) -> No
     verify_module(module)
     arguments = [np.asarray(selector), X]
     np.testing.assert_array_equal(run_reference(module, [arguments], replicas=1, partitions=1)[0][0], want)
-    compiled = run_single(compile_module(module, replicas=1, partitions=1), arguments)
+    compiled = run_single(compile_module(module, Counts(1, 1)), arguments)
     np.testing.assert_array_equal(compiled[0], want)

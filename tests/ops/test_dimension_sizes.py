@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from distxla.compiler.compile import compile_module
+from distxla.ir.counts import Counts
 from distxla.ir.element_type import C64, F32, F64, PRED, S32, U32, ElementType
 from distxla.ir.shape import Shape
 from distxla.ops import elementwise_binary, elementwise_unary
@@ -51,7 +52,7 @@ def _cases(dims: tuple[int, ...]) -> Iterator[Case]:
 @pytest.mark.parametrize("dims", SIZES, ids=str)
 def test_few_elements_or_none(dims: tuple[int, ...]) -> None:
     cases = list(_cases(dims))
-    program = compile_module(joined(cases), replicas=1, partitions=1)
+    program = compile_module(joined(cases), Counts(1, 1))
     wrong = []
     for case, got in zip(cases, run_single(program, joined_values(cases)), strict=True):
         (wanted,) = case.evaluated()
@@ -71,6 +72,6 @@ def test_nan_comes_out_of_every_float_function() -> None:
             operands = (Shape(F32, (5,)),) * (1 if row in elementwise_unary.ROWS else 2)
             other = np.array([2, -1, 0.5, np.inf, np.nan], np.float32)
             cases.append(Case(row.opcode, operands, arguments=(np.full(5, np.nan, np.float32), other)[: len(operands)]))
-    program = compile_module(joined(cases), replicas=1, partitions=1)
+    program = compile_module(joined(cases), Counts(1, 1))
     for case, got in zip(cases, run_single(program, joined_values(cases)), strict=True):
         assert np.isnan(got).all(), f"{case}: {got}"

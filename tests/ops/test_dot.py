@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from distxla.compiler.stages import emit
+from distxla.ir.counts import Counts
 from distxla.text.parser import parse_module
 from tests.ops.structured_case import StructuredCase, assert_compiled_agrees
 
@@ -97,6 +98,6 @@ ENTRY main {{
   ROOT d = f32[2,2] dot(a, b), lhs_contracting_dims={{0}}, rhs_contracting_dims={{0}}
 }}
 """
-    code = emit(parse_module(text), "llvm", replicas=1, partitions=1)
+    code = emit(parse_module(text), "llvm", Counts(1, 1))
     assert isinstance(code, str)
     assert ("@scipy_cblas_sgemm(" in code) == by_library

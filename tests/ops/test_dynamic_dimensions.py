@@ -15,6 +15,7 @@ from distxla.compiler.obstacles import obstacles
 from distxla.compiler.pipeline import Pipeline
 from distxla.compiler.verify.verifier import verify_module
 from distxla.errors import UnsupportedOpError
+from distxla.ir.counts import Counts
 from distxla.oracle.lockstep import run_reference
 from distxla.text.parser import parse_module
 from tests.compiler.runner import Devices, run_devices
@@ -74,7 +75,7 @@ def test_the_example_of_the_operation_semantics() -> None:
     )
     wanted = [15.0, 120.0, 21.0]
     assert [float(leaf) for leaf in by_reference(text, [[]])[0]] == wanted
-    program = compile_module(parse_module(text, "<test>"), replicas=1, partitions=1)
+    program = compile_module(parse_module(text, "<test>"), Counts(1, 1))
     assert [float(leaf) for leaf in run_devices(program, [[]])[0]] == wanted
 
 
@@ -86,7 +87,7 @@ def test_compiled_code_agrees_with_the_reference_for_every_size(family: str) -> 
     text = cases_dynamic.text(cases, cases_dynamic.ARRAYS_AS_PARAMETERS)
     module = parse_module(text, "<test>")
     require_executable(module)
-    devices = Devices(compile_module(module, replicas=1, partitions=1))
+    devices = Devices(compile_module(module, Counts(1, 1)))
     try:
         for n, m in SIZES:
             row = cases_dynamic.all_arguments(n, m)
@@ -252,7 +253,7 @@ CONTROL = {
 def test_sizes_travel_through_control_flow(name: str) -> None:
     computations, body = CONTROL[name]
     text = f"HloModule control\n{COMPUTATIONS}{computations}\nENTRY main {{{SETUP}\n{body}\n}}\n"
-    devices = Devices(compile_module(parse_module(text, "<test>"), replicas=1, partitions=1))
+    devices = Devices(compile_module(parse_module(text, "<test>"), Counts(1, 1)))
     try:
         for n, m in SIZES:
             wanted = by_reference(text, [arguments(n, m)])[0]
@@ -277,7 +278,7 @@ ENTRY main {
 
 def test_parameters_and_results_have_any_size_up_to_the_bound() -> None:
     random = np.random.default_rng(0)
-    program = compile_module(parse_module(PARAMETERS, "<test>"), replicas=1, partitions=1)
+    program = compile_module(parse_module(PARAMETERS, "<test>"), Counts(1, 1))
     assert program.parameter_sizes == ((0, 0), (0, 1), (2, 1))
     assert program.result_sizes == ((0, 1), (1, 0), (2, 1))
     for n in range(5):
@@ -309,7 +310,7 @@ def test_devices_with_different_sizes() -> None:
         [one + two[:3], np.zeros((0, 2), np.float32), two],
         [one + two[:3], one, two],
     ]
-    program = compile_module(parse_module(COLLECTIVES, "<test>"), replicas=1, partitions=2)
+    program = compile_module(parse_module(COLLECTIVES, "<test>"), Counts(1, 2))
     for rows in (by_reference(COLLECTIVES, [[one], [two]], partitions=2), run_devices(program, [[one], [two]])):
         for got, expected in zip(rows, wanted, strict=True):
             for ours, theirs in zip(got, expected, strict=True):
@@ -427,5 +428,5 @@ def test_which_dimensions_are_dynamic_is_no_matter_of_verification() -> None:
       ROOT r = s32[] get-dimension-size(s), dimensions={0}"""
     text = f"HloModule flags\n{COMPUTATIONS}\nENTRY main {{{SETUP}{body}\n}}\n"
     assert int(by_reference(text, [arguments(2, 0)])[0][0]) == 2
-    program = compile_module(parse_module(text, "<test>"), replicas=1, partitions=1)
+    program = compile_module(parse_module(text, "<test>"), Counts(1, 1))
     assert int(run_devices(program, [arguments(2, 0)])[0][0]) == 2

@@ -11,6 +11,7 @@ import pytest
 from distxla.compiler.compile import compile_module
 from distxla.compiler.verify.verifier import verify_module
 from distxla.errors import ArgumentError, StreamEndError, UnsupportedOpError
+from distxla.ir.counts import Counts
 from distxla.ir.element_type import DATA_TYPES, ElementType, element_type
 from distxla.ir.module import Module
 from distxla.oracle.lockstep import run_programs
@@ -39,7 +40,7 @@ def parsed(text: str) -> Module:
 
 
 def compiled(text: str, args: Sequence[Any], feed: Feed) -> tuple[list[Array], Any]:
-    devices = Devices(compile_module(parsed(text), replicas=1, partitions=1))
+    devices = Devices(compile_module(parsed(text), Counts(1, 1)))
     try:
         feed(devices.streams)
         (outs,) = devices([args])
@@ -160,7 +161,7 @@ def test_a_receive_may_be_in_flight_round_a_loop(run: Runner) -> None:
 
 
 def test_items_that_are_left_go_to_the_next_run() -> None:
-    devices = Devices(compile_module(parsed(CHANNELS), replicas=1, partitions=1))
+    devices = Devices(compile_module(parsed(CHANNELS), Counts(1, 1)))
     try:
         feed = devices.streams.infeed(0, 3)
         feed.put_all([np.array([n, n], F32) for n in range(6)])

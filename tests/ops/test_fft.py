@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from distxla.compiler.compile import compile_module
+from distxla.ir.counts import Counts
 from distxla.ir.shape import Shape
 from distxla.text.printer import print_module
 from tests.compiler.runner import run_single
@@ -89,7 +90,7 @@ def test_reference_agrees_with_numpy(case: Case) -> None:
 
 
 def test_compiled_code_agrees_with_reference() -> None:
-    program = compile_module(joined(CASES), replicas=1, partitions=1)
+    program = compile_module(joined(CASES), Counts(1, 1))
     results = run_single(program, [value for case in CASES for value in case.values()])
     for case, got in zip(CASES, results, strict=True):
         (wanted,) = case.evaluated()
@@ -105,7 +106,7 @@ def test_compiled_code_agrees_with_xla() -> None:
     cases = [case for case in CASES if case.shape.size and case not in RESIZED]
     module = joined(cases)
     arguments = [value for case in cases for value in case.values()]
-    results = run_single(compile_module(module, replicas=1, partitions=1), arguments)
+    results = run_single(compile_module(module, Counts(1, 1)), arguments)
     for case, got, wanted in zip(cases, results, run_by_xla(print_module(module), arguments), strict=True):
         assert_agrees(got, wanted, case.shape)
 
@@ -113,7 +114,7 @@ def test_compiled_code_agrees_with_xla() -> None:
 def test_transforms_run_in_threads_without_the_interpreter() -> None:
     """Two threads transform at once; the library's plans are shared between them."""
     cases = [transform("FFT", (8, n), 1, double=True) for n in (48, 101, 128)]
-    program = compile_module(joined(cases), replicas=1, partitions=1)
+    program = compile_module(joined(cases), Counts(1, 1))
     arguments = [value for case in cases for value in case.values()]
     wanted = [numpys(case) for case in cases]
     found: list[list[Array]] = []
@@ -135,7 +136,7 @@ def test_nan_stays_in_its_line() -> None:
     value = np.ones((2, 6), np.complex64)
     value[0, 3] = np.nan
     case = Case("fft", (array("c64", 2, 6),), {"fft_type": "FFT", "fft_length": (6,)}, arguments=(value,))
-    program = compile_module(case.module(), replicas=1, partitions=1)
+    program = compile_module(case.module(), Counts(1, 1))
     (got,) = run_single(program, [value])
     np.testing.assert_array_equal(np.isnan(got), [[True] * 6, [False] * 6])
 

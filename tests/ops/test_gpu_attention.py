@@ -12,6 +12,7 @@ import pytest
 from distxla.compiler.compile import compile_module
 from distxla.compiler.obstacles import obstacles
 from distxla.compiler.verify.verifier import verify_module
+from distxla.ir.counts import Counts
 from distxla.oracle.lockstep import run_reference
 from distxla.text.parser import parse_module
 from tests.compiler.runner import run_devices
@@ -358,7 +359,7 @@ def test_what_jax_lowers_for_a_gpu(name: str, monkeypatch: pytest.MonkeyPatch) -
     own = with_gradients(attention(scale=0.25, **options))
     wanted = own(*(jax.numpy.asarray(a, np.float32) for a in arguments))
     reference = run_reference(module, [arguments], replicas=1, partitions=1)[0]
-    compiled = run_devices(compile_module(module, replicas=1, partitions=1), [arguments])[0]
+    compiled = run_devices(compile_module(module, Counts(1, 1)), [arguments])[0]
     for results in (reference, compiled):
         for got, right in zip(results, wanted, strict=True):
             # the result of the forward call is rounded to bf16 before it comes back

@@ -12,6 +12,7 @@ import pytest
 from distxla.compiler.compile import compile_module
 from distxla.compiler.obstacles import obstacles
 from distxla.compiler.verify.verifier import verify_module
+from distxla.ir.counts import Counts
 from distxla.ir.module import Module
 from distxla.oracle.lockstep import run_reference
 from distxla.text.parser import parse_module
@@ -89,7 +90,7 @@ def test_what_jax_calls_on_a_gpu(name: str, dtype: str) -> None:
     assert not obstacles(module)
     wanted = jax.tree.leaves(jax.jit(function)(argument))
     reference = run_reference(module, [[argument]], replicas=1, partitions=1)[0]
-    compiled = run_devices(compile_module(module, replicas=1, partitions=1), [[argument]])[0]
+    compiled = run_devices(compile_module(module, Counts(1, 1)), [[argument]])[0]
     for results in (reference, compiled):
         for got, right in zip(results, wanted, strict=True):
             assert got is not None

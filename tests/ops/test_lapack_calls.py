@@ -13,6 +13,7 @@ import pytest
 from distxla.compiler.compile import compile_module
 from distxla.compiler.obstacles import obstacles
 from distxla.errors import DistxlaError
+from distxla.ir.counts import Counts
 from distxla.ir.module import Module
 from distxla.oracle.lockstep import run_reference
 from distxla.text.parser import parse_module
@@ -179,7 +180,7 @@ def operand(kind: str, *dims: int) -> Array:
 def by_both(module: Module, arguments: Leaves) -> list[tuple[str, list[Array]]]:
     """The results of the reference and of compiled code."""
     (reference,) = run_reference(module, [list(arguments)], replicas=1, partitions=1)
-    compiled = run_single(compile_module(module, replicas=1, partitions=1), arguments)
+    compiled = run_single(compile_module(module, Counts(1, 1)), arguments)
     return [("reference", [np.asarray(r) for r in reference]), ("compiled", compiled)]
 
 
@@ -316,7 +317,7 @@ def test_what_is_not_asked_for_is_zero() -> None:
     assert not results[2].any()
     module = call("zgees", "(c128[3,3], c128[3,3], c128[3], s32[], s32[])", ["c128[3,3]"],
                   "{mode = 78 : ui8, sort = 78 : ui8}")  # fmt: skip
-    results = run_single(compile_module(module, replicas=1, partitions=1), [operand("complex128", 3, 3)])
+    results = run_single(compile_module(module, Counts(1, 1)), [operand("complex128", 3, 3)])
     assert not results[1].any()
     module = call("dsyevd", "(f64[4,4], f64[4], s32[])", ["f64[4,4]"], "{mode = 78 : ui8, uplo = 85 : ui8}")
     np.testing.assert_array_equal(agreeing(module, value)[0], value)
@@ -368,4 +369,4 @@ def test_calls_that_do_not_fit_are_refused(
     assert instruction.opcode == "custom-call"
     assert message in why
     with pytest.raises(DistxlaError):
-        compile_module(module, replicas=1, partitions=1)
+        compile_module(module, Counts(1, 1))

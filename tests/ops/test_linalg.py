@@ -11,6 +11,7 @@ import pytest
 
 from distxla.compiler.compile import compile_module
 from distxla.errors import UnsupportedOpError
+from distxla.ir.counts import Counts
 from distxla.ir.element_type import ElementType, element_type
 from distxla.text.parser import parse_module
 from distxla.text.printer import print_module
@@ -141,7 +142,7 @@ def test_triangular_solve_solves(kind: str) -> None:
 
 
 def compiled(cases: Sequence[Case]) -> list[Array]:
-    program = compile_module(joined(cases), replicas=1, partitions=1)
+    program = compile_module(joined(cases), Counts(1, 1))
     return run_single(program, [value for case in cases for value in case.values()])
 
 

@@ -13,7 +13,9 @@ import numpy as np
 import pytest
 
 from distxla.compiler.compile import compile_module
+from distxla.ir.counts import Counts
 from distxla.ir.element_type import DATA_TYPES, element_type
+from distxla.program.options import CompileOptions
 from distxla.text.parser import parse_module
 from distxla.text.printer import print_module
 from tests.compiler.lower.grid.agreement import differing
@@ -43,7 +45,7 @@ def _evaluated(name: str) -> list[Array]:
 @cache
 def _by_the_processor(name: str) -> list[Array]:
     cases = _cases(name)
-    return run_single(compile_module(joined(cases), replicas=1, partitions=1), joined_values(cases))
+    return run_single(compile_module(joined(cases), Counts(1, 1)), joined_values(cases))
 
 
 @pytest.mark.sampled(one_in=8, first=("f32", "s32"))
@@ -64,7 +66,7 @@ def test_a_grid_gives_the_processors_bits(name: str) -> None:
     if name not in SAMPLES:
         numbers = [number for number in numbers if is_of_its_own(every[number], element_type(name))]
     cases = [every[number] for number in numbers]
-    program = compile_module(joined(cases), replicas=1, partitions=1, target="nvptx")
+    program = compile_module(joined(cases), Counts(1, 1), CompileOptions(target="nvptx"))
     assert program.launched
     wrong = []
     for number, got in zip(numbers, run_single(program, joined_values(cases)), strict=True):
@@ -113,7 +115,7 @@ def test_bitcasts_of_complex_numbers_fuse(old: str, new: str) -> None:
     text += f" ROOT r = {new} fusion(p), kind=kLoop, calls=f\n}}\n"
     dtype = element_type(old.split("[")[0]).dtype
     x = (np.arange(6) + 1j * np.arange(6, 12)).astype(dtype)[: 6 if "," in old else 3]
-    program = compile_module(parse_module(text), replicas=1, partitions=1)
+    program = compile_module(parse_module(text), Counts(1, 1))
     (got,) = run_single(program, [x.reshape(-1, 2) if "," in old else x])
     wanted = -(-x).view(got.dtype)
     np.testing.assert_array_equal(got.ravel(), wanted)

@@ -7,6 +7,7 @@ import pytest
 
 from distxla.compiler.compile import compile_module
 from distxla.compiler.verify.verifier import verify_module
+from distxla.ir.counts import Counts
 from distxla.oracle.lockstep import run_reference
 from distxla.text.parser import parse_module
 from tests.compiler.runner import run_single
@@ -36,5 +37,5 @@ def test_the_value_passes_through(name: str) -> None:
     verify_module(module)
     x = np.array([1.0, -0.0, np.nan], np.float32)
     by_reference = run_reference(module, [[x]], replicas=1, partitions=1)[0]
-    compiled = run_single(compile_module(module, replicas=1, partitions=1), [x])
+    compiled = run_single(compile_module(module, Counts(1, 1)), [x])
     assert np.asarray(by_reference[0]).tobytes() == np.asarray(compiled[0]).tobytes() == x.tobytes()

@@ -11,9 +11,11 @@ import pytest
 
 from distxla.compiler.compile import compile_module
 from distxla.errors import UnsupportedOpError, VerificationError
+from distxla.ir.counts import Counts
 from distxla.ir.element_type import DATA_TYPES, FLOATS, INTEGERS, ElementType
 from distxla.ops.rng import INITIAL_STATE
 from distxla.oracle.lockstep import run_programs
+from distxla.program.options import CompileOptions
 from tests.compiler.runner import Devices
 from tests.gpu_driver import gpu_driver  # noqa: F401 - a fixture
 from tests.ops.program_case import Array, compiled, evaluated, parsed
@@ -52,7 +54,7 @@ def _runs(
             for _ in range(count)
         )
     ]
-    program = compile_module(module, replicas=1, partitions=1, target=target)
+    program = compile_module(module, Counts(1, 1), CompileOptions(target=target))
     assert bool(program.launched) == (target is not None)
     devices = Devices(program)
     try:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from distxla.ir.counts import Counts
 from distxla.ir.element_type import element_type
 from distxla.ir.shape import Shape
 from tests.ops.case import Case, array
@@ -71,7 +72,7 @@ def _assert_equal(case: Case, wanted: np.ndarray[Any, Any]) -> None:
     from tests.compiler.runner import run_single
 
     (by_numpy,) = case.evaluated()
-    (by_compiled,) = run_single(compile_module(case.module(), replicas=1, partitions=1), case.values())
+    (by_compiled,) = run_single(compile_module(case.module(), Counts(1, 1)), case.values())
     for got in (by_numpy, by_compiled):
         assert got is not None
         assert got.dtype == wanted.dtype

@@ -14,6 +14,7 @@ import pytest
 
 from distxla.compiler.compile import compile_module
 from distxla.compiler.verify.verifier import verify_module
+from distxla.ir.counts import Counts
 from distxla.ir.element_type import DATA_TYPES, PRED, ElementType, element_type
 from distxla.oracle.lockstep import run_reference
 from distxla.text.parser import parse_module
@@ -160,7 +161,7 @@ def _assert_equal(name: str, cases: list[Structured], got: list[Array], wanted: 
 @pytest.mark.parametrize("name", sampled_types([t.name for t in DATA_TYPES]))
 def test_compiled_code_agrees_with_evaluate(name: str) -> None:
     cases = _cases(name)
-    program = compile_module(parse_module(_text(name, cases)), replicas=1, partitions=1)
+    program = compile_module(parse_module(_text(name, cases)), Counts(1, 1))
     _assert_equal(name, cases, run_single(program, _arguments(name)), _evaluated(name))
 
 

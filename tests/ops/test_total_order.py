@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from distxla.compiler.compile import compile_module
+from distxla.ir.counts import Counts
 from distxla.ir.element_type import element_type
 from distxla.text.parser import parse_module
 from tests.compiler.runner import run_single
@@ -70,7 +71,7 @@ ENTRY e {{
 @pytest.mark.parametrize("name", TYPES)
 def test_all_values_have_their_places(name: str, comparison: str) -> None:
     codes = _codes(name)
-    program = compile_module(parse_module(_module(name, comparison, codes.size)), replicas=1, partitions=1)
+    program = compile_module(parse_module(_module(name, comparison, codes.size)), Counts(1, 1))
     (got,) = run_single(program, [codes.view(element_type(name).dtype)])
     assert got.view(np.uint8).tolist() == _ordered(name).tolist()
 
@@ -79,7 +80,7 @@ def test_all_values_have_their_places(name: str, comparison: str) -> None:
 def test_a_constant_nan_has_the_place_of_a_loaded_one(name: str) -> None:
     """First in the fnuz types, last in the others: in f8e5m2fnuz it was last as a constant, first as a parameter."""
     codes = _codes(name)
-    program = compile_module(parse_module(_module(name, "constant", codes.size)), replicas=1, partitions=1)
+    program = compile_module(parse_module(_module(name, "constant", codes.size)), Counts(1, 1))
     (got,) = run_single(program, [codes.view(element_type(name).dtype)])
     nans = np.flatnonzero(np.isnan(got.astype(np.float32)))
     first = 0 if name.endswith("fnuz") else codes.size - nans.size
@@ -101,7 +102,7 @@ def test_a_scalar_constant_keeps_the_sign_of_nan(name: str, bits: str, nan: str)
     text = f"HloModule m\nENTRY e {{\n c = {name}[] constant({nan})\n b = {name}[3] broadcast(c), dimensions={{}}\n"
     text += f" p = {name}[3] parameter(0)\n q = pred[3] compare(p, p), direction=EQ\n"
     text += f" s = {name}[3] select(q, b, p)\n ROOT r = {bits}[3] bitcast-convert(s)\n}}"
-    program = compile_module(parse_module(text), replicas=1, partitions=1)
+    program = compile_module(parse_module(text), Counts(1, 1))
     (got,) = run_single(program, [np.ones(3, element_type(name).dtype)])
     width = 8 * got.itemsize
     assert [int(v) >> (width - 1) for v in got] == [int(nan == "-nan")] * 3

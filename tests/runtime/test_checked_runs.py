@@ -12,8 +12,10 @@ import distxla as dx
 from distxla.compiler.cache_key import program_key
 from distxla.compiler.compile import compile_module
 from distxla.errors import ArgumentError, NonFiniteError, ReplicationError, UnsupportedOpError
+from distxla.ir.counts import Counts
 from distxla.oracle.lockstep import run_programs
 from distxla.oracle.origins import Origins
+from distxla.program.options import CompileOptions
 from distxla.testing import ClusterPool
 from distxla.text.parser import parse_module
 from tests.programs import PROGRAMS, ShardedProgram
@@ -88,7 +90,7 @@ def test_large_operands_share_a_snapshot(cluster: dx.Cluster, monkeypatch: pytes
     monkeypatch.setattr("distxla.compiler.plan.watch_plan.SNAPSHOT_BYTES", 1 << 10)
     program = named("within a fusion")
     text = program.text.replace("checked", "checked_together")
-    made = compile_module(dx.parse(text), replicas=2, partitions=1, watched=True)
+    made = compile_module(dx.parse(text), Counts(2, 1), CompileOptions(watched=True))
     assert made.watch is not None
     assert any(step.shares_snapshot for step in made.watch.steps)
     with pytest.raises(NonFiniteError) as raised:
@@ -164,9 +166,9 @@ def test_right_programs_pass_all_checks(cluster_pool: ClusterPool, program: Shar
 def test_what_is_not_done_is_refused() -> None:
     text = "HloModule sized\nENTRY e { p = f32[<=8] parameter(0)  ROOT y = f32[<=8] log(p) }\n"
     with pytest.raises(UnsupportedOpError, match="--check nan is not done for programs with dynamic dimensions"):
-        compile_module(dx.parse(text), replicas=1, partitions=1, watched=True)
+        compile_module(dx.parse(text), Counts(1, 1), CompileOptions(watched=True))
 
 
 def test_checked_programs_have_keys_of_their_own() -> None:
     module = dx.parse(named("loop").text)
-    assert program_key(module, 2, 1) != program_key(module, 2, 1, watched=True)
+    assert program_key(module, Counts(2, 1)) != program_key(module, Counts(2, 1), CompileOptions(watched=True))

@@ -15,6 +15,7 @@ import pytest
 import distxla as dx
 from distxla.compiler.cache_key import program_key
 from distxla.compiler.obstacles import obstacles
+from distxla.ir.counts import Counts
 from distxla.oracle.lockstep import run_reference
 from distxla.runtime.cluster import Cluster
 from distxla.testing import ClusterPool
@@ -300,14 +301,14 @@ def test_a_new_registration_is_for_programs_compiled_afterwards(cluster: Cluster
 
 def test_the_cache_tells_kinds_of_routines_apart(library: Path) -> None:
     module = dx.parse(called("f"))
-    keys = {program_key(module, 2, 1)}
+    keys = {program_key(module, Counts(2, 1))}
     dx.register_custom_call("f", lambda x, y: x)
-    keys.add(program_key(module, 2, 1))
+    keys.add(program_key(module, Counts(2, 1)))
     dx.register_custom_call("f", library=library, symbol="saxpy")
-    keys.add(program_key(module, 2, 1))
+    keys.add(program_key(module, Counts(2, 1)))
     assert len(keys) == 3
     dx.register_custom_call("unrelated", lambda: 0)
-    assert program_key(module, 2, 1) in keys
+    assert program_key(module, Counts(2, 1)) in keys
 
 
 def test_registrations_that_are_refused(library: Path) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from distxla.compiler.compile import compile_module
 from distxla.compiler.verify.verifier import verify_module
+from distxla.ir.counts import Counts
 from distxla.oracle.lockstep import run_reference
 from distxla.text.parser import parse_module
 from tests.compiler.runner import run_devices
@@ -22,7 +23,7 @@ def _check(seed: int, devices: int, *, pairs: bool = False) -> None:
     sizes = {"s32[4]": (4,), "s32[8]": (8,), "s32[]": ()}
     args = [[random.integers(-9, 9, sizes[kind]).astype(np.int32) for kind in made.parameters] for _ in range(devices)]
     wanted = run_reference(module, args, replicas=devices, partitions=1)
-    got = run_devices(compile_module(module, replicas=devices, partitions=1), args)
+    got = run_devices(compile_module(module, Counts(devices, 1)), args)
     for device in range(devices):
         for k, (a, b) in enumerate(zip(got[device], wanted[device], strict=True)):
             np.testing.assert_array_equal(a, b, f"leaf {k} on device {device}, seed {seed}\n{made.text}")

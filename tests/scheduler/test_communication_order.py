@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from distxla.compiler.compile import compile_module
 from distxla.compiler.verify.world import verify_together, verify_world
+from distxla.ir.counts import Counts
 from distxla.ir.module import Module
 from distxla.oracle.lockstep import run_programs
 from distxla.rewrites.async_computations import InlineAsync
@@ -213,7 +214,7 @@ def test_what_groups_begin_may_come_earlier() -> None:
     outs = run_programs(dict(enumerate(modules)), {0: [x], 1: [x + 1]}, replicas=2, partitions=1)
     for device in range(2):
         np.testing.assert_array_equal(outs[device][0], x + 1 - device + 2 * x + 1)  # type: ignore[arg-type]
-        assert compile_module(modules[device], replicas=2, partitions=1).sites
+        assert compile_module(modules[device], Counts(2, 1)).sites
 
 
 def test_what_was_found_is_remembered() -> None:

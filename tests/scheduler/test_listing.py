@@ -12,6 +12,7 @@ from distxla.compiler.compile import optimised
 from distxla.compiler.plan.plan_program import plan
 from distxla.compiler.stages import emit
 from distxla.compiler.verify.verifier import verify_module
+from distxla.ir.counts import Counts
 from distxla.ir.module import Module
 from distxla.text.parser import parse_module
 from tests.samples import examples
@@ -119,7 +120,7 @@ ENTRY %e (x: f32[64,64]) -> f32[32,64] {
 
 def listed(module: Module) -> str:
     replicas, partitions = module.replica_count or 1, module.num_partitions or 1
-    text = emit(module, "schedule", replicas=replicas, partitions=partitions)
+    text = emit(module, "schedule", Counts(replicas, partitions))
     assert isinstance(text, str)
     return text
 
@@ -147,9 +148,7 @@ def test_of_every_program_it_can_be_read_again_and_tells_the_arenas_size(path: P
     verify_module(parse_module(text))
     found = re.search(r"// at most (\d+) bytes, [^\n]*\nENTRY", text)
     assert found is not None
-    arena = plan(
-        optimised(module), replicas=module.replica_count or 1, partitions=module.num_partitions or 1
-    ).arena_bytes
+    arena = plan(optimised(module), Counts(module.replica_count or 1, module.num_partitions or 1)).arena_bytes
     assert int(found[1]) <= arena <= 1.06 * int(found[1])
 
 

@@ -12,6 +12,7 @@ from distxla.compiler.compile import optimised
 from distxla.compiler.passes.expand import Expand
 from distxla.compiler.plan import plan_program, planner
 from distxla.compiler.plan.buffers import MemoryRegion, Plan
+from distxla.ir.counts import Counts
 from distxla.ir.effects_order import effectful_computations, effects_order
 from distxla.ir.module import Module
 from distxla.program import abi
@@ -73,7 +74,7 @@ ENTRY e {
 @settings(max_examples=examples(60), deadline=None)
 def test_the_peak_is_what_the_planner_needs_at_once(text: str) -> None:
     module = schedule(Expand().run(parse_module(text)))
-    found = alive_at_once(plan_program.plan(module, replicas=2, partitions=1))
+    found = alive_at_once(plan_program.plan(module, Counts(2, 1)))
     assert settled(module).profiles[module.entry].peak == found
 
 
@@ -82,9 +83,7 @@ def test_the_peak_is_what_the_planner_needs_at_once(text: str) -> None:
 def test_programs_take_an_arena_of_the_peaks_size(path: Path) -> None:
     given_module = parse_module(path.read_text(), str(path))
     module = optimised(given_module)
-    plan = plan_program.plan(
-        module, replicas=given_module.replica_count or 1, partitions=given_module.num_partitions or 1
-    )
+    plan = plan_program.plan(module, Counts(given_module.replica_count or 1, given_module.num_partitions or 1))
     peak = settled(module).profiles[module.entry].peak
     assert peak == alive_at_once(plan)
     assert peak <= plan.arena_bytes <= 1.06 * peak
@@ -124,7 +123,7 @@ ENTRY e { x = f32[2048] parameter(0)
 def test_a_loop_counts_its_state_and_what_its_body_needs(body: str, places: int) -> None:
     module = schedule(parse_module(LOOP.replace("BODY", body)))
     found = settled(module).profiles["e"].peak
-    plan = plan_program.plan(module, replicas=1, partitions=1)
+    plan = plan_program.plan(module, Counts(1, 1))
     assert found // 8192 == places
     assert found == alive_at_once(plan)
 
@@ -154,7 +153,7 @@ def test_a_conditional_needs_what_its_hungriest_branch_needs() -> None:
     assert found.profiles["small"].peak == 0  # straight into the result
     assert found.profiles["large"].peak == 2 * 4096
     assert found.profiles["e"].inside[2] == 2 * 4096
-    assert found.profiles["e"].peak == 3 * 4096 == alive_at_once(plan_program.plan(module, replicas=1, partitions=1))
+    assert found.profiles["e"].peak == 3 * 4096 == alive_at_once(plan_program.plan(module, Counts(1, 1)))
 
 
 # --- the best of all orders

@@ -6,6 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 
 from distxla.compiler.compile import compile_module
+from distxla.ir.counts import Counts
 from distxla.oracle.lockstep import run_programs
 from distxla.text.parser import parse_module
 from tests.compiler.runner import run_devices
@@ -27,7 +28,7 @@ def test_any_computation_gives_the_same_bits(text: str) -> None:
     ]
     programs, given_args = dict.fromkeys(range(DEVICES), module), dict(enumerate(args))
     expected = run_programs(programs, given_args, replicas=DEVICES, partitions=1)
-    found = run_devices(compile_module(module, replicas=DEVICES, partitions=1), args)
+    found = run_devices(compile_module(module, Counts(DEVICES, 1)), args)
     for device in range(DEVICES):
         for mine, theirs in zip(found[device], expected[device], strict=True):
             np.testing.assert_array_equal(mine, theirs)

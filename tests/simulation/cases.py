@@ -13,6 +13,7 @@ import numpy as np
 from distxla.collectives.transports.shared_memory import work_items as work
 from distxla.compiler.compile import compile_module
 from distxla.errors import CollectiveMismatchError, DeadlockError, DistxlaError
+from distxla.ir.counts import Counts
 from distxla.ir.module import Module
 from distxla.oracle.lockstep import run_programs, run_reference
 from distxla.program.artifact import CompiledProgram
@@ -301,7 +302,7 @@ def compiled(module: Module, replicas: int) -> CompiledProgram:
     work.SHARED_WORK_BYTES, work.PIECE_BYTES = SHARED_WORK_BYTES, PIECE_BYTES
     try:
         with native.compiling():
-            return compile_module(module, replicas=replicas, partitions=1)
+            return compile_module(module, Counts(replicas, 1))
     finally:
         work.SHARED_WORK_BYTES, work.PIECE_BYTES = sizes
 

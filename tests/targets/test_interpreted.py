@@ -20,8 +20,10 @@ from distxla.compiler.compile import compile_module
 from distxla.compiler.plan.buffers import Kernel, Plan
 from distxla.compiler.stages import emit
 from distxla.errors import CompileError, ExecutionError
+from distxla.ir.counts import Counts
 from distxla.ops.elementwise_binary import Multiply
 from distxla.oracle.lockstep import run_reference
+from distxla.program.options import CompileOptions
 from distxla.rewrites.step import Compilation
 from distxla.targets.registry import native_target, target_named, target_names
 from distxla.text.parser import parse_module
@@ -83,9 +85,9 @@ def test_loops_branches_and_swapped_leaves_agree_bit_for_bit(seed: int) -> None:
 def test_no_kernel_is_code_and_the_rest_is_the_same() -> None:
     module = parse_module(SUM)
     targets = None, "interpreted"
-    code, calls = (str(emit(module, "llvm-unoptimised", replicas=2, partitions=1, target=t)) for t in targets)
-    program = compile_module(module, replicas=2, partitions=1, target="interpreted")
-    native = compile_module(module, replicas=2, partitions=1)
+    code, calls = (str(emit(module, "llvm-unoptimised", Counts(2, 1), CompileOptions(target=t))) for t in targets)
+    program = compile_module(module, Counts(2, 1), CompileOptions(target="interpreted"))
+    native = compile_module(module, Counts(2, 1))
     assert program.kernels
     assert 'define internal void @"kernel_' in code
     assert 'define internal void @"kernel_' not in calls
@@ -129,7 +131,7 @@ def _agrees(executor: str) -> bool:
 
 def test_random_states_go_on_from_run_to_run() -> None:
     module = parse_module("HloModule m\nENTRY main { ROOT s = u64[2] rng-get-and-update-state(), delta=3 }\n")
-    devices = Devices(compile_module(module, replicas=1, partitions=1, target="interpreted"))
+    devices = Devices(compile_module(module, Counts(1, 1), CompileOptions(target="interpreted")))
     first, second = (devices([[]])[0][0] for _ in range(2))
     assert (second - first).tolist() == [3, 0]
     devices.close()
@@ -137,7 +139,10 @@ def test_random_states_go_on_from_run_to_run() -> None:
 
 def test_a_key_of_its_own_in_the_cache() -> None:
     module = parse_module(SUM)
-    keys = [program_key(module, 2, 1, target=target) for target in (None, native_target().name, "interpreted")]
+    keys = [
+        program_key(module, Counts(2, 1), CompileOptions(target=target))
+        for target in (None, native_target().name, "interpreted")
+    ]
     assert keys[0] == keys[1] != keys[2]
 
 
@@ -224,7 +229,7 @@ def test_deadlocks_are_told_as_ever(name: str) -> None:
 @pytest.mark.cluster
 def test_a_kernel_that_fails_is_named() -> None:
     module = parse_module("HloModule m\nENTRY main {\n  x = s32[4] parameter(0)\n  ROOT y = s32[4] negate(x)\n}\n")
-    program = compile_module(module, replicas=1, partitions=1, target="interpreted")
+    program = compile_module(module, Counts(1, 1), CompileOptions(target="interpreted"))
     (kernel,) = program.kernels
     broken = dataclasses.replace(kernel, operands=())
     with dx.Cluster(backend="interpreted") as cluster:

@@ -36,6 +36,7 @@ from distxla.collectives.transports.shared_memory.site_emitter import Routine
 from distxla.collectives.transports.shared_memory.wait_and_wake import emit_wait, emit_wake
 from distxla.emit.atomics_builder import AtomicsBuilder
 from distxla.emit.native_function import I1, I32, I64, POINTER, emit_copy, emit_zero, i32, i64
+from distxla.ir.counts import Counts
 from distxla.ir.instruction import Instruction
 from distxla.ir.op import Op
 from distxla.ir.shape import Shape
@@ -55,10 +56,8 @@ class ChannelEmitter:
     def handles(self, op: Op) -> bool:
         return op.is_device_transfer
 
-    def communicator(
-        self, instruction: Instruction, operands: tuple[Shape, ...], replicas: int, partitions: int
-    ) -> CommunicatorSpec:
-        devices = range(replicas * partitions)
+    def communicator(self, instruction: Instruction, operands: tuple[Shape, ...], counts: Counts) -> CommunicatorSpec:
+        devices = range(counts.devices)
         if not instruction.op.transfer.starts:
             return CommunicatorSpec(channel_words.DIRECTORY_KEY, (tuple(devices),), (channel_words.DIRECTORY_BYTES,))
         end = read_end(instruction)
@@ -66,7 +65,7 @@ class ChannelEmitter:
         return CommunicatorSpec(f"channel end {end!r}", groups, (channel_words.END_BYTES,) * len(groups), channel=end)
 
     def grid_rounds(
-        self, instruction: Instruction, operands: tuple[Shape, ...], replicas: int, partitions: int
+        self, instruction: Instruction, operands: tuple[Shape, ...], counts: Counts
     ) -> tuple[GridRound, ...] | None:
         return None
 

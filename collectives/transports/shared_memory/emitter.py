@@ -17,6 +17,7 @@ from distxla.collectives.transports.shared_memory.site_emitter import Routine, S
 from distxla.collectives.transports.shared_memory.stream_site import StreamEmitter
 from distxla.emit.atomics_builder import AtomicsBuilder
 from distxla.emit.native_function import I32, POINTER
+from distxla.ir.counts import Counts
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.op import Lowering, Op
@@ -36,17 +37,15 @@ class SharedMemoryEmitter:
         self._emitters = emitters
         self._timed = timed
 
-    def communicator(
-        self, instruction: Instruction, operands: tuple[Shape, ...], replicas: int, partitions: int
-    ) -> CommunicatorSpec:
+    def communicator(self, instruction: Instruction, operands: tuple[Shape, ...], counts: Counts) -> CommunicatorSpec:
         """RuleViolation where groups or shapes don't fit the run, UnsupportedOpError for ops without a routine here."""
-        return self._emitter_of(instruction.op).communicator(instruction, operands, replicas, partitions)
+        return self._emitter_of(instruction.op).communicator(instruction, operands, counts)
 
     def grid_rounds(
-        self, instruction: Instruction, operands: tuple[Shape, ...], replicas: int, partitions: int
+        self, instruction: Instruction, operands: tuple[Shape, ...], counts: Counts
     ) -> tuple[GridRound, ...] | None:
         """See `transports.seam.CommunicationEmitter`."""
-        return self._emitter_of(instruction.op).grid_rounds(instruction, operands, replicas, partitions)
+        return self._emitter_of(instruction.op).grid_rounds(instruction, operands, counts)
 
     def emit(
         self,

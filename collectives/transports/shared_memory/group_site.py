@@ -35,6 +35,7 @@ from distxla.collectives.transports.shared_memory.work_items import (
 )
 from distxla.emit.native_function import I32, I64, POINTER, emit_zero, i32, i64
 from distxla.errors import UnsupportedOpError
+from distxla.ir.counts import Counts
 from distxla.ir.instruction import Instruction
 from distxla.ir.op import Op
 from distxla.ir.shape import Shape
@@ -59,29 +60,27 @@ class GroupEmitter:
     def handles(self, op: Op) -> bool:
         return op.round.has_groups
 
-    def communicator(
-        self, instruction: Instruction, operands: tuple[Shape, ...], replicas: int, partitions: int
-    ) -> CommunicatorSpec:
+    def communicator(self, instruction: Instruction, operands: tuple[Shape, ...], counts: Counts) -> CommunicatorSpec:
         op = whole(instruction.op)
         assert isinstance(op, GroupedCollective)
-        groups = op.device_groups(replicas, partitions)
+        groups = op.device_groups(counts.replicas, counts.partitions)
         sent, result = of_whole(instruction, operands)
         for size in {len(group) for group in groups}:
             op.check_size(result, sent, size)
             if not isinstance(op, RaggedAllToAll):
                 _batches(op.movements(sent, size), sent)
-        silent = op.silent_devices(replicas, partitions)
+        silent = op.silent_devices(counts.replicas, counts.partitions)
         sizes = tuple(group_words.group_bytes(len(group)) for group in groups)
         key = f"groups {digest((groups, silent))}"
         return CommunicatorSpec(key, groups, sizes, silent=silent, common_key="groups")
 
     def grid_rounds(
-        self, instruction: Instruction, operands: tuple[Shape, ...], replicas: int, partitions: int
+        self, instruction: Instruction, operands: tuple[Shape, ...], counts: Counts
     ) -> tuple[GridRound, ...] | None:
         """In group order only, and of arrays whose stretches are known."""
         op = whole(instruction.op)
         assert isinstance(op, GroupedCollective)
-        sizes = sorted({len(group) for group in op.device_groups(replicas, partitions)})
+        sizes = sorted({len(group) for group in op.device_groups(counts.replicas, counts.partitions)})
         if isinstance(op, RaggedAllToAll) or op.order != RANK or sizes[-1] > MOST_GRID_MEMBERS:
             return None
         if async_part_of(instruction.op) is AsyncPart.DONE:

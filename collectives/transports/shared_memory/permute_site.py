@@ -16,6 +16,7 @@ from distxla.collectives.transports.shared_memory.permute_round import (
 )
 from distxla.collectives.transports.shared_memory.site_emitter import Routine
 from distxla.emit.native_function import I32, I64, i32, i64
+from distxla.ir.counts import Counts
 from distxla.ir.instruction import Instruction
 from distxla.ir.op import Op
 from distxla.ir.shape import Shape
@@ -31,18 +32,19 @@ class PermuteEmitter:
     def handles(self, op: Op) -> bool:
         return isinstance(op, CollectivePermute)
 
-    def communicator(
-        self, instruction: Instruction, operands: tuple[Shape, ...], replicas: int, partitions: int
-    ) -> CommunicatorSpec:
+    def communicator(self, instruction: Instruction, operands: tuple[Shape, ...], counts: Counts) -> CommunicatorSpec:
         op = whole(instruction.op)
         assert isinstance(op, CollectivePermute)
-        groups, pairs = op.device_groups(replicas, partitions), op.device_pairs(replicas, partitions)
+        groups, pairs = (
+            op.device_groups(counts.replicas, counts.partitions),
+            op.device_pairs(counts.replicas, counts.partitions),
+        )
         talking = {device for pair in pairs for device in pair}
         sizes = tuple(permute_words.pairs_bytes(len(g)) if g[0] in talking else 0 for g in groups)
         return CommunicatorSpec(f"pairs {digest((groups, pairs))}", groups, sizes, pairs)
 
     def grid_rounds(
-        self, instruction: Instruction, operands: tuple[Shape, ...], replicas: int, partitions: int
+        self, instruction: Instruction, operands: tuple[Shape, ...], counts: Counts
     ) -> tuple[GridRound, ...] | None:
         """Copies only, which need no kernels."""
         return ()

@@ -8,6 +8,7 @@ from llvmlite import ir
 
 from distxla.collectives.transports.seam import GridRound, GridSite, ScalarCodeAt
 from distxla.emit.atomics_builder import AtomicsBuilder
+from distxla.ir.counts import Counts
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.op import Op
@@ -44,13 +45,11 @@ class SiteEmitter(Protocol):
     def handles(self, op: Op) -> bool:
         """Whether this emitter compiles the op; emitters handle disjoint sets of ops."""
 
-    def communicator(
-        self, instruction: Instruction, operands: tuple[Shape, ...], replicas: int, partitions: int
-    ) -> CommunicatorSpec:
+    def communicator(self, instruction: Instruction, operands: tuple[Shape, ...], counts: Counts) -> CommunicatorSpec:
         """As `transports.seam.CommunicationEmitter.communicator`."""
 
     def grid_rounds(
-        self, instruction: Instruction, operands: tuple[Shape, ...], replicas: int, partitions: int
+        self, instruction: Instruction, operands: tuple[Shape, ...], counts: Counts
     ) -> tuple[GridRound, ...] | None:
         """As `transports.seam.CommunicationEmitter.grid_rounds`."""
 

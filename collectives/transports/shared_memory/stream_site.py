@@ -18,6 +18,7 @@ from distxla.collectives.transports.shared_memory.site_emitter import Routine
 from distxla.collectives.transports.shared_memory.wait_and_wake import emit_wait, emit_wake
 from distxla.emit.atomics_builder import AtomicsBuilder
 from distxla.emit.native_function import I1, I32, I64, POINTER, VOID, emit_copy, i32, i64
+from distxla.ir.counts import Counts
 from distxla.ir.instruction import Instruction
 from distxla.ir.op import Op
 from distxla.ir.shape import Shape
@@ -39,16 +40,14 @@ class StreamEmitter:
     def handles(self, op: Op) -> bool:
         return op.stream is not None
 
-    def communicator(
-        self, instruction: Instruction, operands: tuple[Shape, ...], replicas: int, partitions: int
-    ) -> CommunicatorSpec:
+    def communicator(self, instruction: Instruction, operands: tuple[Shape, ...], counts: Counts) -> CommunicatorSpec:
         key = instruction.op.stream
         assert key is not None
-        groups = tuple((device,) for device in range(replicas * partitions))
+        groups = tuple((device,) for device in range(counts.devices))
         return CommunicatorSpec(f"stream {key}", groups, (streams.STATE_BYTES,) * len(groups), stream=key)
 
     def grid_rounds(
-        self, instruction: Instruction, operands: tuple[Shape, ...], replicas: int, partitions: int
+        self, instruction: Instruction, operands: tuple[Shape, ...], counts: Counts
     ) -> tuple[GridRound, ...] | None:
         return None
 

@@ -10,7 +10,7 @@ the abort flag, which every loop looks at before an iteration.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from functools import reduce
 
 from llvmlite import ir
@@ -46,11 +46,11 @@ from distxla.compiler.plan.transfers import ticket_buffer
 from distxla.compiler.plan.watch_plan import WatchPlan
 from distxla.emit.native_function import I1, I8, I32, I64, POINTER, load_function, memcpy
 from distxla.errors import CompileError, DistxlaError
+from distxla.ir.counts import Counts
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.op import Lowering
 from distxla.ir.structure import Structure
-from distxla.ir.unwritten import is_filled
 from distxla.lazy_dataclass import dataclass
 from distxla.ops.support.collective_start_done import AsyncPart, async_part_of
 from distxla.program.abi import ALIGNMENT, ENTRY_SYMBOL
@@ -63,6 +63,7 @@ from distxla.program.artifact import (
     SharedArena,
     Site,
 )
+from distxla.program.options import CompileOptions
 from distxla.targets.code import CodeModule, CodeTarget
 
 Progress = Callable[[str], None]
@@ -94,28 +95,23 @@ def emit_entry(
     plan: Plan,
     communication: CommunicationEmitter,
     target: CodeTarget,
+    counts: Counts,
+    options: CompileOptions,
     *,
-    replicas: int,
-    partitions: int,
     progress: Progress = lambda text: None,
-    traced: bool = False,
-    points: Collection[str] = (),
     text: Module | None = None,
     grid: GridProgram | None = None,
     watch: WatchPlan | None = None,
 ) -> Entry:
     """Emit the entry, its kernels, constants and communication routines.
 
-    progress: called with the name of each instruction before it is lowered.  traced: steps that compute, loops and
-    record when they ran; they compute the same.  points: where faults can be injected (injection.py), by names
-    of instructions of `text`, the module before the passes, `module` by default.  grid: the kernels of a target that
-    runs them on a grid.  watch: where the steps note their NaN and Inf, behind the plan's own arena.
+    progress: called with the name of each instruction before it is lowered.  text: the module before the passes, which
+    names the points of `options`, by default `module`.  grid: the kernels of a target that runs them on a grid.  watch:
+    where the steps note their NaN and Inf, behind the plan's own arena.
     Raises the errors of the ops' emitters, with the instruction's place added; other errors as CompileError.
     """
     empty, text = CodeModule(module.name, target), text or module
-    return _EntryEmitter(
-        empty, module, plan, communication, replicas, partitions, progress, traced, points, text, grid, watch
-    ).run()
+    return _EntryEmitter(empty, module, plan, communication, counts, options, progress, text, grid, watch).run()
 
 
 class _EntryEmitter:
@@ -125,11 +121,9 @@ class _EntryEmitter:
         module: Module,
         plan: Plan,
         communication: CommunicationEmitter,
-        replicas: int,
-        partitions: int,
+        counts: Counts,
+        options: CompileOptions,
         progress: Progress,
-        traced: bool,
-        points: Collection[str],
         text: Module,
         grid: GridProgram | None,
         watch: WatchPlan | None,
@@ -137,19 +131,19 @@ class _EntryEmitter:
         self.llvm_module, self.module, self.plan = llvm_module, module, plan
         self.grid = {} if grid is None else grid.kernels
         self.grid_rounds = {} if grid is None else grid.rounds
-        self.communication, self.replicas, self.partitions = communication, replicas, partitions
-        self.progress, self.traced = progress, traced
-        self.points = InjectionPoints(llvm_module, module, plan, points, text)
+        self.communication = communication
+        self.progress, self.traced = progress, options.traced
+        self.points = InjectionPoints(llvm_module, module, plan, options.points, text)
         self.watching = Watching(llvm_module, watch)
         calls = llvm_module.target.grid_calls if self.grid else None
         self.device_memory = None if calls is None else DeviceMemory(llvm_module, calls)
-        self.fills = is_filled()
+        self.fills = options.filled
         self.structure = Structure(module) if grid is None else grid.structure
         self.kernels: dict[Hashable, KernelFunction] = {}
         self.imported: list[ImportedKernel] = []
         self.launched: dict[Hashable, tuple[LaunchedKernel, int]] = {}
         self.scratch_bytes = 0
-        self.sites = Sites(llvm_module, module, communication, replicas, partitions)
+        self.sites = Sites(llvm_module, module, communication, counts)
         self.numbered: list[tuple[Instruction, str]] = []
         self.constants: dict[int, ir.GlobalVariable] = {}
         self.body = FunctionBody(llvm_module, ENTRY_SYMBOL if calls is None else STEPS_SYMBOL, self.constant)

@@ -11,6 +11,7 @@ from distxla.collectives.transports.seam import CommunicationEmitter, GridSite
 from distxla.compiler.lower.emitter import ScalarEmitter
 from distxla.compiler.plan.buffers import Communicate, shares
 from distxla.errors import CompileError
+from distxla.ir.counts import Counts
 from distxla.ir.module import Module
 from distxla.ir.op import Lowering
 from distxla.ops.custom_calls.custom_call import HostCall
@@ -31,12 +32,11 @@ class Sites:
         llvm_module: ir.Module,
         module: Module,
         communication: CommunicationEmitter,
-        replicas: int,
-        partitions: int,
+        counts: Counts,
     ) -> None:
         self.found: list[Site] = []
         self._llvm_module, self._module, self._communication = llvm_module, module, communication
-        self._counts = replicas, partitions
+        self._counts = counts
         self._communicators: dict[str, tuple[int, CommunicatorSpec]] = {}
 
     @property
@@ -51,7 +51,7 @@ class Sites:
             self.found.append(self._host_site(step))
             return index
         operands = step.operand_leaves
-        spec = self._communication.communicator(instruction, operands, *self._counts)
+        spec = self._communication.communicator(instruction, operands, self._counts)
         number, spec = self._communicators.setdefault(spec.key, (len(self._communicators), spec))
         item = instruction.op.stream_item(
             instruction.shape, tuple(o.shape for o in step.computation.operands(instruction))

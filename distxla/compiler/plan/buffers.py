@@ -28,7 +28,8 @@ from distxla.ir.literal import Literal
 from distxla.ir.shape import Shape
 from distxla.lazy_dataclass import dataclass, field
 from distxla.program.abi import ALIGNMENT
-from distxla.program.artifact import InPlace, SharedArena
+from distxla.program.artifact import SharedArena
+from distxla.program.options import InPlace
 
 
 class MemoryRegion(Enum):

@@ -23,6 +23,7 @@ from distxla.compiler.plan.same_places import alike_leaves, overwrites_as_it_rea
 from distxla.compiler.plan.shared_state import SharedState
 from distxla.errors import CompileError, UnsupportedOpError
 from distxla.ir.computation import Computation
+from distxla.ir.counts import UNKNOWN, Counts
 from distxla.ir.instruction import Instruction
 from distxla.ir.literal import Literal
 from distxla.ir.module import Module
@@ -33,7 +34,7 @@ from distxla.ops.constant import Constant
 from distxla.ops.control_flow import Conditional, While
 from distxla.ops.support.collective import GroupedCollective
 from distxla.ops.support.liveness import FOREVER, Value, Values, analyse, is_alias, overwritable
-from distxla.program.artifact import InPlace
+from distxla.program.options import InPlace
 
 # Smaller results are copied to every member: that costs less than looking up where they are.
 SHARED_BYTES = 4096
@@ -85,14 +86,12 @@ class Planner:
     program: of the planner of the entry, if this one is of a routine.  calls: the routines that are executed.
     """
 
-    def __init__(
-        self, module: Module, replicas: int = 0, partitions: int = 0, program: SharedState | None = None
-    ) -> None:
+    def __init__(self, module: Module, counts: Counts = UNKNOWN, program: SharedState | None = None) -> None:
         self.module = module
         self.is_routine = program is not None
         self.program = SharedState() if program is None else program
         self.calls: set[int] = set()
-        self.replicas, self.partitions = replicas, partitions
+        self.counts = counts
         self.groups: dict[tuple[tuple[int, ...], ...], int] = {}  # that share memory: number of their arena
         self.buffers: list[Buffer] = []
         self.clock = 0
@@ -333,10 +332,10 @@ class Planner:
         op = instruction.op
         if not isinstance(op, GroupedCollective) or not op.round.same_for_all or op.start_done.starts_pair:
             return None
-        if size < SHARED_BYTES or not self.replicas or value in self.taken_over(frame):
+        if size < SHARED_BYTES or self.counts == UNKNOWN or value in self.taken_over(frame):
             return None
         try:
-            groups = op.device_groups(self.replicas, self.partitions)
+            groups = op.device_groups(self.counts.replicas, self.counts.partitions)
         except RuleViolation:  # reported, with its place, when the instruction's routine is asked for
             return None
         if max(map(len, groups)) == 1:

@@ -10,6 +10,7 @@ import numpy as np
 
 from distxla.compiler.compile import compile_module
 from distxla.compiler.verify.verifier import verify_module
+from distxla.ir.counts import Counts
 from distxla.ir.module import Module
 from distxla.oracle.lockstep import run_reference
 from distxla.program.artifact import CompiledProgram
@@ -25,7 +26,7 @@ ADD = "add {{ a = {t}[] parameter(0)\n b = {t}[] parameter(1)\n ROOT r = {t}[] a
 
 
 def compiled(text: str, devices: int = 4) -> CompiledProgram:
-    return compile_module(parse_module(HEADER.format(devices=devices) + text, "<test>"), replicas=devices, partitions=1)
+    return compile_module(parse_module(HEADER.format(devices=devices) + text, "<test>"), Counts(devices, 1))
 
 
 def arguments(program: CompiledProgram, devices: int = 4) -> list[list[np.ndarray[Any, Any]]]:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from distxla.compiler.compile import compile_module
+from distxla.ir.counts import Counts
 from distxla.oracle.lockstep import run_reference
 from distxla.text.parser import parse_module
 from tests.compiler.passes.equivalence import arguments
@@ -228,7 +229,7 @@ def test_matches_the_reference(name):
 
 def check(module, args):
     wanted = run_reference(module, args, replicas=1, partitions=1)[0]
-    program = compile_module(module, replicas=1, partitions=1)
+    program = compile_module(module, Counts(1, 1))
     devices = Devices(program)
     before = [np.array(a) for a in args[0]]
     for _ in range(2):  # nothing of the first run may matter to the second

@@ -16,6 +16,7 @@ from distxla.compiler import plan_memory
 from distxla.compiler.cache_key import program_key
 from distxla.compiler.compile import compile_module
 from distxla.compiler.plan.buffers import Buffer, Copy, Kernel, Loop, MemoryRegion, Plan, Step
+from distxla.ir.counts import Counts
 from distxla.ir.element_type import ELEMENT_TYPES
 from distxla.ir.unwritten import MARKER, VARIABLE, empty, fill, is_filled
 from distxla.text.parser import parse_module
@@ -108,7 +109,7 @@ def run(text: str, kind: str, monkeypatch: pytest.MonkeyPatch, change: Callable[
     monkeypatch.setattr(plan_memory, "plan", changed)
     module = parse_module((LESS + text).replace("TYPE", kind))
     x = np.arange(6).astype(ELEMENT_TYPES[kind].dtype)
-    return run_single(compile_module(module, replicas=1, partitions=1), [x])
+    return run_single(compile_module(module, Counts(1, 1)), [x])
 
 
 MUTANTS = {
@@ -145,8 +146,8 @@ def test_it_costs_nothing_unless_asked_for(monkeypatch: pytest.MonkeyPatch) -> N
     imports, keys = [], []
     for value in ("0", "1"):
         ask(monkeypatch, value)
-        imports.append("wmemset" in compile_module(module, replicas=1, partitions=1).imports)
-        keys.append(program_key(module, 1, 1))
+        imports.append("wmemset" in compile_module(module, Counts(1, 1)).imports)
+        keys.append(program_key(module, Counts(1, 1)))
     assert imports == [False, True]
     assert keys[0] != keys[1]
 

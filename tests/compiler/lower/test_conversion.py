@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from distxla.compiler.compile import compile_module
+from distxla.ir.counts import Counts
 from distxla.ir.element_type import ElementType, element_type
 from distxla.oracle.lockstep import run_reference
 from distxla.text.parser import parse_module
@@ -41,7 +42,7 @@ def test_floats_to_integers(source: str) -> None:
     lines.append(f"  ROOT r = ({results}) tuple({names})")
     text = f"HloModule conversions\nENTRY main {{\n  x = {source}{shape} parameter(0)\n" + "\n".join(lines) + "\n}\n"
     module = parse_module(text)
-    got = run_single(compile_module(module, replicas=1, partitions=1), [values])
+    got = run_single(compile_module(module, Counts(1, 1)), [values])
     wanted = run_reference(module, [[values]], replicas=1, partitions=1)[0]
     for name, a, b in zip(INTEGERS, got, wanted, strict=True):
         wrong = np.flatnonzero(a != np.asarray(b))

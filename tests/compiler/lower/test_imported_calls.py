@@ -10,6 +10,7 @@ import pytest
 from distxla.compiler.compile import compile_module
 from distxla.errors import DistxlaError
 from distxla.ir.computation import Computation
+from distxla.ir.counts import Counts
 from distxla.ir.element_type import BF16, F32, F64, S8, S32, S64
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
@@ -35,7 +36,7 @@ def ran(kernel: Any, *results: Shape) -> list[Array]:
     shape = results[0] if len(results) == 1 else Shape.tuple(results)
     root = Instruction("root", shape, Emitted(), ())
     module = Module("calls", (Computation("main", (root,), "root"),), "main")
-    return run_single(compile_module(module, replicas=1, partitions=1), [])
+    return run_single(compile_module(module, Counts(1, 1)), [])
 
 
 def test_scalars_by_value() -> None:

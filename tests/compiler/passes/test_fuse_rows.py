@@ -9,6 +9,7 @@ from distxla.compiler.compile import compile_module
 from distxla.compiler.passes.dead_code import DeadCode
 from distxla.compiler.passes.fuse import Fuse
 from distxla.compiler.passes.fuse_rows import FuseRows
+from distxla.ir.counts import Counts
 from distxla.ir.module import Module
 from distxla.oracle.lockstep import run_reference
 from distxla.text.parser import parse_module
@@ -140,7 +141,7 @@ def test_compiled_agrees_with_the_reference(text: str, count: int) -> None:
     module = parse_module(text)
     generator = np.random.default_rng(0)
     args = [generator.standard_normal(p.shape.dims).astype(np.float32) for p in module.entry_computation.parameters]
-    got = run_single(compile_module(module, replicas=1, partitions=1), args)
+    got = run_single(compile_module(module, Counts(1, 1)), args)
     for ours, wanted in zip(got, run_reference(module, [args], replicas=1, partitions=1)[0], strict=True):
         np.testing.assert_allclose(ours, wanted, rtol=2e-5, atol=1e-6)
 

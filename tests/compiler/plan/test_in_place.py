@@ -13,8 +13,10 @@ from distxla.compiler.pipeline import Pipeline
 from distxla.compiler.plan.buffers import Copy
 from distxla.compiler.verify.aliases import in_place_pairs
 from distxla.compiler.verify.verifier import verify_module
+from distxla.ir.counts import Counts
 from distxla.ir.module import Module
 from distxla.program.artifact import CompiledProgram
+from distxla.program.options import CompileOptions
 from distxla.text.parser import parse_module
 from tests.compiler.runner import Devices
 from tests.fuzz.xla.program import RandomProgram
@@ -152,7 +154,7 @@ def require_same_bits(module: Module, args: list[list[Array]], counts: tuple[int
     the number of results that may be there."""
     pairs = in_place_pairs(module, range(len(args[0])))
     apart, shared = (
-        compile_module(module, replicas=counts[0], partitions=counts[1], in_place=each) for each in ((), pairs)
+        compile_module(module, Counts(counts[0], counts[1]), CompileOptions(in_place=each)) for each in ((), pairs)
     )
     wanted = run(apart, args, in_place=False)
     for in_place in (True, False):
@@ -183,7 +185,7 @@ def test_many_random_programs_compute_a_result_over_a_parameter() -> None:
         program = RandomProgram(seed)
         module = parse_module(program.text)
         pairs = in_place_pairs(module, range(sum(p.shape.leaf_count for p in module.entry_computation.parameters)))
-        plan = plan_of(planned(Pipeline(), module, program.replicas, program.partitions, in_place=pairs))
+        plan = plan_of(planned(Pipeline(), module, Counts(program.replicas, program.partitions), in_place=pairs))
         count += bool(plan.in_place)
     assert count >= SEEDS // 6
 
@@ -211,7 +213,7 @@ COMPUTED_OVER = {  # results that are computed in the memory of a parameter, of 
 @pytest.mark.parametrize("name", COMPUTED_OVER)
 def test_nothing_is_copied_but_the_parameter_where_it_is_elsewhere(name: str) -> None:
     module = module_of(*PROGRAMS[name])
-    plan = plan_of(planned(Pipeline(), module, 2, 1, in_place=in_place_pairs(module, (0, 1))))
+    plan = plan_of(planned(Pipeline(), module, Counts(2, 1), in_place=in_place_pairs(module, (0, 1))))
     assert {result for result, _ in plan.in_place} == COMPUTED_OVER[name]
     copied = [(result, parameter) for result, parameter in plan.in_place if result in plan.copied]
     for result, parameter in copied:
@@ -228,9 +230,9 @@ def test_kernels_of_other_targets_agree(name: str, gpu_driver: None) -> None:  #
     args = [[np.arange(8, dtype=np.float32) * 3 + d, np.arange(8, dtype=np.float32) ** 2 - d] for d in range(2)]
     module = module_of(*PROGRAMS[name])
     pairs = in_place_pairs(module, range(2))
-    wanted = run(compile_module(module, replicas=2, partitions=1), args, in_place=False)
+    wanted = run(compile_module(module, Counts(2, 1)), args, in_place=False)
     for target in ("nvptx", "interpreted"):
-        program = compile_module(module, replicas=2, partitions=1, target=target, in_place=pairs)
+        program = compile_module(module, Counts(2, 1), CompileOptions(target=target, in_place=pairs))
         for in_place in (True, False):
             got = run(program, args, in_place=in_place)
             for mine, theirs in zip(got, wanted, strict=True):
@@ -241,7 +243,7 @@ def test_some_of_a_kernels_results_may_be_in_parameters_places() -> None:
     """The caller gives a place to one result, not to the other, of one kernel."""
     module = module_of(*PROGRAMS["two results of one kernel"])
     args = [[np.arange(8, dtype=np.float32) + d, np.full(8, 0.5, np.float32)] for d in range(2)]
-    program = compile_module(module, replicas=2, partitions=1, in_place=((0, 0), (1, 1)))
+    program = compile_module(module, Counts(2, 1), CompileOptions(in_place=((0, 0), (1, 1))))
     assert (program.in_place, program.copied) == (((0, 0), (1, 1)), ())
     for given in program.in_place:
         got = run(dataclasses.replace(program, in_place=(given,)), args, in_place=True)
@@ -254,7 +256,7 @@ def test_a_large_result_is_written_where_it_is_read() -> None:
     """In vectors, without a check of distances."""
     size = 100_003
     text = f"HloModule m\nENTRY e {{\n x = f32[{size}] parameter(0)\n ROOT a = f32[{size}] multiply(x, x)\n}}\n"
-    program = compile_module(parse_module(text), replicas=1, partitions=1, in_place=((0, 0),))
+    program = compile_module(parse_module(text), Counts(1, 1), CompileOptions(in_place=((0, 0),)))
     x = np.linspace(-3, 3, size, dtype=np.float32)
     for in_place in (True, False):
         ((got,),) = run(program, [[x]], in_place=in_place)

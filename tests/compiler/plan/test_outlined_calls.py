@@ -13,6 +13,7 @@ from distxla.compiler.plan.plan_program import plan
 from distxla.compiler.stages import emit
 from distxla.compiler.verify.verifier import verify_module
 from distxla.errors import UnsupportedOpError
+from distxla.ir.counts import Counts
 from distxla.ops.call import OutlinedCall
 from distxla.oracle.lockstep import run_reference
 from distxla.text.parser import parse_module
@@ -211,7 +212,7 @@ def test_what_doubles_is_compiled_within_the_budget(text: str) -> None:
     module = parse_module(text)
     inlined = InlineCalls().run(module)
     assert sum(len(c.instructions) for c in inlined.computations) <= 2 * inlining_budget.COPIED
-    assert "routine 0" in str(emit(module, "buffers", replicas=2, partitions=1))
+    assert "routine 0" in str(emit(module, "buffers", Counts(2, 1)))
 
 
 def test_programs_within_the_budget_keep_no_call() -> None:

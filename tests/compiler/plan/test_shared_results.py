@@ -14,6 +14,7 @@ from distxla.compiler.compile import compile_module, optimised
 from distxla.compiler.plan import plan_program, planner
 from distxla.compiler.plan.buffers import Buffer, Communicate, MemoryRegion, place_shared
 from distxla.ir import unwritten
+from distxla.ir.counts import Counts
 from distxla.program.artifact import CompiledProgram
 from distxla.text.parser import parse_module
 from tests.compiler.runner import Devices
@@ -37,13 +38,13 @@ def _small_results_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def compiled(body: str, devices: int) -> CompiledProgram:
-    return compile_module(parse_module(HEADER + body, "<test>"), replicas=devices, partitions=1)
+    return compile_module(parse_module(HEADER + body, "<test>"), Counts(devices, 1))
 
 
 def regions(body: str, replicas: int = 4) -> dict[str, list[MemoryRegion]]:
     """Where the results of every communicating instruction lie."""
     module = optimised(parse_module(HEADER + body, "<test>"))
-    found = plan_program.plan(module, replicas=replicas, partitions=1 if replicas else 0)
+    found = plan_program.plan(module, Counts(replicas, 1 if replicas else 0))
     return {
         step.instruction.name: [buffer.region for buffer in step.results]
         for step in found.walk()
@@ -346,8 +347,7 @@ def test_large_results_are_shared_too() -> None:
             f" r = f32[{4 * count}] negate(y)\n ROOT s = f32[{4 * count}] add(r, r) }}",
             "<test>",
         ),
-        replicas=4,
-        partitions=1,
+        Counts(4, 1),
     )
     rows = [np.random.default_rng(d).standard_normal(count).astype(np.float32) for d in range(4)]
     devices = Devices(program)

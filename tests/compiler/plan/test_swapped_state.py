@@ -10,6 +10,7 @@ import pytest
 from distxla.compiler.compile import compile_module, optimised
 from distxla.compiler.plan import plan_program, planner
 from distxla.compiler.plan.buffers import Copy, Loop, Plan, Swap
+from distxla.ir.counts import Counts
 from distxla.program.artifact import CompiledProgram
 from distxla.text.parser import parse_module
 from tests.compiler.runner import run_devices, run_single
@@ -107,11 +108,11 @@ AFTER = {
 
 
 def compiled(text: str, devices: int = 1) -> CompiledProgram:
-    return compile_module(parse_module(text, "<test>"), replicas=devices, partitions=1)
+    return compile_module(parse_module(text, "<test>"), Counts(devices, 1))
 
 
 def planned(text: str) -> Plan:
-    return plan_program.plan(optimised(parse_module(text, "<test>")), replicas=1, partitions=1)
+    return plan_program.plan(optimised(parse_module(text, "<test>")), Counts(1, 1))
 
 
 @pytest.mark.sampled(one_in=6)

@@ -30,6 +30,7 @@ from distxla.compiler.plan.buffers import (
     Transfer,
 )
 from distxla.compiler.plan.transfers import place_transfers, ticket_buffer
+from distxla.ir.counts import Counts
 from distxla.ops.support.collective_start_done import AsyncPart, async_part_of
 from distxla.text.parser import parse_module
 from tests.compiler.plan.test_outlined_calls import PROGRAMS as CALLS
@@ -138,7 +139,7 @@ class Execution:
 
 
 def plan_of(text: str, devices: int = 1) -> Plan:
-    plan = planned(Pipeline(), parse_module(text), 1, devices).plan
+    plan = planned(Pipeline(), parse_module(text), Counts(1, devices)).plan
     assert plan is not None
     return plan
 

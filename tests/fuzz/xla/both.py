@@ -9,8 +9,10 @@ import numpy as np
 
 from distxla.compiler.compile import compile_module
 from distxla.compiler.verify.verifier import verify_module
+from distxla.ir.counts import Counts
 from distxla.ir.element_type import element_type
 from distxla.oracle.lockstep import run_reference
+from distxla.program.options import CompileOptions
 from distxla.text.parser import parse_module
 from distxla.text.printer import print_module
 from tests.compiler.runner import run_devices
@@ -85,7 +87,7 @@ def by_distxla(program: RandomProgram, target: str | None = None, *, is_regroupe
     module = parse_module(text_of(program, is_regrouped=is_regrouped), f"{name}_{program.seed}.hlo")
     verify_module(module)
     require_executable(module)
-    compiled = compile_module(module, replicas=program.replicas, partitions=program.partitions, target=target)
+    compiled = compile_module(module, Counts(program.replicas, program.partitions), CompileOptions(target=target))
     return run_devices(compiled, program.arguments())
 
 

@@ -17,6 +17,8 @@ from distxla.collectives.protocols import event as event_words
 from distxla.collectives.protocols.stream import NEAR_BYTES
 from distxla.compiler.compile import compile_module
 from distxla.errors import ClusterError, DistxlaError
+from distxla.ir.counts import Counts
+from distxla.program.options import CompileOptions
 from distxla.runtime.calls import trace as trace_module
 from distxla.testing import ClusterPool
 from distxla.text.parser import parse_module
@@ -274,7 +276,7 @@ def test_traced_programs_compute_the_same_bits(seed: int) -> None:
     args = [[random.integers(-9, 9, sizes[kind]).astype(np.int32) for kind in made.parameters] for _ in range(DEVICES)]
     outs = []
     for traced in (False, True):
-        devices = Devices(compile_module(module, replicas=DEVICES, partitions=1, traced=traced))
+        devices = Devices(compile_module(module, Counts(DEVICES, 1), CompileOptions(traced=traced)))
         try:
             outs.append([[array.tobytes() for array in row] for row in devices(args)])
         finally:

@@ -11,6 +11,7 @@ import pytest
 import distxla as dx
 from distxla.compiler.compile import compile_module
 from distxla.errors import CollectiveMismatchError, DeadlockError
+from distxla.ir.counts import Counts
 from distxla.ir.module import Module
 from distxla.oracle.lockstep import run_programs
 from distxla.testing import ClusterPool
@@ -241,7 +242,7 @@ def test_a_member_whose_program_has_ended(cluster: dx.Cluster) -> None:
 
 
 def test_a_member_that_takes_no_part(cluster: dx.Cluster) -> None:
-    compiled = compile_module(program(SUM, "a"), replicas=DEVICES, partitions=1)
+    compiled = compile_module(program(SUM, "a"), Counts(DEVICES, 1))
     lonely = hand_made.adopted(cluster, compiled, [0, 1])
     text = fails(lambda: cluster.run({range(2): lonely}, dict.fromkeys(range(2), ARGUMENTS)), DeadlockError)
     assert "which runs nothing in this call" in text

@@ -14,8 +14,10 @@ from distxla.collectives.transports.injection_point import HOOK
 from distxla.compiler.cache_key import program_key
 from distxla.compiler.compile import compile_module
 from distxla.compiler.stages import emit
+from distxla.ir.counts import Counts
 from distxla.program.abi import AFTER_STEP, BEFORE_STEP, INSIDE_WAIT
 from distxla.program.artifact import ANY_POINT, InjectionPoint
+from distxla.program.options import CompileOptions
 from distxla.runtime.injection import hook as hooks
 from distxla.runtime.injection.drawing import draw, draw_between_hosts
 from distxla.runtime.injection.faults import Fault
@@ -39,7 +41,7 @@ TOTAL, COMPUTE = 0, 4
     ],
 )
 def test_instructions_become_points(wanted: tuple[str, ...], found: list[Any]) -> None:
-    program = compile_module(parse_module(LOOP, "loop.hlo"), replicas=2, partitions=1, points=wanted)
+    program = compile_module(parse_module(LOOP, "loop.hlo"), Counts(2, 1), CompileOptions(points=wanted))
     assert [(tuple(sorted(p.names)), p.communicates) for p in program.points] == [
         (tuple(sorted(names)), communicates) for names, communicates in found
     ]
@@ -47,8 +49,11 @@ def test_instructions_become_points(wanted: tuple[str, ...], found: list[Any]) -
 
 def test_a_program_without_points_asks_nobody() -> None:
     module = parse_module(LOOP, "loop.hlo")
-    assert HOOK not in str(emit(module, "llvm", replicas=2, partitions=1))
-    keys = {program_key(module, 2, 1, points=points) for points in ((), (ANY_POINT,), ("total",), ("y",))}
+    assert HOOK not in str(emit(module, "llvm", Counts(2, 1)))
+    keys = {
+        program_key(module, Counts(2, 1), CompileOptions(points=points))
+        for points in ((), (ANY_POINT,), ("total",), ("y",))
+    }
     assert len(keys) == 4
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from distxla.compiler.stages import emit
 from distxla.errors import ArgumentError, CompileError
+from distxla.ir.counts import Counts
 from distxla.targets.grid_module import GridModule
 from distxla.targets.nvptx import assembler, host_code
 from distxla.targets.nvptx.code import code_for
@@ -36,13 +37,13 @@ def tool(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_pa
 def test_what_kernels_need(tool: str) -> None:
     """Two tiles of 16 lines of 64 f32, 4 apart, in shared memory; kernels in the order of the text."""
     module = parse_module(module_text("dot, tiles", "f32"))
-    ptx = str(emit(module, "ptx", replicas=1, partitions=1))
+    ptx = str(emit(module, "ptx", Counts(1, 1)))
     cubin, (kernel,) = assembler.assemble(ptx, "sm_90")
     assert cubin.startswith(b"\x7fELF")
     assert kernel.shared_bytes == 2 * 16 * (64 + 4) * 4
     assert 16 < kernel.registers < 255
     assert kernel.spilled_bytes == 0
-    several = str(emit(parse_module(module_text("select-and-scatter", "f32")), "ptx", replicas=1, partitions=1))
+    several = str(emit(parse_module(module_text("select-and-scatter", "f32")), "ptx", Counts(1, 1)))
     assert [use.name for use in assembler.assemble(several, "sm_90")[1]] == ["kernel_0_r_0", "kernel_0_r_1"]
 
 
@@ -110,4 +111,4 @@ def test_no_assembler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(assembler, "LINKERS", {})
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ArgumentError, match="install one of the Python packages no-such-package, or a CUDA toolkit"):
-        emit(parse_module(module_text("pad", "f32")), "cubin", replicas=1, partitions=1)
+        emit(parse_module(module_text("pad", "f32")), "cubin", Counts(1, 1))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from distxla.compiler.stages import emit
+from distxla.ir.counts import Counts
 from distxla.ir.element_type import DATA_TYPES, element_type
 from distxla.ir.module import Module
 from distxla.text.parser import parse_module
@@ -18,7 +19,7 @@ pytestmark = needs_assembler
 
 def kernels_assemble(module: Module, architecture: str) -> None:
     """None of them is left to the host."""
-    ptx = str(emit(module, "ptx", replicas=1, partitions=1, gpu_architecture=architecture))
+    ptx = str(emit(module, "ptx", Counts(1, 1), gpu_architecture=architecture))
     assert "<<<" in ptx
     assert "on the host" not in ptx
     assert assemble(ptx, architecture).startswith(b"\x7fELF")

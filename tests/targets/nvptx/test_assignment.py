@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from distxla.compiler.compile import compile_module
+from distxla.ir.counts import Counts
+from distxla.program.options import CompileOptions
 from distxla.targets.local_rank import LocalRank
 from distxla.targets.nvptx import load
 from distxla.targets.nvptx.assignment import ordinals
@@ -62,7 +64,7 @@ def program() -> Any:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DISTXLA_GPU_DRIVER", "emulated:2")
         text = "ENTRY main { x = f32[3] parameter(0)  ROOT y = f32[3] negate(x) }"
-        return compile_module(parse_module(text), replicas=1, partitions=1, target="nvptx")
+        return compile_module(parse_module(text), Counts(1, 1), CompileOptions(target="nvptx"))
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,10 @@ import pytest
 from distxla.compiler.compile import compile_module
 from distxla.compiler.lower.grid import products
 from distxla.errors import ArgumentError, DistxlaError
+from distxla.ir.counts import Counts
 from distxla.ir.element_type import BF16, F16, F32, F64, S32, ElementType
 from distxla.program.artifact import Factor, MatrixProduct
+from distxla.program.options import CompileOptions
 from distxla.targets.nvptx import load, process_gpu
 from distxla.targets.nvptx.cublas import choice
 from distxla.targets.nvptx.cublas.binding import Cublas
@@ -98,7 +100,7 @@ def test_products(name: str, types: tuple[ElementType, ElementType, float], cubl
     factors, result, tolerance = types
     before = cublas.products if cublas else 0
     arguments = factors_of(name, factors)
-    program = compile_module(parse_module(dot(name, factors, result)), replicas=1, partitions=1, target="nvptx")
+    program = compile_module(parse_module(dot(name, factors, result)), Counts(1, 1), CompileOptions(target="nvptx"))
     (got,) = run_single(program, list(arguments))
     exact = [a.astype(np.float64) for a in arguments]
     wanted, magnitudes = (np.einsum(DOTS[name][4], *f) for f in (exact, [np.abs(a) for a in exact]))
@@ -111,7 +113,7 @@ def test_products(name: str, types: tuple[ElementType, ElementType, float], cubl
 @pytest.mark.usefixtures("emulator")
 def test_without_it_kernels_multiply(monkeypatch: pytest.MonkeyPatch) -> None:
     before = emulated_cublas("emulated").products
-    program = compile_module(parse_module(dot("a batch", F32, F32)), replicas=1, partitions=1, target="nvptx")
+    program = compile_module(parse_module(dot("a batch", F32, F32)), Counts(1, 1), CompileOptions(target="nvptx"))
     for asked in ("none", ""):
         monkeypatch.setenv(VARIABLE, asked)
         run_single(program, factors_of("a batch", F32))
@@ -127,7 +129,7 @@ def test_a_product_waits_for_its_factors(cublas: EmulatedCublas | None) -> None:
         "  ROOT r = f32[48,48] add(w, z) }"
     )
     x = np.linspace(-2, 1, 48 * 48, dtype=np.float32).reshape(48, 48)
-    program = compile_module(parse_module(text), replicas=1, partitions=1, target="nvptx")
+    program = compile_module(parse_module(text), Counts(1, 1), CompileOptions(target="nvptx"))
     devices = Devices(program)
     try:
         for scale in (1, 2):
@@ -174,7 +176,7 @@ def test_small_products_are_the_kernels_own(monkeypatch: pytest.MonkeyPatch) -> 
     found = []
     for columns in ("255", "256"):
         module = parse_module(text.replace("COLUMNS", columns))
-        program = compile_module(module, replicas=1, partitions=1, target="nvptx")
+        program = compile_module(module, Counts(1, 1), CompileOptions(target="nvptx"))
         found.append([len(kernel.products) for kernel in program.launched])
     assert found == [[0], [1]]
 
@@ -231,7 +233,7 @@ def reported(
     monkeypatch.setattr(load, "_gpu", lambda *_: gpu)
     monkeypatch.setattr(process_gpu, "open_cublas", lambda *_: (library, "the emulated cuBLAS"))
     said: list[str] = []
-    program = compile_module(parse_module(dot("a batch", F32, F32)), replicas=1, partitions=1, target="nvptx")
+    program = compile_module(parse_module(dot("a batch", F32, F32)), Counts(1, 1), CompileOptions(target="nvptx"))
     image = load.load_image(program, report=lambda why, frames: said.append(why))
     monkeypatch.setattr(load, "load_image", lambda *_: image)
     devices = Devices(program)

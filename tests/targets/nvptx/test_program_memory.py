@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from distxla.compiler.compile import compile_module
+from distxla.ir.counts import Counts
+from distxla.program.options import CompileOptions
 from distxla.targets.nvptx import load
 from distxla.targets.nvptx.call_state import STAGED_ALIGNMENT, STAGING_BYTES
 from distxla.targets.nvptx.device_code import DeviceCode
@@ -75,7 +77,7 @@ def test_kernels_that_write_their_operands() -> None:
     x, y = np.arange(80, dtype=np.float32).reshape(16, 5), -np.ones((2, 5), np.float32)
     wanted = x.copy()
     wanted[[7, 8, 0, 1]] = -1
-    program = compile_module(parse_module(IN_PLACE), replicas=1, partitions=1, target="nvptx")
+    program = compile_module(parse_module(IN_PLACE), Counts(1, 1), CompileOptions(target="nvptx"))
     assert isinstance(program.device_code, DeviceCode)
     assert run_single(program, [x, y, np.int32(7)])[0].tolist() == wanted.tolist()
 
@@ -86,14 +88,14 @@ def test_a_program_without_kernels() -> None:
         "HloModule m  ENTRY e { x = f32[3] parameter(0)  c = f32[4,2] constant({{1,2},{3,4},{5,6},{7,8}})"
         "  ROOT r = (f32[3], f32[4,2], f32[4,2]) tuple(x, c, c) }"
     )
-    program = compile_module(module, replicas=1, partitions=1, target="nvptx")
+    program = compile_module(module, Counts(1, 1), CompileOptions(target="nvptx"))
     x = np.arange(3, dtype=np.float32)
     wanted = [x.tolist(), *2 * [[[1, 2], [3, 4], [5, 6], [7, 8]]]]
     assert [found.tolist() for found in run_single(program, [x])] == wanted
 
 
 def test_a_program_runs_again_and_again() -> None:
-    program = compile_module(parse_module(IN_PLACE), replicas=1, partitions=1, target="nvptx")
+    program = compile_module(parse_module(IN_PLACE), Counts(1, 1), CompileOptions(target="nvptx"))
     devices = Devices(program)
     try:
         for k in range(3):
@@ -110,7 +112,7 @@ def test_a_fault_loses_the_gpu_for_the_process(monkeypatch: pytest.MonkeyPatch) 
     """The first error says what failed, later ones that it has; closing is no further error."""
     gpu = ProcessGpu(Binding(EmulatedLibrary()).context(0), "emulated", (12, 8))
     monkeypatch.setattr(load, "_gpu", lambda *_: gpu)
-    program = compile_module(parse_module(IN_PLACE), replicas=1, partitions=1, target="nvptx")
+    program = compile_module(parse_module(IN_PLACE), Counts(1, 1), CompileOptions(target="nvptx"))
     replace_driver_function(monkeypatch, "cuLaunchKernel", launch_beyond)
     said: list[str] = []
     image = load.load_image(program, report=lambda why, frames: said.append(why))
@@ -142,7 +144,7 @@ def test_unloaded_programs_leave_nothing_with_the_emulated_driver(monkeypatch: p
     library = EmulatedLibrary()
     gpu = ProcessGpu(Binding(library).context(0), "emulated", (12, 8))
     monkeypatch.setattr(load, "_gpu", lambda *_: gpu)
-    program = compile_module(parse_module(IN_PLACE), replicas=1, partitions=1, target="nvptx")
+    program = compile_module(parse_module(IN_PLACE), Counts(1, 1), CompileOptions(target="nvptx"))
     (context,) = library._contexts.values()
     before = len(context.held)
     for _ in range(3):
@@ -208,7 +210,7 @@ def test_arrays_stay_on_the_gpu_in_a_loop(monkeypatch: pytest.MonkeyPatch) -> No
     x, w = np.linspace(0, 3, 300, dtype=np.float32), np.full(300, 1.25, np.float32)
     module = parse_module(LOOP)
     ours, wanted = (
-        run_single(compile_module(module, replicas=1, partitions=1, target=target), [x, w])[0]
+        run_single(compile_module(module, Counts(1, 1), CompileOptions(target=target)), [x, w])[0]
         for target in ("nvptx", None)
     )
     assert ours.tolist() == wanted.tolist()
@@ -228,7 +230,7 @@ def test_more_uploads_than_there_is_memory_to_stage_them(monkeypatch: pytest.Mon
     replace_driver_function(monkeypatch, "cuStreamSynchronize", noted)
     rounds = STAGING_BYTES // (2 * STAGED_ALIGNMENT) + 100
     module = parse_module(COUNTING.replace("ROUNDS", str(rounds)))
-    program = compile_module(module, replicas=1, partitions=1, target="nvptx")
+    program = compile_module(module, Counts(1, 1), CompileOptions(target="nvptx"))
     (found,) = run_single(program, [np.zeros(4, np.int32)])
     assert found.tolist() == [(rounds - 1 - k) // 4 * 4 + k for k in range(4)]
     assert len(waits) == 3  # in the midst, for the result, and at the end
@@ -238,7 +240,7 @@ def test_more_uploads_than_there_is_memory_to_stage_them(monkeypatch: pytest.Mon
 def test_results_are_wrong_where_nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """The emulated driver does nothing before it has to, so a forgotten wait shows."""
     x, w = np.linspace(0, 3, 300, dtype=np.float32), np.full(300, 1.25, np.float32)
-    program = compile_module(parse_module(LOOP), replicas=1, partitions=1, target="nvptx")
+    program = compile_module(parse_module(LOOP), Counts(1, 1), CompileOptions(target="nvptx"))
     wanted = run_single(program, [x, w])[0]
     replace_driver_function(monkeypatch, "cuStreamSynchronize", lambda driver, stream: 0)
     assert run_single(program, [x, w])[0].tolist() != wanted.tolist()

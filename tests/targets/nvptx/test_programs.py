@@ -10,6 +10,8 @@ import pytest
 from distxla.compiler.compile import compile_module
 from distxla.compiler.stages import emit
 from distxla.errors import ArgumentError
+from distxla.ir.counts import Counts
+from distxla.program.options import CompileOptions
 from distxla.targets import nvptx
 from distxla.targets.nvptx import architectures
 from distxla.targets.nvptx.driver.binding import Binding
@@ -35,8 +37,8 @@ DP_MLP = next(program for program in PROGRAMS if program.name == "dp_mlp")
 def test_programs_agree_with_xla(program: ShardedProgram, form: str) -> None:
     """All of their kernels have a form for a grid, but for those of single integers."""
     module = parse_module(program.text(form))
-    compiled = compile_module(module, replicas=1, partitions=program.devices, target="nvptx")
-    lines = str(emit(module, "ptx", replicas=1, partitions=program.devices)).splitlines()
+    compiled = compile_module(module, Counts(1, program.devices), CompileOptions(target="nvptx"))
+    lines = str(emit(module, "ptx", Counts(1, program.devices))).splitlines()
     assert compiled.launched
     assert not [line for line in lines if "on the host" in line and "because single integers, such as" not in line]
     program.assert_results(run_devices(compiled, program.arguments))
@@ -49,7 +51,7 @@ def test_programs_agree_with_xla(program: ShardedProgram, form: str) -> None:
 )
 def test_kernels_of_programs_assemble(program: ShardedProgram, architecture: str) -> None:
     module = parse_module(program.text("partitioned"))
-    ptx = emit(module, "ptx", replicas=1, partitions=program.devices, gpu_architecture=architecture)
+    ptx = emit(module, "ptx", Counts(1, program.devices), gpu_architecture=architecture)
     assert assemble(str(ptx), architecture).startswith(b"\x7fELF")
 
 
@@ -65,7 +67,7 @@ def test_collectives_give_worked_results(name: str) -> None:
 def test_an_unknown_architecture() -> None:
     module = parse_module(DP_MLP.text("partitioned"))
     with pytest.raises(ArgumentError, match="'sm_20': kernels are made for sm_75, sm_80, sm_90, sm_100"):
-        emit(module, "ptx", replicas=1, partitions=8, gpu_architecture="sm_20")
+        emit(module, "ptx", Counts(1, 8), gpu_architecture="sm_20")
 
 
 @pytest.mark.parametrize("driver", ["emulated", "cuda"])
@@ -91,4 +93,4 @@ def test_without_a_gpu_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(architectures, "open_driver", missing)
     module = parse_module(DP_MLP.text("partitioned"))
     with pytest.raises(DriverError, match="the driver lists no GPU"):
-        compile_module(module, replicas=1, partitions=8, target="nvptx")
+        compile_module(module, Counts(1, 8), CompileOptions(target="nvptx"))

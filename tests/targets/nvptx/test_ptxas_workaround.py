@@ -10,6 +10,7 @@ import re
 import pytest
 
 from distxla.compiler.stages import emit
+from distxla.ir.counts import Counts
 from distxla.targets.nvptx.ptxas_workaround import keep_borrows
 from distxla.text.parser import parse_module
 from tests.targets.nvptx.assembler import ARCHITECTURES, assemble, needs_assembler
@@ -26,7 +27,7 @@ ENTRY main {
 
 
 def test_every_upper_word_is_kept_apart() -> None:
-    text = str(emit(parse_module(CONVOLUTION), "ptx", replicas=1, partitions=1))
+    text = str(emit(parse_module(CONVOLUTION), "ptx", Counts(1, 1)))
     words = re.findall(r"mul\.hi\.u32\s+(%r\d+),[^;]*;\n(.*)", text)
     assert words
     for register, following in words:
@@ -41,5 +42,5 @@ def test_other_instructions_stay() -> None:
 @needs_assembler
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_it_assembles(architecture: str) -> None:
-    ptx = emit(parse_module(CONVOLUTION), "ptx", replicas=1, partitions=1, gpu_architecture=architecture)
+    ptx = emit(parse_module(CONVOLUTION), "ptx", Counts(1, 1), gpu_architecture=architecture)
     assert assemble(str(ptx), architecture).startswith(b"\x7fELF")

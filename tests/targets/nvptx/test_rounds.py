@@ -15,6 +15,8 @@ from distxla.compiler.compile import compile_module
 from distxla.compiler.entry.device_memory import DeviceMemory
 from distxla.compiler.stages import emit
 from distxla.errors import ArgumentError, OutOfMemoryError
+from distxla.ir.counts import Counts
+from distxla.program.options import CompileOptions
 from distxla.targets.nvptx import load, placement
 from distxla.targets.nvptx.driver.binding import Binding, BoundContext
 from distxla.targets.nvptx.driver.emulated.library import EmulatedGpu, EmulatedLibrary
@@ -105,7 +107,7 @@ def arguments_of(text: str) -> list[list[Any]]:
 @pytest.mark.parametrize(("name", "apart"), in_turn(COLLECTIVES, [False, True]))
 def test_rounds_give_the_processors_bits(name: str, *, apart: bool) -> None:
     text = module_of(name, apart=apart)
-    compiled = compile_module(parse_module(text), replicas=DEVICES, partitions=1, target="nvptx")
+    compiled = compile_module(parse_module(text), Counts(DEVICES, 1), CompileOptions(target="nvptx"))
     assert all(site.on_device for site in compiled.sites)
     arguments = arguments_of(text)
     wanted, got = run_module("compiled", text, arguments, DEVICES), run_devices(compiled, arguments)
@@ -179,7 +181,7 @@ PROGRAMS = {
 def test_programs_give_the_processors_bits(name: str) -> None:
     kind, rest = PROGRAMS[name]
     text = f"HloModule m, replica_count=4\n{ADD}\nENTRY e {{ p = {kind} parameter(0)  x = {kind} add(p, p)  {rest} }}"
-    compiled = compile_module(parse_module(text), replicas=DEVICES, partitions=1, target="nvptx")
+    compiled = compile_module(parse_module(text), Counts(DEVICES, 1), CompileOptions(target="nvptx"))
     assert compiled.sites[-1].on_device
     arguments = arguments_of(text)
     wanted, got = (run_module(executor, text, arguments, DEVICES) for executor in ("compiled", "nvptx"))
@@ -193,7 +195,7 @@ def test_programs_give_the_processors_bits(name: str) -> None:
 def test_rounds_assemble(architecture: str) -> None:
     for name in COLLECTIVES:
         module = parse_module(module_of(name))
-        ptx = str(emit(module, "ptx", replicas=DEVICES, partitions=1, gpu_architecture=architecture))
+        ptx = str(emit(module, "ptx", Counts(DEVICES, 1), gpu_architecture=architecture))
         assert ("round_" in ptx) is (name != "collective-permute")
         assert assemble(ptx, architecture).startswith(b"\x7fELF")
 
@@ -201,7 +203,7 @@ def test_rounds_assemble(architecture: str) -> None:
 def test_small_rounds_are_the_hosts() -> None:
     """Their values may decide about a loop, and cost less to copy than a launch."""
     module = parse_module(module_of("all-reduce").replace("f32[6,35]", "f32[8,8]"))
-    compiled = compile_module(module, replicas=4, partitions=1, target="nvptx")
+    compiled = compile_module(module, Counts(4, 1), CompileOptions(target="nvptx"))
     assert [site.on_device for site in compiled.sites] == [False]
 
 
@@ -230,17 +232,17 @@ def test_a_missing_wait_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -
     text = module_of(collective)
     arguments = arguments_of(text)
     wanted = run_module("compiled", text, arguments, 4)  # what others read depends on when the last one waits
-    compiled = compile_module(parse_module(text), replicas=4, partitions=1, target="nvptx")
+    compiled = compile_module(parse_module(text), Counts(4, 1), CompileOptions(target="nvptx"))
     assert not all(np.array_equal(wanted, run_devices(compiled, arguments)) for _ in range(400))
 
 
 def test_communication_by_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DISTXLA_GPU_COMMUNICATION", "host")
-    compiled = compile_module(parse_module(module_of("all-reduce")), replicas=4, partitions=1, target="nvptx")
+    compiled = compile_module(parse_module(module_of("all-reduce")), Counts(4, 1), CompileOptions(target="nvptx"))
     assert not any(site.on_device for site in compiled.sites)
     monkeypatch.setenv("DISTXLA_GPU_COMMUNICATION", "device")
     several = compile_module(
-        parse_module(module_of("all-reduce")), replicas=4, partitions=1, target="nvptx", through_host=True
+        parse_module(module_of("all-reduce")), Counts(4, 1), CompileOptions(target="nvptx", through_host=True)
     )
     assert not any(site.on_device for site in several.sites)
 
@@ -248,11 +250,11 @@ def test_communication_by_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_unknown_way_to_communicate(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DISTXLA_GPU_COMMUNICATION", "pigeon")
     with pytest.raises(ArgumentError, match="DISTXLA_GPU_COMMUNICATION='pigeon': expected device or host"):
-        compile_module(parse_module(module_of("all-reduce")), replicas=4, partitions=1, target="nvptx")
+        compile_module(parse_module(module_of("all-reduce")), Counts(4, 1), CompileOptions(target="nvptx"))
 
 
 def test_nothing_is_copied_for_a_round() -> None:
-    plan = str(emit(parse_module(module_of("all-reduce")), "buffers", replicas=4, partitions=1, target="nvptx"))
+    plan = str(emit(parse_module(module_of("all-reduce")), "buffers", Counts(4, 1), CompileOptions(target="nvptx")))
     steps = [line.split(":")[0] for line in plan.splitlines() if " <- " in line or line.startswith("copy ")]
     assert steps == [
         "copy parameter[0] to the device  for w.fusion",

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from distxla.collectives.transports.shared_memory.group_site import GroupEmitter
 from distxla.errors import UnsupportedOpError
+from distxla.ir.counts import Counts
 from distxla.ir.element_type import BF16, C64, DATA_TYPES, F32, F64, PRED, S32, U8, ElementType
 from distxla.ir.module import Module
 from distxla.ir.replica_groups import ReplicaGroups
@@ -301,10 +302,10 @@ def test_an_all_to_all_of_more_operands_than_a_slot_holds_is_refused() -> None:
         module = module_of(AllToAll(), operands, Shape.tuple(operands))
         root, emitter = module.entry_computation.root_instruction, GroupEmitter()
         if count == 254:
-            assert emitter.communicator(root, operands, count, 1).groups == (tuple(range(count)),)
+            assert emitter.communicator(root, operands, Counts(count, 1)).groups == (tuple(range(count)),)
         else:
             with pytest.raises(UnsupportedOpError, match="255 operands: this version exchanges at most 254"):
-                emitter.communicator(root, operands, count, 1)
+                emitter.communicator(root, operands, Counts(count, 1))
 
 
 def test_large_permutes_in_several_operands() -> None:

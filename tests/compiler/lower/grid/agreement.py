@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 
 from distxla.compiler.compile import compile_module
+from distxla.ir.counts import Counts
 from distxla.ir.module import Module
 from distxla.program.artifact import CompiledProgram
+from distxla.program.options import CompileOptions
 from tests.compiler.runner import run_single
 
 Array = np.ndarray[Any, Any]
@@ -17,7 +19,7 @@ Array = np.ndarray[Any, Any]
 
 def both(module: Module, arguments: Sequence[Array]) -> tuple[CompiledProgram, list[Array], list[Array]]:
     """The program with kernels on a grid; the results' leaves of the processor's kernels, and of those."""
-    ours, theirs = (compile_module(module, replicas=1, partitions=1, target=target) for target in (None, "nvptx"))
+    ours, theirs = (compile_module(module, Counts(1, 1), CompileOptions(target=target)) for target in (None, "nvptx"))
     return theirs, run_single(ours, list(arguments)), run_single(theirs, list(arguments))
 
 

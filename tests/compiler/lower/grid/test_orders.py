@@ -8,6 +8,7 @@ import pytest
 from distxla.compiler.compile import planned
 from distxla.compiler.lower.grid.program import emit_grid_program
 from distxla.compiler.pipeline import Pipeline
+from distxla.ir.counts import Counts
 from distxla.targets.nvptx.code import code_for
 from distxla.targets.nvptx.emulator.launch import ORDERS, Memory, load
 from distxla.targets.nvptx.emulator.prepare import prepare
@@ -42,7 +43,7 @@ PROGRAMS = {
 @pytest.mark.sampled(one_in=6, first=("reduce, a block a line",))
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_orders_of_threads(name: str) -> None:
-    compilation = planned(Pipeline(), parse_module(PROGRAMS[name]), 1, 1)
+    compilation = planned(Pipeline(), parse_module(PROGRAMS[name]), Counts(1, 1))
     assert compilation.plan is not None
     program = emit_grid_program(compilation.module, compilation.plan, code_for("sm_90"))
     loaded = load(prepare(str(program.llvm_module.grid.parse(program.llvm_module)), races=True))

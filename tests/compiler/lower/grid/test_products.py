@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from distxla.compiler.stages import emit
+from distxla.ir.counts import Counts
 from distxla.ir.element_type import element_type
 from distxla.ir.module import Module
 from distxla.text.parser import parse_module
@@ -71,7 +72,7 @@ def test_results(name: str, kind: str, result: str) -> None:
 def test_units_are_used_where_they_are(name: str, kind: str, architecture: str, expected: bool) -> None:
     """And f32 is never rounded to fewer bits for them."""
     sums = "f32" if element_type(kind).is_float and element_type(kind).bits < 32 else "s32" if kind == "s8" else kind
-    ptx = str(emit(module_of(name, kind, sums), "ptx", replicas=1, partitions=1, gpu_architecture=architecture))
+    ptx = str(emit(module_of(name, kind, sums), "ptx", Counts(1, 1), gpu_architecture=architecture))
     assert UNITS[kind] in ptx if expected else "mma." not in ptx
 
 

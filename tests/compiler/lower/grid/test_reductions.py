@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from distxla.compiler.stages import emit
+from distxla.ir.counts import Counts
 from distxla.ir.element_type import element_type
 from distxla.text.parser import parse_module
 from tests.compiler.lower.grid.agreement import both, differing
@@ -149,6 +150,6 @@ def test_computations_that_are_only_associative_keep_the_order(lines: int, count
 @pytest.mark.parametrize("count", [70, 1000, 4000])
 def test_warps_exchange_values_without_memory(count: int) -> None:
     """Whatever the number of elements, a block waits twice: for its warps' values, and for the next line's."""
-    ptx = str(emit(parse_module(text("add", "f32", "0", (200, count), (1,))), "ptx", replicas=1, partitions=1))
+    ptx = str(emit(parse_module(text("add", "f32", "0", (200, count), (1,))), "ptx", Counts(1, 1)))
     assert ptx.count("bar.sync") == 2
     assert ptx.count("shfl.sync.down.b32") > 4

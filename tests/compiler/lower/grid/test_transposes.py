@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from distxla.compiler.stages import emit
+from distxla.ir.counts import Counts
 from distxla.ir.element_type import element_type
 from distxla.text.parser import parse_module
 from tests.compiler.lower.grid.agreement import both, differing
@@ -47,7 +48,7 @@ def test_bits(name: str, kind: str) -> None:
     ((launch,),) = (kernel.launches for kernel in program.launched)
     assert blocks is None or launch.blocks == blocks
     assert got.tobytes() == value.transpose(order).tobytes()
-    ptx = str(emit(parse_module(transpose_text(kind, dims, order)), "ptx", replicas=1, partitions=1))
+    ptx = str(emit(parse_module(transpose_text(kind, dims, order)), "ptx", Counts(1, 1)))
     assert ptx.count("bar.sync") == (0 if blocks is None else 2)
 
 
@@ -78,6 +79,6 @@ def test_fusions(operation: str, *, tiles: bool) -> None:
     program, wanted, got = both(module, values)
     assert [a.dtype for a in got] == [element_type(kind).dtype for kind in ("f32", "bf16")]
     assert not any(differing(one, other).any() for one, other in zip(wanted, got, strict=True))
-    ptx = str(emit(module, "ptx", replicas=1, partitions=1))
+    ptx = str(emit(module, "ptx", Counts(1, 1)))
     assert ptx.count("bar.sync") == 2 * tiles
     assert all(launch.blocks == (6 if tiles else 14) for kernel in program.launched for launch in kernel.launches)
