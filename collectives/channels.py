@@ -30,6 +30,7 @@ from operator import itemgetter
 from distxla.collectives.joined_channels import Ends, Key, joined, near_misses, one_sided
 from distxla.collectives.transfer import Route, Transfer
 from distxla.errors import CollectiveMismatchError, DeadlockError, DistxlaError, VerificationError
+from distxla.ir.counts import Counts
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
@@ -123,13 +124,12 @@ def read_ends(module: Module) -> tuple[End, ...]:
 
 def module_transfers(
     programs: Iterable[tuple[Iterable[int], Module]],
-    replicas: int,
-    partitions: int,
+    counts: Counts,
     assignment: Sequence[int] | None = None,
 ) -> tuple[Transfer, ...]:
     """`pair_up` for modules, each with the flattened ids of the devices that run it."""
     found = [ProgramTransfers(tuple(devices), read_ends(module)) for devices, module in programs]
-    return pair_up(found, replicas, partitions, assignment=assignment)
+    return pair_up(found, counts, assignment=assignment)
 
 
 def payload_of(instruction: Instruction) -> Shape:
@@ -140,8 +140,7 @@ def payload_of(instruction: Instruction) -> Shape:
 
 def pair_up(
     programs: Sequence[ProgramTransfers],
-    replicas: int,
-    partitions: int,
+    counts: Counts,
     *,
     compiled: bool = False,
     assignment: Sequence[int] | None = None,
@@ -156,19 +155,24 @@ def pair_up(
     CollectiveMismatchError where their shapes differ, and VerificationError where one has several counterparts, where
     pairs are impossible, or where both sides disagree in bounds.
     """
-    apart = replicas > 1 and partitions > 1
+    apart = _tells_apart(counts)
     found = joined(_by_key(programs), apart=apart)
     lonely = [end for ends in one_sided(found).values() for _, end in ends]
     if lonely:
         raise _without_counterpart(lonely, apart, assignment)
-    world = _World(tuple(programs), replicas, partitions, compiled, assignment)
+    world = _World(tuple(programs), counts, compiled, assignment)
     return tuple(transfer for key, ends in sorted(found.items()) for transfer in world.transfers(key, ends))
 
 
-def joined_keys(programs: Sequence[ProgramTransfers], replicas: int, partitions: int) -> dict[Key, Key]:
+def joined_keys(programs: Sequence[ProgramTransfers], counts: Counts) -> dict[Key, Key]:
     """By an end's key that of the channel to which its own was joined; nothing for those that were not."""
-    found = joined(_by_key(programs), apart=replicas > 1 and partitions > 1)
+    found = joined(_by_key(programs), apart=_tells_apart(counts))
     return {end.key: key for key, ends in found.items() for _, end in ends if end.key != key}
+
+
+def _tells_apart(counts: Counts) -> bool:
+    """Whether ids in pairs may be replicas or partitions."""
+    return counts.replicas > 1 and counts.partitions > 1
 
 
 def _by_key(programs: Sequence[ProgramTransfers]) -> dict[Key, Ends]:
@@ -213,8 +217,7 @@ def _other_side(end: End, apart: bool, assignment: Sequence[int] | None) -> str:
 @dataclass(frozen=True)
 class _World:
     programs: tuple[ProgramTransfers, ...]
-    replicas: int
-    partitions: int
+    counts: Counts
     compiled: bool
     assignment: Sequence[int] | None = None
 
@@ -299,19 +302,19 @@ class _World:
             for other in {(o.pairs, o.bounds): o for o in others}.values():
                 yield from self._device_pairs(other, [], across=across)
             return
-        flattened = across or (self.partitions == 1 if end.channel else self.replicas == 1)
-        count = self.replicas * self.partitions if flattened else self.partitions if end.channel else self.replicas
+        flattened = across or (self.counts.partitions == 1 if end.channel else self.counts.replicas == 1)
+        count = self.counts.devices if flattened else self.counts.partitions if end.channel else self.counts.replicas
         check_pairs(end, count)
         bounds: Iterable[tuple[int, int] | None] = end.bounds or (None,) * len(end.pairs)
         for (source, target), within in zip(end.pairs, bounds, strict=True):
             if flattened:
                 yield (source, target), within
             elif end.channel:
-                for r in range(self.replicas):
-                    yield (r * self.partitions + source, r * self.partitions + target), within
+                for r in range(self.counts.replicas):
+                    yield (r * self.counts.partitions + source, r * self.counts.partitions + target), within
             else:
-                for p in range(self.partitions):
-                    yield (source * self.partitions + p, target * self.partitions + p), within
+                for p in range(self.counts.partitions):
+                    yield (source * self.counts.partitions + p, target * self.counts.partitions + p), within
 
     def _device(self, flattened: int) -> int:
         return flattened if self.assignment is None else self.assignment[flattened]

@@ -8,6 +8,7 @@ from itertools import product
 from distxla.collectives.channels import is_end, read_end
 from distxla.errors import VerificationError
 from distxla.ir.computation import Computation
+from distxla.ir.counts import Counts
 from distxla.ir.instruction import Instruction
 from distxla.ir.mixed_precision import float_types, in_one_type
 from distxla.ir.module import Module
@@ -42,7 +43,7 @@ def implied_counts(
         some |= set() if replicas else {devices // p for p in other if devices % p == 0}
         other |= set() if partitions else {devices // r for r in some if devices % r == 0}
     for r, p in sorted(product(some, other), key=lambda counts: (counts[0] * counts[1], counts)):
-        if needs.fit(r, p):
+        if needs.fit(Counts(r, p)):
             return r, p
     return None
 
@@ -115,14 +116,14 @@ class _Needs:
         if end.pairs:
             self.pairs.add((end.channel, count))
 
-    def fit(self, replicas: int, partitions: int) -> bool:
-        if partitions < self.least_partitions:
+    def fit(self, counts: Counts) -> bool:
+        if counts.partitions < self.least_partitions:
             return False
-        if any(count > _named(channel, replicas, partitions) for channel, count in self.pairs):
+        if any(count > _named(channel, counts) for channel, count in self.pairs):
             return False
         try:
             for op, shape, operands in self.checked.values():
-                sizes = {len(group) for group in op.device_groups(replicas, partitions)}
+                sizes = {len(group) for group in op.device_groups(counts)}
                 for size in sizes:
                     op.check_size(shape, operands, size)
         except RuleViolation:
@@ -130,11 +131,11 @@ class _Needs:
         return True
 
 
-def _named(channel: int, replicas: int, partitions: int) -> int:
+def _named(channel: int, counts: Counts) -> int:
     """How many ids there are for the pairs of a channel's transfers."""
-    if 1 in (replicas, partitions):
-        return replicas * partitions
-    return partitions if channel else replicas
+    if 1 in (counts.replicas, counts.partitions):
+        return counts.devices
+    return counts.partitions if channel else counts.replicas
 
 
 def _ids(sharding: Sharding) -> int:

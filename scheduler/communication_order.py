@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 
+from distxla.ir.counts import Counts
 from distxla.ir.effects import Effects
 from distxla.ir.effects_order import effectful_computations, has_effects
 from distxla.ir.instruction import Instruction
@@ -71,7 +72,7 @@ class JointOrder:
 _known: list[tuple[tuple[object, ...], JointOrder]] = []  # the last two answers that took work
 
 
-def order_communication(programs: Programs, replicas: int, partitions: int) -> JointOrder:
+def order_communication(programs: Programs, counts: Counts) -> JointOrder:
     """An order for all programs of a run, each given with the flattened ids of its devices.
 
     Their channels must pair up (compiler/verify/world.py). The last result is remembered, so asking again for the same
@@ -80,14 +81,14 @@ def order_communication(programs: Programs, replicas: int, partitions: int) -> J
     given = tuple((tuple(devices), module) for devices, module in programs)
     if not _may_differ(given):
         return JointOrder(given, tuple(module for _, module in given))
-    key = (tuple(devices for devices, _ in given), replicas, partitions)
+    key = (tuple(devices for devices, _ in given), counts)
     for asked, order in _known:
         if asked == key:
             if all(mine is module for (_, mine), (_, module) in zip(order.programs, given, strict=True)):
                 return order
             if all(mine is module for mine, (_, module) in zip(order.modules, given, strict=True)):
                 return JointOrder(given, order.modules, order.is_safe, order.is_complete)
-    order = _ordered(given, replicas, partitions)
+    order = _ordered(given, counts)
     _known.append((key, order))
     del _known[:-2]
     return order
@@ -120,7 +121,7 @@ def _may_differ(programs: Sequence[tuple[tuple[int, ...], Module]]) -> bool:
     )
 
 
-def _ordered(programs: tuple[tuple[tuple[int, ...], Module], ...], replicas: int, partitions: int) -> JointOrder:
+def _ordered(programs: tuple[tuple[tuple[int, ...], Module], ...], counts: Counts) -> JointOrder:
     # with all that follows programs, which most don't need
     from distxla.scheduler.joint_order.order_search import Search
     from distxla.scheduler.joint_order.reordering import is_settled
@@ -128,7 +129,7 @@ def _ordered(programs: tuple[tuple[tuple[int, ...], Module], ...], replicas: int
     executed = tuple((devices, executed_form(module)) for devices, module in programs)
     if all(module.is_scheduled or is_settled(module) for _, module in executed):
         return JointOrder(programs, tuple(module for _, module in programs))
-    search = Search(executed, replicas, partitions)
+    search = Search(executed, counts)
     found = [
         old if new is before else new
         for new, (_, before), (_, old) in zip(search.run(), executed, programs, strict=True)

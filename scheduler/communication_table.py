@@ -15,6 +15,7 @@ from typing import Any
 
 from distxla.collectives.channels import is_end, payload_of
 from distxla.ir.computation import Computation
+from distxla.ir.counts import Counts
 from distxla.ir.effects import Effects
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
@@ -92,13 +93,11 @@ class CommunicationRow:
         }
 
 
-def communication_table(
-    programs: Sequence[tuple[Iterable[int], Module]], replicas: int, partitions: int
-) -> list[CommunicationRow]:
+def communication_table(programs: Sequence[tuple[Iterable[int], Module]], counts: Counts) -> list[CommunicationRow]:
     """The communicating instructions of programs, each with the flattened ids of its devices; verified together. In the
     order of the texts; of a pair that begins and ends, and of a transfer, the instruction that begins it."""
     executed = [(tuple(sorted(devices)), executed_form(module)) for devices, module in programs]
-    communication = Communication(executed, replicas, partitions)
+    communication = Communication(executed, counts)
     return [
         row
         for number, (devices, module) in enumerate(executed)
@@ -142,7 +141,7 @@ class _Program:
 
     @cached_property
     def _counts(self) -> ExecutionCounts:
-        return ExecutionCounts(self.module, self.devices, self.communication.replicas, self.communication.partitions)
+        return ExecutionCounts(self.module, self.devices, self.communication.counts)
 
     @cached_property
     def _begun(self) -> frozenset[str]:
@@ -203,14 +202,14 @@ class _Program:
         return self._kept_groups[key]
 
     def _found_groups(self, op: CollectiveOp) -> _Ends:
-        counts = self.communication.replicas, self.communication.partitions
+        counts = self.communication.counts
         if isinstance(op, CollectivePermute):
-            pairs = [pair for pair in op.device_pairs(*counts) if not self.devices.isdisjoint(pair)]
+            pairs = [pair for pair in op.device_pairs(counts) if not self.devices.isdisjoint(pair)]
             mine = self.devices.intersection(device for pair in pairs for device in pair)
             givers = dict.fromkeys(source for source, target in pairs if source in self.devices and source != target)
             return _Ends(tuple(f"{source} to {target}" for source, target in pairs), mine, givers)
-        silent = frozenset(op.silent_devices(*counts))
-        groups = [g for g in op.device_groups(*counts) if not self.devices.isdisjoint(g) and silent.isdisjoint(g)]
+        silent = frozenset(op.silent_devices(counts))
+        groups = [g for g in op.device_groups(counts) if not self.devices.isdisjoint(g) and silent.isdisjoint(g)]
         mine = self.devices.intersection(device for group in groups for device in group)
         giving = [g[:1] if isinstance(op, CollectiveBroadcast) else g for g in groups if len(g) > 1]
         givers = dict.fromkeys(device for group in giving for device in group if device in mine)

@@ -12,6 +12,7 @@ from distxla.diagnosis.facts.findings import UNDECIDED, Undecided
 from distxla.diagnosis.graph import Deadlock
 from distxla.diagnosis.report.diagnosis import Diagnosis
 from distxla.errors import CollectiveMismatchError, DeadlockError
+from distxla.ir.counts import Counts
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.rewrites.executed_form import executed_form
@@ -29,15 +30,13 @@ from distxla.scheduler.verdict import Outcome, Verdict
 from distxla.wording import listed, mismatch_of, round_called, transfer_called
 
 
-def examine(programs: Sequence[tuple[Iterable[int], Module]], replicas: int, partitions: int) -> Verdict:
+def examine(programs: Sequence[tuple[Iterable[int], Module]], counts: Counts) -> Verdict:
     """The knowledge of a run of these programs, each with the flattened ids of its devices; verified together.
 
     The text's order is taken for each program's schedule: the compiler keeps it among instructions with effects. It is
     assumed that the host keeps infeeds filled and drains outfeeds.
     """
-    communication = Communication(
-        [(devices, executed_form(module)) for devices, module in programs], replicas, partitions
-    )
+    communication = Communication([(devices, executed_form(module)) for devices, module in programs], counts)
     return _Examination(communication).verdict()
 
 
@@ -80,7 +79,7 @@ class _Examination:
 
     def _of_instructions(self) -> Verdict:
         """The verdict on the communication of the instructions."""
-        world = RunState(self.communication.replicas, self.communication.partitions)
+        world = RunState(self.communication.counts)
         traces: dict[int, Trace] = {}
         for number, (devices, _) in enumerate(self.communication.programs):
             try:

@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 
 from distxla.ir.computation import Computation
+from distxla.ir.counts import Counts
 from distxla.ir.effects_order import effectful_computations
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
@@ -38,9 +39,9 @@ class _Call:
 class ExecutionCounts:
     """Of one program, a verified module in the form that is executed."""
 
-    def __init__(self, module: Module, devices: Iterable[int], replicas: int, partitions: int) -> None:
+    def __init__(self, module: Module, devices: Iterable[int], counts: Counts) -> None:
         """devices: the flattened ids of those that run it; the counts are the whole run's."""
-        self._module, self._world = module, RunState(replicas, partitions)
+        self._module, self._world = module, RunState(counts)
         self._effectful = effectful_computations(module)
         self._everywhere = everywhere = frozenset(devices)
         self._counts: dict[str, dict[frozenset[int], int | None]] = {module.entry: {everywhere: 1}}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from distxla.ir.counts import Counts
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.op import Lowering
@@ -61,8 +62,7 @@ class UnsureResult:
 
 def unsure_results(
     module: Module,
-    replicas: int,
-    partitions: int,
+    counts: Counts,
     parameters: Sequence[Shards | None],
     results: Sequence[Shards | None],
 ) -> list[UnsureResult]:
@@ -74,15 +74,15 @@ def unsure_results(
     if not wanted:
         return []
     module = executed_form(module)
-    analysis = UniformityAnalysis(module, replicas, partitions)
-    labels = [_labels(analysis, shards, replicas, partitions) for shards in parameters]
+    analysis = UniformityAnalysis(module, counts)
+    labels = [_labels(analysis, shards, counts) for shards in parameters]
     leaves = analysis.results(labels)
     found: dict[int, UnsureResult] = {}
     for number, group in wanted:
         if number in found:
             continue
-        for replica in range(replicas):
-            devices = tuple(replica * partitions + partition for partition in group)
+        for replica in range(counts.replicas):
+            devices = tuple(replica * counts.partitions + partition for partition in group)
             if not analysis.classes.joins(leaves[number].labels, devices):
                 found[number] = _unsure(module, analysis, number, leaves[number], devices, parameters)
                 break
@@ -97,11 +97,11 @@ def _groups(shards: Shards) -> Iterator[tuple[int, ...]]:
     yield from (tuple(group) for group in groups.values() if len(group) > 1)
 
 
-def _labels(analysis: UniformityAnalysis, shards: Shards | None, replicas: int, partitions: int) -> Labels:
+def _labels(analysis: UniformityAnalysis, shards: Shards | None, counts: Counts) -> Labels:
     """Of a parameter: each replica's arguments are its own."""
-    if shards is None or len(shards.places) != partitions:
+    if shards is None or len(shards.places) != counts.partitions:
         return analysis.classes.own
-    return analysis.classes.of((replica, place) for replica in range(replicas) for place in shards.places)
+    return analysis.classes.of((replica, place) for replica in range(counts.replicas) for place in shards.places)
 
 
 def _unsure(

@@ -16,6 +16,7 @@ import numpy as np
 
 from distxla.errors import DistxlaError
 from distxla.ir.computation import Computation
+from distxla.ir.counts import Counts
 from distxla.ir.effects import COMMUNICATING, Effects
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
@@ -89,11 +90,11 @@ Leaves = list[Leaf]
 
 
 class UniformityAnalysis:
-    """One program on replicas x partitions devices."""
+    """One program on all devices of the counts."""
 
-    def __init__(self, module: Module, replicas: int, partitions: int) -> None:
-        self._module, self._replicas, self._partitions = module, replicas, partitions
-        self.classes = Classes(replicas * partitions)
+    def __init__(self, module: Module, counts: Counts) -> None:
+        self._module, self._counts = module, counts
+        self.classes = Classes(counts.devices)
         # with the arguments, so that no other leaf gets the id of one of their sources
         self._known: dict[tuple[str, tuple[Any, ...]], tuple[Sequence[Leaves], Leaves]] = {}
         self._calls: Counter[str] = Counter()
@@ -215,7 +216,7 @@ class UniformityAnalysis:
         for device, label in enumerate(row):
             if label not in made:
                 given = [cast(Any, each[0].values)[device] for each in operands]
-                where = divmod(device, self._partitions)
+                where = divmod(device, self._counts.partitions)
                 try:
                     made[label] = np.asarray(evaluated(self._module, instruction, shapes, given, where))
                 except LookupError:
@@ -300,18 +301,18 @@ class UniformityAnalysis:
 
     def _keys(self, op: Any, rows: Sequence[Sequence[int]]) -> list[Hashable] | None:
         """By device: what its result depends on."""
-        counts = self._replicas, self._partitions
+        counts = self._counts
         devices = range(self.classes.devices)
         if isinstance(op, CollectivePermute):
-            sources = {target: source for source, target in op.device_pairs(*counts)}
+            sources = {target: source for source, target in op.device_pairs(counts)}
             return [tuple(row[sources[d]] for row in rows) if d in sources else None for d in devices]
         if not isinstance(op, GroupedCollective):
             return None
         keys: dict[int, Hashable] = {}
-        for group in op.device_groups(*counts):
+        for group in op.device_groups(counts):
             given = tuple(tuple(row[member] for member in group) for row in rows)
             keys |= {d: (given, 0 if op.round.same_for_all else place) for place, d in enumerate(group)}
-        keys |= dict.fromkeys(op.silent_devices(*counts), "zeros")
+        keys |= dict.fromkeys(op.silent_devices(counts), "zeros")
         return [keys[device] for device in devices]
 
 

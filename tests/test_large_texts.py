@@ -121,7 +121,7 @@ def branches(levels: int, yes: str, no: str) -> str:
 
 
 def outcome(text: str) -> Outcome:
-    return examine([((0, 1), parse_module(text))], 2, 1).outcome
+    return examine([((0, 1), parse_module(text))], Counts(2, 1)).outcome
 
 
 # yes, no: outcome where each copy is followed, outcome where a summary stands for all

@@ -13,6 +13,7 @@ import pytest
 
 from distxla.compiler.obstacles import obstacles
 from distxla.compiler.verify.verifier import verify_module
+from distxla.ir.counts import Counts
 from distxla.ir.element_type import BF16
 from distxla.rewrites.executed_form import executed_form
 from distxla.scheduler.deadlocks import examine
@@ -157,7 +158,7 @@ CROSSED = (FOLDER / "crossed.hlo").read_text()
 def test_a_deadlock_is_found_behind_mixed_types() -> None:
     module = parse_module(CROSSED, "m.hlo")
     verify_module(module)
-    verdict = examine([(range(DEVICES), module)], 1, DEVICES)
+    verdict = examine([(range(DEVICES), module)], Counts(1, DEVICES))
     assert verdict.outcome.value == "deadlock"
     assert "all" in verdict.text
     assert "sent" in verdict.text
@@ -173,7 +174,7 @@ def test_only_the_end_of_a_spread_collective_waits() -> None:
         text = SPREAD.replace(HEAD, HEAD + SUM).replace(f"  %{place} =", f"{act}  %{place} =")
         programs.append(parse_module(text, f"{place}.hlo"))
         verify_module(programs[-1])
-    verdict = examine([((0, 1), programs[0]), ((2, 3), programs[1])], 1, DEVICES)
+    verdict = examine([((0, 1), programs[0]), ((2, 3), programs[1])], Counts(1, DEVICES))
     assert verdict.outcome.value == "safe", verdict.text
 
 

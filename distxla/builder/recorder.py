@@ -16,6 +16,7 @@ from distxla.builder.imports import copied_computations, shared_key
 from distxla.builder.xla_op import OperandLike, XlaOp
 from distxla.errors import HloSyntaxError, VerificationError
 from distxla.ir.computation import Computation
+from distxla.ir.counts import Counts
 from distxla.ir.element_type import ELEMENT_TYPES, ElementType
 from distxla.ir.instruction import Instruction
 from distxla.ir.literal import Literal
@@ -183,7 +184,7 @@ class Recorder:
             if stated is not None or type(op).verify is not Op.verify:  # that one would only infer once more
                 op.verify(shape, operands, self._called)
             if isinstance(op, CollectiveOp) and self.replica_count is not None and self.num_partitions is not None:
-                groups = op.device_groups(self.replica_count, self.num_partitions)
+                groups = op.device_groups(Counts(self.replica_count, self.num_partitions))
                 if isinstance(op, GroupedCollective):
                     for size in sorted({len(group) for group in groups}):
                         op.check_size(shape, operands, size)
@@ -311,7 +312,7 @@ class Recorder:
             header=tuple(header),
         )
         if not self._is_called:
-            warn_of_one_device_groups(module, self.replica_count or 1, self.num_partitions or 1)
+            warn_of_one_device_groups(module, Counts(self.replica_count or 1, self.num_partitions or 1))
         return module
 
     def _computation_of(self, root: Any) -> Computation:

@@ -25,7 +25,7 @@ def proved(world: RunPrograms, path: str) -> Verdict:
     from distxla.compiler.verify.verifier import verify_module
     from distxla.proofs.prove import Sharded, prove
 
-    if len(world.programs) != 1 or len(world.programs[0].devices) != world.replicas * world.partitions:
+    if len(world.programs) != 1 or len(world.programs[0].devices) != world.counts.devices:
         raise ArgumentError("--against takes one module, which all devices run")
     (program,) = world.programs
     with phase("reading the unsharded module"):
@@ -34,7 +34,7 @@ def proved(world: RunPrograms, path: str) -> Verdict:
     whole = program.whole
     parameters, results = (None, None) if whole is None else (whole.parameters, whole.results)
     with phase("comparing with the unsharded module"):
-        sharded = Sharded(program.module, world.replicas, world.partitions, parameters, results)
+        sharded = Sharded(program.module, world.counts, parameters, results)
         return prove(sharded, unsharded, is_alone=is_alone)
 
 
@@ -46,7 +46,7 @@ def _unsharded(path: str, world: RunPrograms) -> tuple[Module, bool]:
     from distxla.jax.partitioner.loading import load_module
 
     module = load_module(path)
-    devices = world.replicas * world.partitions
+    devices = world.counts.devices
     if has_manual_regions(module):
         whole = device_program(module)
         if whole is not None:

@@ -91,7 +91,7 @@ def _part(world: RunPrograms, path: str, k: int, device: int, array: Array) -> A
         raise ArgumentError(
             f"{path}: arg{k} has sizes {sizes}; {name} is {whole} as a whole, or {shape} as the part arg{k}@{device}"
         )
-    hint = given_whole(program.module, world.partitions, k, array.shape, lambda d: f"arg{k}@{d}")
+    hint = given_whole(program.module, world.counts.partitions, k, array.shape, lambda d: f"arg{k}@{d}")
     if hint is None:
         return found
     error = ArgumentError(f"{path}: arg{k} has sizes {sizes}, a device's part {name} has {list(shape.dims)} ({shape})")

@@ -180,14 +180,14 @@ def _describe(findings: Findings, *, is_fine: bool) -> None:
         module = program.module
         instructions = [i for computation in module.computations for i in computation]
         counts = f"{counted(len(module.computations), 'computation')}, {counted(len(instructions), 'instruction')}"
-        terminal.write(f"{program.path}: {module.name}: {counts}, {named(program.devices)} of {world.counts}")
+        terminal.write(f"{program.path}: {module.name}: {counts}, {named(program.devices)} of {world.counts_text}")
         if program.whole is not None:
             cut = [
                 f"arg{k} {placed.shape} into {placed.shard_shape}"
                 for k, placed in enumerate(program.whole.parameters)
                 if not placed.shards.is_whole
             ]
-            terminal.write(f"  global: {world.partitions} partitions; cut: {', '.join(cut) or 'nothing'}")
+            terminal.write(f"  global: {world.counts.partitions} partitions; cut: {', '.join(cut) or 'nothing'}")
         joined = JoinSpreadCollectives().run(module).computations
         acting = Counter(i.opcode for c in joined for i in c if i.op.effects in COMMUNICATING)
         if acting:

@@ -98,7 +98,6 @@ def command(
     from distxla.compiler.server_share import ServerShare
     from distxla.compiler.timings import rows
     from distxla.compiler.verify.verifier import verify_module
-    from distxla.ir.counts import Counts
     from distxla.ir.op import RuleViolation
     from distxla.program.options import CompileOptions
 
@@ -114,7 +113,6 @@ def command(
             world = world.settled()
             program = world.programs[0]
         tell_warnings(world)
-        counts = Counts(world.replicas, world.partitions)
         options = CompileOptions(target=target_of_backend(backend))
         with phase("compiling"), progress("compiling"), closing(ServerShare()) as share:
             try:
@@ -122,14 +120,14 @@ def command(
                 found: str | bytes = ""
                 stages: dict[str, float] = {}
                 if timings:
-                    stages = server.compile(program.module, counts, options).timings
+                    stages = server.compile(program.module, world.counts, options).timings
                 elif print_after is not None:
-                    found = server.emit_after(program.module, print_after, counts, passes=passes)
+                    found = server.emit_after(program.module, print_after, world.counts, passes=passes)
                 else:
                     found = server.emit(
                         program.module,
                         stage or "hlo",
-                        counts,
+                        world.counts,
                         options,
                         passes=passes,
                         gpu_architecture=gpu_arch,

@@ -132,7 +132,7 @@ def _twin(sharded: str, unsharded: str | None, world: RunPrograms, replicas: int
     if unsharded is None:
         what = "computes with shards in manual regions" if is_global else "is each device's program already"
         raise ArgumentError(f"{path} {what}: name the unsharded program, too")
-    given = None if module.num_partitions is not None else world.partitions if is_global else None
+    given = None if module.num_partitions is not None else world.counts.partitions if is_global else None
     return programs_of_run([GivenProgram(path, module)], replicas, given).settled()
 
 
@@ -143,8 +143,7 @@ def _program(world: RunPrograms) -> Program:
     whole = program.whole
     return Program(
         program.module,
-        world.replicas,
-        world.partitions,
+        world.counts,
         None if whole is None else whole.parameters,
         None if whole is None else whole.results,
         text="" if whole is None else _mesh_text(program.path),

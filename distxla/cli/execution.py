@@ -100,8 +100,8 @@ def run_on_reference(
                 outs = run_programs(
                     programs,
                     given,
-                    replicas=world.replicas,
-                    partitions=world.partitions,
+                    replicas=world.counts.replicas,
+                    partitions=world.counts.partitions,
                     time_limit=seconds_left(),
                     random_states=random_states,
                     streams=streams,
@@ -138,11 +138,11 @@ class _ReferenceChecks:
             return
         from distxla.runtime.checks.replication import require_same
 
-        counts = self._world.replicas, self._world.partitions
+        counts = self._world.counts
         wholes = {self._world.logical(d): p.whole for d, p in self._world.program_of.items()}
         for devices, module in _by_module(programs):
             mine = {device: leaves[device] for device in devices if device in leaves}
-            require_same(module, wholes[devices[0]], mine, *counts, results=results)
+            require_same(module, wholes[devices[0]], mine, counts, results=results)
 
 
 def _by_module(programs: Mapping[int, Module]) -> Iterator[tuple[list[int], Module]]:
@@ -198,7 +198,7 @@ def _tell_placements(world: RunPrograms, executables: Sequence[Executable]) -> N
     from distxla.compiler.passes.placements import placements_of
 
     for program, executable in zip(world.programs, executables, strict=True):
-        executable.placements = placements_of(program.module, world.partitions, program.whole)
+        executable.placements = placements_of(program.module, world.counts.partitions, program.whole)
 
 
 def run_on_cluster(
@@ -223,7 +223,8 @@ def run_on_cluster(
     terminal.show_notices()
     count = world.device_count
     cluster = Cluster(
-        *world.cluster_counts,
+        world.cluster_counts.replicas,
+        world.cluster_counts.partitions,
         address=nodes.address,
         devices_per_host=nodes.devices_per_host,
         device_memory=nodes.device_memory,

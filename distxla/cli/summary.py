@@ -78,8 +78,8 @@ def as_json(
     """The output of --json. Times in seconds."""
     return {
         "modules": [{"name": p.module.name, "path": p.path, "devices": list(p.devices)} for p in world.programs],
-        "replicas": world.replicas,
-        "partitions": world.partitions,
+        "replicas": world.counts.replicas,
+        "partitions": world.counts.partitions,
         "devices": len(world.program_of),
         "backend": backend,
         "moves": world.moves(),
@@ -133,7 +133,7 @@ def duration(seconds: float) -> str:
 def _devices(world: RunPrograms) -> str:
     """`8 devices (1 replica x 8 partitions)`, `4 of 8 devices (…)`."""
     used, whole = len(world.program_of), counted(world.device_count, "device")
-    return f"{whole if used == world.device_count else f'{used} of {whole}'} ({world.counts})"
+    return f"{whole if used == world.device_count else f'{used} of {whole}'} ({world.counts_text})"
 
 
 def _hosts(execution: Execution) -> dict[str, list[int]]:

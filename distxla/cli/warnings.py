@@ -15,7 +15,7 @@ def tell_warnings(programs: RunPrograms) -> None:
     from distxla.ops.support.one_device_groups import first_warning
 
     for program in programs.programs:
-        found = first_warning(program.module, programs.replicas, programs.partitions)
+        found = first_warning(program.module, programs.counts)
         if found is not None:
             terminal.write_at(found.location, f"warning: {found.text()}")
 

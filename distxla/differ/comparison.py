@@ -16,6 +16,7 @@ from distxla.differ.report import Comparison, FirstDifference, first_difference,
 from distxla.differ.tolerance import Allowed, Perturbation, allowed
 from distxla.differ.value_store import ValueStore
 from distxla.errors import ArgumentError
+from distxla.ir.counts import Counts
 from distxla.ir.module import Module
 from distxla.ir.shards import GlobalArray
 from distxla.lazy_dataclass import dataclass
@@ -34,8 +35,7 @@ class Program:
     argument; their numbers where it is empty.  text: of its StableHLO, for the names of its mesh."""
 
     module: Module
-    replicas: int = 1
-    partitions: int = 1
+    counts: Counts = Counts(1, 1)
     parameters: tuple[GlobalArray, ...] | None = None
     results: tuple[GlobalArray, ...] | None = None
     arguments: tuple[int, ...] = ()
@@ -43,7 +43,7 @@ class Program:
 
     @property
     def count(self) -> int:
-        return self.replicas * self.partitions
+        return self.counts.devices
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def _compared(
         moved_rows = [[change.argument(np.asarray(a)) for a in row] for row in rows]
         moved.append(recorded(whole, moved_rows, store, change)[0])
     limits = Limits(moved, tolerance)
-    devices = devices_of(sharded.module, sharded.replicas, sharded.partitions, sharded.text)
+    devices = devices_of(sharded.module, sharded.counts, sharded.text)
     twins = Twins(ours.arrays, theirs.arrays, devices, limits, is_each_devices=1 < sharded.count == whole.count)
     differing = list(_differing(sharded, outs, wanted, theirs, limits, twins))
     first = _first(differing, twins, ours, outs) if differing else None
@@ -120,7 +120,9 @@ def recorded(
 ) -> tuple[Recording, list[list[Any]]]:
     """A run of the reference: all its arrays, and its results by device. rows: by device the arguments' leaves."""
     watch = Recording(store, None if change is None else change.value)
-    outs = run_reference(program.module, rows, replicas=program.replicas, partitions=program.partitions, watch=watch)
+    outs = run_reference(
+        program.module, rows, replicas=program.counts.replicas, partitions=program.counts.partitions, watch=watch
+    )
     if program.arguments:
         for array in watch.arrays:
             if array.argument is not None:
@@ -136,7 +138,7 @@ def cut(program: Program, wholes: Sequence[Any]) -> list[list[Any]]:
         raise ArgumentError(f"the program takes {len(program.parameters)} arguments, found {len(wholes)}")
     return [
         [
-            np.ascontiguousarray(placed.shards.split(np.asarray(whole), d % program.partitions)).reshape(
+            np.ascontiguousarray(placed.shards.split(np.asarray(whole), d % program.counts.partitions)).reshape(
                 placed.shards.shard_dims(np.shape(whole))
             )
             for whole, placed in zip(wholes, program.parameters, strict=True)
@@ -225,7 +227,7 @@ def _difference(
         )
     else:
         shards = sharded.results[leaf].shards
-        parts = [shards.split(target, d % sharded.partitions) for d in every]
+        parts = [shards.split(target, d % sharded.counts.partitions) for d in every]
         wrong = tuple(d for d in every if not limit.fits(values[d], parts[d]))
         if wrong:
             yield _ResultDifference(leaf, wrong, f"out{leaf} differs on {len(wrong)} of {len(every)} devices")

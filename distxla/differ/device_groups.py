@@ -9,6 +9,7 @@ from functools import cached_property
 from itertools import combinations
 from math import prod
 
+from distxla.ir.counts import Counts
 from distxla.ir.module import Module
 from distxla.ir.replica_groups import ReplicaGroups
 from distxla.lazy_dataclass import dataclass
@@ -98,16 +99,16 @@ class Devices:
         return tuple(tuple(row) for row in rows.values())
 
 
-def devices_of(module: Module, replicas: int, partitions: int, text: str = "") -> Devices:
+def devices_of(module: Module, counts: Counts, text: str = "") -> Devices:
     """The devices of a module, in the mesh that it or the text of its StableHLO names.
 
     Where they name several of this size, the first one; where none, the groups of its collectives are taken as well.
     """
-    count = replicas * partitions
+    count = counts.devices
     for axes in _meshes(module, text):
         if prod(size for _, size in axes) == count and len(axes) <= _MOST_AXES:
             return Devices(count, axes)
-    others = tuple(dict.fromkeys(_groups_of(module, replicas, partitions)))
+    others = tuple(dict.fromkeys(_groups_of(module, counts)))
     partial = next((groups for groups in others if 1 < len(groups) < count), ())
     return Devices(count, (("", count),), partial)
 
@@ -133,10 +134,10 @@ def _collectives(module: Module) -> Iterable[CollectiveOp]:
                 yield instruction.op
 
 
-def _groups_of(module: Module, replicas: int, partitions: int) -> Iterable[Groups]:
+def _groups_of(module: Module, counts: Counts) -> Iterable[Groups]:
     for op in _collectives(module):
         if op.round.has_groups:
-            yield tuple(tuple(group) for group in op.device_groups(replicas, partitions))
+            yield tuple(tuple(group) for group in op.device_groups(counts))
 
 
 __all__ = ["Devices", "Grouping", "devices_of"]

@@ -8,6 +8,7 @@ from math import prod
 
 import numpy as np
 
+from distxla.ir.counts import Counts
 from distxla.lazy_dataclass import dataclass
 
 
@@ -53,18 +54,17 @@ class ReplicaGroups:
         return tuple(i for group in self.groups for i in group)
 
 
-def device_groups(
-    groups: ReplicaGroups, mode: GroupMode, replicas: int, partitions: int
-) -> tuple[tuple[int, ...], ...]:
+def device_groups(groups: ReplicaGroups, mode: GroupMode, counts: Counts) -> tuple[tuple[int, ...], ...]:
     """The groups as ordered flattened device ids (replica * partitions + partition); every device in exactly one.
 
     Order inside a group is the order of concatenation, of shards and chunks. Ids are taken as verified.
     """
+    replicas, partitions = counts.replicas, counts.partitions
     all_ids = {
         GroupMode.CROSS_REPLICA: range(replicas),
         GroupMode.CROSS_PARTITION: range(partitions),
         GroupMode.CROSS_REPLICA_AND_PARTITION: range(replicas),
-        GroupMode.FLATTENED_ID: range(replicas * partitions),
+        GroupMode.FLATTENED_ID: range(counts.devices),
     }[mode]
     rows = groups.groups or (tuple(all_ids),)
     if mode is GroupMode.FLATTENED_ID:

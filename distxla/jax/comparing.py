@@ -11,6 +11,7 @@ import numpy as np
 from distxla.differ.comparison import MEMORY, Program, compare_programs, cut
 from distxla.differ.report import Comparison
 from distxla.errors import ArgumentError
+from distxla.ir.counts import Counts
 from distxla.jax.lowering import LoweredProgram, lowered_program
 from distxla.jax.partitioner.loading import read_module
 from distxla.jax.private.lowering import lower_for_distxla
@@ -72,8 +73,7 @@ def _program(lowered: LoweredProgram, text: str) -> Program:
     is_cut = made.partitions > 1
     return Program(
         made.module(f"{lowered.name} (partitioned)"),
-        1,
-        made.partitions,
+        Counts(1, made.partitions),
         made.parameters if is_cut else None,
         made.results if is_cut else None,
         _names(lowered),

@@ -12,6 +12,7 @@ import numpy as np
 from distxla.compiler.passes.placements import Placements
 from distxla.compiler.verify.aliases import in_place_pairs
 from distxla.errors import ArgumentError
+from distxla.ir.counts import Counts
 from distxla.ir.public_names import PublicNames
 from distxla.jax.array import Array
 from distxla.jax.lowering import LoweredProgram, lowered_program
@@ -171,7 +172,7 @@ class Compiled(PublicNames):
         Blocks; runs nothing."""
         partitioned = self.program.partitioned
         program = range(partitioned.partitions), self._executed_module()
-        return examine([program], partitioned.replicas, partitioned.partitions)
+        return examine([program], Counts(partitioned.replicas, partitioned.partitions))
 
     @cached_property
     def communication(self) -> tuple[dict[str, Any], ...]:
@@ -179,7 +180,7 @@ class Compiled(PublicNames):
         pairs, the bytes that a device gives and all give, trip counts, and the line of the user's program."""
         partitioned = self.program.partitioned
         program = range(partitioned.partitions), self._executed_module()
-        rows = communication_table([program], partitioned.replicas, partitioned.partitions)
+        rows = communication_table([program], Counts(partitioned.replicas, partitioned.partitions))
         return tuple({"program": self.program.name, **row.as_json()} for row in rows)
 
     def unsure_results(self) -> list[UnsureResult]:
@@ -187,8 +188,8 @@ class Compiled(PublicNames):
         each. Blocks; runs nothing."""
         placements, partitioned = self.executable.placements, self.program.partitioned
         assert placements is not None
-        counts = partitioned.replicas, partitioned.partitions
-        return unsure_results(self._executed_module(), *counts, placements.parameters, placements.results)
+        counts = Counts(partitioned.replicas, partitioned.partitions)
+        return unsure_results(self._executed_module(), counts, placements.parameters, placements.results)
 
     def reference(self, *args: Any, **kwargs: Any) -> Any:
         """The results of the reference, which computes all devices in lock step in NumPy: pytrees of NumPy arrays.
@@ -215,8 +216,8 @@ class Compiled(PublicNames):
         """With its communication in the order that a call executes."""
         partitioned, module = self.program.partitioned, self.executable.module
         assert module is not None
-        counts = partitioned.replicas, partitioned.partitions
-        return order_communication([(range(partitioned.partitions), module)], *counts).modules[0]
+        counts = Counts(partitioned.replicas, partitioned.partitions)
+        return order_communication([(range(partitioned.partitions), module)], counts).modules[0]
 
     def __repr__(self) -> str:
         return f"Compiled({self.program.name} for {self.program.partitioned.partitions} devices)"

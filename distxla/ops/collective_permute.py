@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from distxla.ir.attribute import attribute
+from distxla.ir.counts import Counts
 from distxla.ir.effects import Effects
 from distxla.ir.element_type import U32
 from distxla.ir.instruction import Instruction
@@ -95,8 +96,9 @@ class CollectivePermute(CollectiveOp):
     def group_mode(self) -> GroupMode:
         return GroupMode.CROSS_REPLICA if self.channel_id is None else GroupMode.CROSS_PARTITION
 
-    def device_groups(self, replicas: int, partitions: int) -> tuple[tuple[int, ...], ...]:
+    def device_groups(self, counts: Counts) -> tuple[tuple[int, ...], ...]:
         """Devices that are joined by pairs, directly or through others, in ascending order; others are alone."""
+        replicas, partitions = counts.replicas, counts.partitions
         self.check_pairs()
         size = replicas if self.channel_id is None else partitions
         components = self._components(size)
@@ -104,15 +106,18 @@ class CollectivePermute(CollectiveOp):
             return tuple(tuple(r * partitions + p for r in ids) for p in range(partitions) for ids in components)
         return tuple(tuple(r * partitions + p for p in ids) for r in range(replicas) for ids in components)
 
-    def device_pairs(self, replicas: int, partitions: int) -> tuple[tuple[int, int], ...]:
+    def device_pairs(self, counts: Counts) -> tuple[tuple[int, int], ...]:
         """(source, target) as flattened device ids, for all replicas and partitions."""
-        self.device_groups(replicas, partitions)
+        partitions = counts.partitions
+        self.device_groups(counts)
         if self.channel_id is None:
             return tuple(
                 (s * partitions + p, t * partitions + p) for p in range(partitions) for s, t in self.source_target_pairs
             )
         return tuple(
-            (r * partitions + s, r * partitions + t) for r in range(replicas) for s, t in self.source_target_pairs
+            (r * partitions + s, r * partitions + t)
+            for r in range(counts.replicas)
+            for s, t in self.source_target_pairs
         )
 
     def check_pairs(self) -> None:

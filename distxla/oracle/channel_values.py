@@ -15,6 +15,7 @@ from distxla.collectives.channels import ProgramTransfers, instruction_ends, pai
 from distxla.collectives.transfer import Transfer
 from distxla.diagnosis.facts.blocked import DeviceState
 from distxla.ir.computation import Computation
+from distxla.ir.counts import Counts
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.lazy_dataclass import dataclass, field, replace
@@ -77,7 +78,7 @@ class _RecvDone(Wait):
 class Channels:
     """All transfers between the devices of a run."""
 
-    def __init__(self, programs: Mapping[int, Module], replicas: int, partitions: int) -> None:
+    def __init__(self, programs: Mapping[int, Module], counts: Counts) -> None:
         """programs: by flattened device id. Raises VerificationError for ends that can't be paired."""
         modules = {id(module): module for module in programs.values()}
         devices = {key: tuple(d for d, m in sorted(programs.items()) if id(m) == key) for key in modules}
@@ -87,7 +88,7 @@ class Channels:
             ends = {id(instruction): end for instruction, end in instruction_ends(module)}
             self._ends.update(ends)
             sides.append(ProgramTransfers(devices[key], tuple(ends.values())))
-        found = pair_up(sides, replicas, partitions)
+        found = pair_up(sides, counts)
         self._routes: dict[tuple[int, End], tuple[Flow, tuple[int, int] | None]] = {}
         for transfer in found:
             flow = Flow(transfer)

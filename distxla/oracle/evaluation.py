@@ -14,6 +14,7 @@ import numpy as np
 
 from distxla.errors import DistxlaError, ExecutionError, InternalError
 from distxla.ir.computation import Computation
+from distxla.ir.counts import Counts
 from distxla.ir.dynamic_shape import static_shape
 from distxla.ir.effects import COMMUNICATING
 from distxla.ir.instruction import Instruction
@@ -162,11 +163,11 @@ class InstructionEvaluation:
 
     def begin(self, operands: tuple[Any, ...]) -> Pending:
         op = cast(CollectiveOp, self.instruction.op)
-        groups = op.device_groups(self.world.replicas, self.world.partitions)
+        groups = op.device_groups(Counts(self.world.replicas, self.world.partitions))
         members = next((group for group in groups if self.device.id in group), None)
         if members is None:
             raise InternalError(f"device {self.device.id} is in no group of {self.instruction.name}")
-        if self.device.id in op.silent_devices(self.world.replicas, self.world.partitions):
+        if self.device.id in op.silent_devices(Counts(self.world.replicas, self.world.partitions)):
             zeros = tuple(map(nothing_received, operands, self.operand_shapes))
             return Settled(self, zeros if len(zeros) > 1 else zeros[0])
         pending = self.world.come(self, members, operands)

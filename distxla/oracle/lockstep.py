@@ -25,6 +25,7 @@ from distxla.errors import (
     TimeLimitError,
     UnsupportedOpError,
 )
+from distxla.ir.counts import Counts
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.lazy_dataclass import dataclass, replace
@@ -220,7 +221,7 @@ class _World:
         self.stopped = False
         self.returned = threading.Semaphore(0)
         self.news = threading.Event()  # set by outside threads that may have made a wait ready
-        self.channels = Channels({d.id: d.module for d in devices.values()}, replicas, partitions)
+        self.channels = Channels({d.id: d.module for d in devices.values()}, Counts(replicas, partitions))
         self.streams, self.watch = streams, watch
         self._rounds = Rounds()
         self._last: dict[int, Instruction] = {}

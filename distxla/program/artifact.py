@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from distxla.collectives.protocols.channel import DIRECTORY_KEY
+from distxla.ir.counts import Counts
 from distxla.ir.element_type import ElementType
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
@@ -239,8 +240,7 @@ class CompiledProgram:
     imports: tuple[str, ...]
     imports_offset: int
     code_bytes: int
-    replicas: int
-    partitions: int
+    counts: Counts
     parameters: tuple[Shape, ...]
     result: Shape
     arena_bytes: int

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from distxla.errors import DistxlaError
+from distxla.ir.counts import Counts
 from distxla.ir.element_type import ElementType
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
@@ -26,7 +27,7 @@ TOLERANCE = 1e-2  # relative to the largest element
 
 def is_different(
     sharded: Module,
-    counts: tuple[int, int],
+    counts: Counts,
     unsharded: Module,
     whole: Sequence[Shape],
     places: Sequence[Shards],
@@ -36,17 +37,16 @@ def is_different(
     """Whether a result differs for one drawn input, by more than rounding explains. False also where that isn't known:
     for large arguments, programs that the reference can't run in time, and results of which no one says how they lie.
 
-    counts: replicas and partitions.  whole, places: shapes of the unsharded parameters' leaves and how they are cut.
+    whole, places: shapes of the unsharded parameters' leaves and how they are cut.
     result: number of the leaf.
     """
     if sum(prod(shape.dims) for shape in whole if shape.is_array) > MOST_ELEMENTS:
         return False
     generator = np.random.default_rng(0)
     args = [_drawn(generator, shape) for shape in whole]
-    rows = [[at.split(a, d) for a, at in zip(args, places, strict=True)] for d in range(prod(counts))]
+    rows = [[at.split(a, d) for a, at in zip(args, places, strict=True)] for d in range(counts.devices)]
     try:
-        replicas, partitions = counts
-        found = run_reference(sharded, rows, replicas=replicas, partitions=partitions, time_limit=SECONDS)
+        found = run_reference(sharded, rows, replicas=counts.replicas, partitions=counts.partitions, time_limit=SECONDS)
         wanted = run_reference(unsharded, [args], replicas=1, partitions=1, time_limit=SECONDS)[0][result]
     except DistxlaError:
         return False

@@ -8,6 +8,7 @@ import numpy as np
 
 from distxla.compiler.passes.manual_partitions import shards_of
 from distxla.errors import ArgumentError
+from distxla.ir.counts import Counts
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
@@ -29,15 +30,14 @@ from distxla.text.sdy import UnreadableSharding
 
 @dataclass(frozen=True)
 class Sharded:
-    """A program of replicas x partitions devices, each of which runs `module`.
+    """A program of all devices of the counts, each of which runs `module`.
 
     parameters, results: how leaves are cut, where the program was made of a global module; else None, and the
     parameters' own annotations count.
     """
 
     module: Module
-    replicas: int
-    partitions: int
+    counts: Counts
     parameters: Sequence[GlobalArray] | None = None
     results: Sequence[GlobalArray] | None = None
 
@@ -53,10 +53,10 @@ def prove(sharded: Sharded, unsharded: Module, *, is_alone: bool = False) -> Ver
     """
     pool, terms = Pool(), Terms()
     reference = ReferenceLoops()
-    counts = (sharded.replicas, sharded.partitions)
-    of_whole = Space(pool, terms, *(counts if is_alone else (1, 1)), alone=is_alone)
+    counts = sharded.counts
+    of_whole = Space(pool, terms, counts if is_alone else Counts(1, 1), alone=is_alone)
     theirs = Deduction(of_whole, executed_form(unsharded), reference)
-    space = Space(pool, terms, *counts, alone=is_alone)
+    space = Space(pool, terms, counts, alone=is_alone)
     own = Deduction(space, executed_form(sharded.module), FollowingLoops(reference))
     entry, whole_entry = own.module.entry_computation, theirs.module.entry_computation
     leaves, wholes = _leaves(entry.parameters), _leaves(whole_entry.parameters)
@@ -120,7 +120,7 @@ def _shards(sharded: Sharded, k: int, parameter: Instruction, shape: Shape, whol
 
 def _on_all(sharded: Sharded, shards: Shards) -> Shards:
     """Of all devices, where every replica has the same array."""
-    return replace(shards, places=shards.places * sharded.replicas)
+    return replace(shards, places=shards.places * sharded.counts.replicas)
 
 
 def _annotated(sharded: Sharded, parameter: Instruction, shape: Shape, whole: Shape) -> Shards:
@@ -128,13 +128,13 @@ def _annotated(sharded: Sharded, parameter: Instruction, shape: Shape, whole: Sh
     given = parameter.sharding
     if given is not None and given.kind != "tuple" and given.placement is not Placement.OPEN:
         try:
-            return shards_of(given, shape.rank, sharded.replicas * sharded.partitions)
+            return shards_of(given, shape.rank, sharded.counts.devices)
         except UnreadableSharding as error:
             raise ArgumentError(str(error), sharded.module.locate(parameter, "sharding")) from error
     if shape.dims != whole.dims:
         text = f"{parameter.name} is {shape} of {whole}, and has no sharding that says how it is cut"
         raise ArgumentError(text, sharded.module.locate(parameter, "opcode"))
-    return Shards.whole(shape.rank, sharded.replicas * sharded.partitions)
+    return Shards.whole(shape.rank, sharded.counts.devices)
 
 
 def _cut(deduction: Deduction, whole: Relation, shards: Shards) -> Relation:

@@ -17,7 +17,6 @@ from distxla.compiler.server_share import ServerShare
 from distxla.compiler.verify.aliases import in_place_pairs
 from distxla.compiler.verify.compilable import require_compilable
 from distxla.errors import ArgumentError, ClusterError, DistxlaError
-from distxla.ir.counts import Counts
 from distxla.ir.module import Module
 from distxla.lazy_dataclass import replace
 from distxla.machine.heap import Heap
@@ -106,13 +105,13 @@ class Cluster(Handle):
         inject: Sequence[str] | Injection = (),
     ) -> None:
         self._stated_partitions = partitions
-        replicas, partitions = checked_size(replicas, 1 if partitions is None else partitions)
+        self._counts = counts = checked_size(replicas, 1 if partitions is None else partitions)
         if not isinstance(address, str | None):
             raise ArgumentError(f"address: expected a string, HOST:PORT, found {address!r}")
         self._target = target_of_backend(backend)
         if devices_per_host is not None:
-            devices_per_host = checked_counts(devices_per_host, replicas * partitions)
-        self.replicas, self.partitions, self.address = replicas, partitions, address
+            devices_per_host = checked_counts(devices_per_host, counts.devices)
+        self.replicas, self.partitions, self.address = counts.replicas, counts.partitions, address
         self.start_s = 0.0
         self._compiler: ServerShare | None = None
         self._thread: threading.Thread | None = None
@@ -122,10 +121,10 @@ class Cluster(Handle):
         self._lock = threading.RLock()
         self._queue = CallQueue(require_outside)
         self._host_calls = HostCalls()
-        self._injection = injection_of(inject, replicas * partitions)
+        self._injection = injection_of(inject, counts.devices)
         between = self._injection.between_hosts if self._injection is not None else lambda hosts: ()
         memory, gpus = checked_memory(device_memory), gpu_sharing(self._target, devices_per_gpu)
-        self._hosts = Hosts(replicas, partitions, address, devices_per_host, self._closing, between, memory, gpus)
+        self._hosts = Hosts(counts.devices, address, devices_per_host, self._closing, between, memory, gpus)
         self._loader: ProgramLoader | None = None
         self._trace: Trace | None = None
         self._rings: int | None = None  # where the rings of traces are in the control block
@@ -164,7 +163,7 @@ class Cluster(Handle):
 
     @property
     def devices(self) -> int:
-        return self.replicas * self.partitions
+        return self._counts.devices
 
     @property
     def injected(self) -> tuple[Injected, ...]:
@@ -244,7 +243,7 @@ class Cluster(Handle):
         try:
             self._hosts.start()
             self.heap = Heap(self._hosts.budget.device_bytes, self._hosts.pages, headroom=self._hosts.headroom())
-            self._loader = ProgramLoader(self._hosts, self.heap, self.replicas, self.partitions, self._unload)
+            self._loader = ProgramLoader(self._hosts, self.heap, self._counts, self._unload)
             self.direct = DirectCalls(self._hosts, self._loader, self._lock, is_possible=self._injection is None)
             self._loader.dispatcher.stop_reason = lambda: self._queue.stop_reason() or self._host_calls.failure
             if self._injection is not None:
@@ -287,10 +286,11 @@ class Cluster(Handle):
             raise ClusterError(_NOT_STARTED)
         if not isinstance(module, Module):
             raise ArgumentError(f"compile takes a Module, as load and parse give it, found {type(module).__name__}")
-        assigned = assignment_of(device_assignment, devices, self.replicas, self.partitions)
-        partitions = assigned.partitions if assigned.is_own else self._stated_partitions
+        assigned = assignment_of(device_assignment, devices, self._counts)
+        counts = assigned.counts
+        partitions = counts.partitions if assigned.is_own else self._stated_partitions
         with within(time_limit), phase("partitioning"):
-            whole = device_program(module, partitions, assigned.replicas, available=assigned.partitions)
+            whole = device_program(module, partitions, counts.replicas, available=counts.partitions)
         given, module = module, module if whole is None else whole.module
         assigned.require_counts(module)
         functions, checks = checked_host_calls(host_calls), checks_of(check)
@@ -299,11 +299,11 @@ class Cluster(Handle):
         with within(time_limit):
             with phase("checking"):
                 module = with_reduction_order(module, reduction_order)
-                require_compilable(module, assigned.replicas, assigned.partitions, given=given)
+                require_compilable(module, counts, given=given)
             self._hosts.budget.require(Need(module), assigned.devices)
             with phase("compiling"):
                 in_place = () if NAN in checks else in_place_pairs(module, donated)
-                options = CompileOptions(target=self._target, traced=trace, in_place=in_place, watched=NAN in checks)
+                options = CompileOptions(traced=trace, in_place=in_place, watched=NAN in checks)
                 program, cached = self._compiled(module, assigned, options)
             self._hosts.budget.require(Need.of(module, program), assigned.devices)
         known: dict[str, Any] = {"module": module, "targets": user_targets(module), "whole": whole, "traced": trace}
@@ -320,9 +320,8 @@ class Cluster(Handle):
         compiled = module if assigned.is_whole else with_rounds_in_order(module)
         points = () if self._injection is None else self._injection.points(module, assigned.devices)
         through_host = not assigned.is_whole or self._hosts.has_gpus_on_several(self._thread)
-        options = replace(options, points=points, through_host=through_host)
-        counts = Counts(assigned.replicas, assigned.partitions)
-        found, cached = compile_cached(self._compiler, compiled, counts, options)
+        options = replace(options, target=self._target, points=points, through_host=through_host)
+        found, cached = compile_cached(self._compiler, compiled, assigned.counts, options)
         if self._injection is not None:
             self._injection.require_points(found, assigned.devices, points)
         return assigned.bind(found, self.devices), cached
@@ -425,7 +424,7 @@ class Cluster(Handle):
         loader = self._loader
         if loader is None or self._closing.is_set():
             raise ClusterError("the cluster is closed")
-        executables = in_common_order(given, self.replicas, self.partitions, self._again)
+        executables = in_common_order(given, self._counts, self._again)
         loader.dispatcher.settle(time_limit)
         if self._injection is not None:
             loader.inject(self._injection, executables)
@@ -489,8 +488,7 @@ class Cluster(Handle):
         """The executable of a module that is the same in another order."""
         begin = clock.now()
         assigned = DeviceAssignment.of(old.program, old.devices)
-        in_place, watched = old.program.in_place, NAN in old.checks
-        options = CompileOptions(target=self._target, traced=old.traced, in_place=in_place, watched=watched)
+        options = CompileOptions(traced=old.traced, in_place=old.program.in_place, watched=NAN in old.checks)
         program, cached = self._compiled(module, assigned, options)
         return old.again(program, module, clock.now() - begin, cached)
 

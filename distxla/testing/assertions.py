@@ -91,14 +91,14 @@ def assert_matches_reference(
     ]
     if outs is None:
         outs = executable(args)
-    counts = executable.program.replicas, executable.program.partitions
+    counts = executable.program.counts
     logical = devices if executable.program.assignment is None else range(len(devices))
-    (module,) = order_communication([(logical, module)], *counts).modules  # as a call executes it
+    (module,) = order_communication([(logical, module)], counts).modules  # as a call executes it
     reference = run_programs(
         dict.fromkeys(devices, module),
         dict(zip(devices, rows, strict=True)),
-        replicas=counts[0],
-        partitions=counts[1],
+        replicas=counts.replicas,
+        partitions=counts.partitions,
         time_limit=seconds_left(),
     )
     found = [

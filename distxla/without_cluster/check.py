@@ -214,7 +214,7 @@ def examined(programs: RunPrograms) -> Verdict | None:
 
     if programs.order is not None and programs.order.is_safe:
         return no_deadlock(sum(len(p.devices) for p in programs.programs))
-    return examine(_named(programs), programs.replicas, programs.partitions)
+    return examine(_named(programs), programs.counts)
 
 
 def unsure_of(programs: RunPrograms, program: DeviceProgram) -> Iterator[UnsureResult]:
@@ -224,9 +224,8 @@ def unsure_of(programs: RunPrograms, program: DeviceProgram) -> Iterator[UnsureR
     from distxla.compiler.passes.placements import placements_of
     from distxla.scheduler.replication import unsure_results
 
-    placements = placements_of(program.module, programs.partitions, program.whole)
-    counts = programs.replicas, programs.partitions
-    yield from unsure_results(program.module, *counts, placements.parameters, placements.results)
+    placements = placements_of(program.module, programs.counts.partitions, program.whole)
+    yield from unsure_results(program.module, programs.counts, placements.parameters, placements.results)
 
 
 def communication_of(programs: RunPrograms) -> tuple[CommunicationRow, ...]:
@@ -235,7 +234,7 @@ def communication_of(programs: RunPrograms) -> tuple[CommunicationRow, ...]:
         return ()
     from distxla.scheduler.communication_table import communication_table
 
-    return tuple(communication_table(_named(programs), programs.replicas, programs.partitions))
+    return tuple(communication_table(_named(programs), programs.counts))
 
 
 def _named(programs: RunPrograms) -> Sequence[tuple[Sequence[int], Module]]:

@@ -15,6 +15,7 @@ from distxla.compiler.partitioners import device_program
 from distxla.compiler.passes.manual_partitions import PerDevice
 from distxla.compiler.verify.world import verify_order, verify_world
 from distxla.errors import ArgumentError, DeadlockError, DistxlaError, VerificationError
+from distxla.ir.counts import Counts
 from distxla.ir.effects import COMMUNICATING
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
@@ -72,8 +73,7 @@ class RunPrograms:
     """
 
     programs: tuple[DeviceProgram, ...]
-    replicas: int
-    partitions: int
+    counts: Counts
     parse_s: float
     stated: tuple[int | None, int | None]
     order: JointOrder | None = None
@@ -84,19 +84,21 @@ class RunPrograms:
     @property
     def device_count(self) -> int:
         """Devices of the cluster."""
-        return self.replicas * self.partitions if self.assignment is None else self.cluster_devices
+        return self.counts.devices if self.assignment is None else self.cluster_devices
 
     @property
-    def cluster_counts(self) -> tuple[int, int]:
-        """Replicas and partitions of the cluster."""
-        return (self.replicas, self.partitions) if self.assignment is None else (1, self.cluster_devices)
+    def cluster_counts(self) -> Counts:
+        return self.counts if self.assignment is None else Counts(1, self.cluster_devices)
 
     @property
     def table(self) -> list[tuple[int, ...]] | None:
         """The assignment by replica and partition."""
         if self.assignment is None:
             return None
-        return [self.assignment[r * self.partitions : (r + 1) * self.partitions] for r in range(self.replicas)]
+        return [
+            self.assignment[r * self.counts.partitions : (r + 1) * self.counts.partitions]
+            for r in range(self.counts.replicas)
+        ]
 
     def logical(self, device: int) -> int:
         """The flattened id that the programs have for a device of the cluster."""
@@ -113,7 +115,9 @@ class RunPrograms:
         if len(self.programs) > 1:
             raise ArgumentError(f"{option} is for one module, found {len(self.programs)}")
         if len(assignment) != self.device_count:
-            raise ArgumentError(f"{option} names {counted(len(assignment), 'device')}, the program has {self.counts}")
+            raise ArgumentError(
+                f"{option} names {counted(len(assignment), 'device')}, the program has {self.counts_text}"
+            )
         devices = max(assignment) + 1 if devices_per_host is None else sum(devices_per_host)
         if max(assignment) >= devices:
             raise ArgumentError(
@@ -123,9 +127,9 @@ class RunPrograms:
         return replace(self, programs=programs, assignment=assignment, cluster_devices=devices)
 
     @property
-    def counts(self) -> str:
+    def counts_text(self) -> str:
         """`2 replicas x 4 partitions`."""
-        return _product(self.replicas, self.partitions)
+        return _product(self.counts)
 
     def shard(self, leaves: str, k: int, device: int, array: Array) -> Array:
         """A device's part of an array that was given whole, as a view; other arrays as they are.
@@ -137,14 +141,14 @@ class RunPrograms:
             return array
         placed = (whole.parameters if leaves == "arg" else whole.results)[k]
         return (
-            placed.shards.split(array, self.logical(device) % self.partitions)
+            placed.shards.split(array, self.logical(device) % self.counts.partitions)
             if placed.is_whole(array.shape)
             else array
         )
 
     def joined(self, program: DeviceProgram, outs: Mapping[int, Sequence[Array | None]]) -> list[tuple[int, Array]]:
         """(leaf, whole array) of a global module's results; none where there is more than one replica of them."""
-        if program.whole is None or self.replicas > 1 or len(program.devices) < self.partitions:
+        if program.whole is None or self.counts.replicas > 1 or len(program.devices) < self.counts.partitions:
             return []
         found = []
         for k, placed in enumerate(program.whole.results):
@@ -171,11 +175,9 @@ class RunPrograms:
             self.verify()
         with phase("ordering what devices do together"):
             named = [tuple(map(self.logical, p.devices)) for p in self.programs]
-            order = order_communication(
-                list(zip(named, [p.module for p in self.programs], strict=True)), self.replicas, self.partitions
-            )
+            order = order_communication(list(zip(named, [p.module for p in self.programs], strict=True)), self.counts)
             programs = tuple(replace(p, module=m) for p, m in zip(self.programs, order.modules, strict=True))
-            verify_order(list(zip(named, order.modules, strict=True)), self.replicas, self.partitions)
+            verify_order(list(zip(named, order.modules, strict=True)), self.counts)
         return replace(self, programs=programs, order=order)
 
     def verify(self) -> None:
@@ -183,7 +185,7 @@ class RunPrograms:
         which they communicate."""
         programs = [(p.devices, p.module) for p in self.programs]
         try:
-            verify_world(programs, self.replicas, self.partitions, in_order=False, assignment=self.assignment)
+            verify_world(programs, self.counts, in_order=False, assignment=self.assignment)
         except (VerificationError, DeadlockError) as error:
             self.explain(error)
             raise
@@ -221,16 +223,16 @@ class RunPrograms:
     def channel_notes(self) -> list[str]:
         """Which channels were joined though their ids differ; of a world that has been verified."""
         ends = [ProgramTransfers(p.devices, read_ends(p.module)) for p in self.programs]
-        return list(notes(self._transfers)) if joined_keys(ends, self.replicas, self.partitions) else []
+        return list(notes(self._transfers)) if joined_keys(ends, self.counts) else []
 
     @cached_property
     def _transfers(self) -> tuple[Transfer, ...]:
         programs = [(p.devices, p.module) for p in self.programs]
-        return module_transfers(programs, self.replicas, self.partitions, self.assignment)
+        return module_transfers(programs, self.counts, self.assignment)
 
     def one_device_groups(self) -> list[OneDeviceGroups]:
         """Of each program that has some: the collectives that join no devices; of a world that has been verified."""
-        found = (one_device_groups(p.module, self.replicas, self.partitions) for p in self.programs)
+        found = (one_device_groups(p.module, self.counts) for p in self.programs)
         return [one for one in found if one is not None]
 
     def moves(self) -> list[dict[str, str | None]]:
@@ -276,18 +278,20 @@ def programs_of_run(
     if r is None and p is None and named:
         r, p = 1, max(named) + 1
     stated = r, p
-    r, p = r or 1, p or 1
-    if r * p > MOST_DEVICES:
-        raise ArgumentError(f"{r} x {p} devices are more than the {MOST_DEVICES} that a run may have")
-    if named and max(named) >= r * p:
-        raise ArgumentError(f"device {max(named)} is named, but {_product(r, p)} end at {r * p - 1}")
+    counts = Counts(r or 1, p or 1)
+    if counts.devices > MOST_DEVICES:
+        raise ArgumentError(
+            f"{counts.replicas} x {counts.partitions} devices are more than the {MOST_DEVICES} that a run may have"
+        )
+    if named and max(named) >= counts.devices:
+        raise ArgumentError(f"device {max(named)} is named, but {_product(counts)} end at {counts.devices - 1}")
     programs = tuple(
         DeviceProgram(
-            one.path, module, tuple(range(r * p)) if one.devices is None else one.devices, whole, one.generated
+            one.path, module, tuple(range(counts.devices)) if one.devices is None else one.devices, whole, one.generated
         )
         for one, module, whole in zip(given, modules, wholes, strict=True)
     )
-    return RunPrograms(programs, r, p, parse_s, stated, on_command_line=on_command_line)
+    return RunPrograms(programs, counts, parse_s, stated, on_command_line=on_command_line)
 
 
 def _all(module: Module) -> Iterator[Instruction]:
@@ -303,8 +307,8 @@ def _require_disjoint(given: Sequence[GivenProgram]) -> None:
             owner[device] = one.path
 
 
-def _product(replicas: int, partitions: int) -> str:
-    return f"{counted(replicas, 'replica')} x {counted(partitions, 'partition')}"
+def _product(counts: Counts) -> str:
+    return f"{counted(counts.replicas, 'replica')} x {counted(counts.partitions, 'partition')}"
 
 
 def _agree(what: str, flag: int | None, headers: Sequence[tuple[str, Module]], on_command_line: bool) -> int | None:

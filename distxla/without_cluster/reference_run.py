@@ -37,11 +37,11 @@ class Results(list[list[Array | None]]):
     def join(self, replica: int = 0) -> list[Array]:
         """The results of a global module as whole arrays, by leaf, as its shardings say. ArgumentError for a module
         that is not global, and for a replica that there isn't."""
-        (program, *others), partitions = self._programs.programs, self._programs.partitions
+        (program, *others), partitions = self._programs.programs, self._programs.counts.partitions
         if others or program.whole is None:
             raise ArgumentError(f"{program.module.name} is no global module: its results are no parts of others")
-        if not 0 <= replica < self._programs.replicas:
-            raise ArgumentError(f"there is no replica {replica} among {self._programs.replicas}")
+        if not 0 <= replica < self._programs.counts.replicas:
+            raise ArgumentError(f"there is no replica {replica} among {self._programs.counts.replicas}")
         rows = self[replica * partitions : (replica + 1) * partitions]
         return [placed.shards.join([row[k] for row in rows]) for k, placed in enumerate(program.whole.results)]
 
@@ -81,8 +81,8 @@ def reference(
             outs = run_programs(
                 {device: program.module for device, program in programs.program_of.items()},
                 rows,
-                replicas=programs.replicas,
-                partitions=programs.partitions,
+                replicas=programs.counts.replicas,
+                partitions=programs.counts.partitions,
                 time_limit=seconds_left(),
                 watch=watch,
             )
@@ -124,7 +124,7 @@ def _leaf(programs: RunPrograms, program: DeviceProgram, device: int, k: int, va
         return array
     found = f"{array.dtype}[{','.join(map(str, array.shape))}]"
     refused = ArgumentError(f"args[{device}][{k}]: expected {shape}, found {found}")
-    hint = given_whole(program.module, programs.partitions, k, array.shape, lambda d: f"args[{d}][{k}]")
+    hint = given_whole(program.module, programs.counts.partitions, k, array.shape, lambda d: f"args[{d}][{k}]")
     if hint is not None and array.dtype == shape.dtype.dtype:
         refused.add_note(f"hint: {hint}")
     raise refused

@@ -60,7 +60,7 @@ class Finding:
 
 def find(communication: Communication) -> Finding:
     """Follow the programs in their present order."""
-    world = RunState(communication.replicas, communication.partitions)
+    world = RunState(communication.counts)
     traces: dict[int, Trace] = {}
     cost = 0
     for number, (devices, _) in enumerate(communication.programs):

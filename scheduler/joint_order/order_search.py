@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping, Sequence
 
+from distxla.ir.counts import Counts
 from distxla.ir.module import Module
 from distxla.scheduler.joint_order.conflicts import Finding, Reversal, Standing, find
 from distxla.scheduler.joint_order.merged_order import merged_orders
@@ -27,8 +28,8 @@ class Search:
     need them, since the search goes from one cycle to the next one.
     """
 
-    def __init__(self, programs: Programs, replicas: int, partitions: int) -> None:
-        self.communication = Communication(programs, replicas, partitions)
+    def __init__(self, programs: Programs, counts: Counts) -> None:
+        self.communication = Communication(programs, counts)
         self.reorderings: list[Reordering] = []
         self.left = MOST_EVENTS
         self.is_complete = True

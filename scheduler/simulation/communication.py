@@ -24,6 +24,7 @@ from distxla.collectives.channels import (
     read_ends,
 )
 from distxla.collectives.signature import differences, signature, summary
+from distxla.ir.counts import Counts
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
@@ -162,10 +163,10 @@ class CommunicationSite:
 class Communication:
     """The sites of all programs of a run, with the devices that take part in each."""
 
-    def __init__(self, programs: Sequence[tuple[Iterable[int], Module]], replicas: int, partitions: int) -> None:
+    def __init__(self, programs: Sequence[tuple[Iterable[int], Module]], counts: Counts) -> None:
         """programs: each with the flattened ids of its devices; verified together."""
         self.programs = [(tuple(sorted(devices)), module) for devices, module in programs]
-        self.replicas, self.partitions = replicas, partitions
+        self.counts = counts
         self._sites: dict[tuple[int, int], CommunicationSite] = {}
         self._tables: dict[Hashable, tuple[Mapping[int, Rendezvous], Mapping[int, Rendezvous]]] = {}
 
@@ -198,13 +199,13 @@ class Communication:
         who = op.source_target_pairs if isinstance(op, CollectivePermute) else getattr(op, "replica_groups", None)
         key = (by_pairs, op.group_mode, who, op.covers_all, op.is_sliced)
         if key not in self._tables:
-            groups = op.device_groups(self.replicas, self.partitions)
-            silent = op.silent_devices(self.replicas, self.partitions)
+            groups = op.device_groups(self.counts)
+            silent = op.silent_devices(self.counts)
             synchronous: dict[int, Rendezvous] = {}
             buffered: dict[int, Rendezvous] = {}
             pairs: tuple[tuple[int, int], ...] = ()
             if isinstance(op, CollectivePermute) and not op.slice_sizes:
-                pairs = op.device_pairs(self.replicas, self.partitions)
+                pairs = op.device_pairs(self.counts)
             for group in groups:
                 if len(group) < 2 or group[0] in silent:
                     continue
@@ -232,7 +233,7 @@ class Communication:
     @cached_property
     def _joined(self) -> Mapping[tuple[int, int], tuple[int, int]]:
         sides = [ProgramTransfers(devices, read_ends(module)) for devices, module in self.programs]
-        return joined_keys(sides, self.replicas, self.partitions)
+        return joined_keys(sides, self.counts)
 
     @cached_property
     def _paired(self) -> dict[tuple[int, int], _Mapping]:
@@ -247,7 +248,7 @@ class Communication:
         shared: dict[Hashable, _Mapping] = defaultdict(dict)
         result: dict[tuple[int, int], _Mapping] = {}
         touched: dict[int, list[tuple[_Mapping, _Bounds]]] = {}
-        for transfer in pair_up(sides, self.replicas, self.partitions) if instructions else ():
+        for transfer in pair_up(sides, self.counts) if instructions else ():
             ids = channels_called(transfer.channels)
             edge = Edge(transfer.channel, transfer.stream, transfer.source, transfer.target, ids)
             for device, routes in ((transfer.source, transfer.sends), (transfer.target, transfer.recvs)):

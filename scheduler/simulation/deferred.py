@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from distxla.collectives.signature import meaning
 from distxla.ir.computation import Computation
+from distxla.ir.counts import Counts
 from distxla.ir.effects import Effects
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
@@ -78,8 +79,7 @@ class Given(Deferred):
 class RunState:
     """State that all values of a run share."""
 
-    replicas: int
-    partitions: int
+    counts: Counts
     terms: Terms = field(default_factory=Terms)
 
     _calls: dict[int, CallSummaries] = field(default_factory=dict)
@@ -92,7 +92,7 @@ class RunState:
         return found.is_too_long(call)
 
     def ids(self, device: int) -> tuple[int, int]:
-        return divmod(device, self.partitions)
+        return divmod(device, self.counts.partitions)
 
 
 @dataclass(eq=False)

@@ -49,7 +49,7 @@ def advances_in_step(communication: Communication, trace: Trace) -> bool:
     devices, _ = communication.programs[0]
     for channel in channels:
         ends = tuple(read_end(site.instruction) for site in channel.first.values())
-        for transfer in pair_up([ProgramTransfers(devices, ends)], communication.replicas, communication.partitions):
+        for transfer in pair_up([ProgramTransfers(devices, ends)], communication.counts):
             edges.append((transfer.source, transfer.target, channel.lag[0]))
             edges.append((transfer.target, transfer.source, channel.lag[1]))
     joined = {id(m): m for e in trace if isinstance(e, TraceEvent) for m in e.site.rendezvous_by_device[0].values()}

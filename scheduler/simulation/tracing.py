@@ -262,7 +262,7 @@ class Tracer:
         rendezvous_by_device = site.rendezvous_by_device[0]
         found = self._uniformity.get(id(rendezvous_by_device))
         if found is None:
-            device_count = self.communication.replicas * self.communication.partitions
+            device_count = self.communication.counts.devices
             some = next(iter(rendezvous_by_device.values()), None)
             if some is not None and len(some.members) == device_count:
                 found = {}

@@ -6,6 +6,7 @@ import pytest
 
 from bench.check_programs import SHAPES, Checked, make
 from distxla.compiler.verify.world import verify_world
+from distxla.ir.counts import Counts
 from distxla.scheduler.deadlocks import examine
 from distxla.scheduler.verdict import Verdict
 from distxla.text.parser import parse_module
@@ -13,8 +14,8 @@ from distxla.text.parser import parse_module
 
 def verdict(checked: Checked) -> Verdict:
     programs = [(range(a, b + 1), parse_module(text, f"{a}.hlo")) for a, b, text in checked.programs]
-    verify_world(programs, checked.devices, 1)
-    return examine(programs, checked.devices, 1)
+    verify_world(programs, Counts(checked.devices, 1))
+    return examine(programs, Counts(checked.devices, 1))
 
 
 @pytest.mark.parametrize("name", SHAPES)

@@ -74,7 +74,7 @@ def test_counts_come_from_header_flags_or_devices(module: str, sharded: str) -> 
     ]
     for arguments, expected in counts:
         world = read_world(*arguments)
-        assert (world.replicas, world.partitions) == expected, arguments
+        assert (world.counts.replicas, world.counts.partitions) == expected, arguments
     assert read_world([f"{module}@0-3", f"{module}@4,5"], None, None).program_of.keys() == set(range(6))
 
 

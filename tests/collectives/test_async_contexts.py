@@ -8,6 +8,7 @@ import pytest
 from distxla.compiler.compile import optimised
 from distxla.compiler.verify.world import verify_world
 from distxla.ir.computation import Computation
+from distxla.ir.counts import Counts
 from distxla.text.parser import parse_module
 from tests.collectives.async_groups import GROUPS
 from tests.collectives.executors import EXECUTORS, run_module
@@ -124,7 +125,7 @@ CASES = {
 def test_contexts_are_values(name: str, executor: str) -> None:
     text, wanted = CASES[name]
     module = parse_module(text)
-    verify_world([(range(2), module)], 2, 1)
+    verify_world([(range(2), module)], Counts(2, 1))
     outs = run_module(executor, module, [[x] for x in XS], 2)
     for device in range(2):
         np.testing.assert_array_equal(outs[device][0], wanted[device])

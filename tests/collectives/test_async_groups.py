@@ -41,8 +41,8 @@ def check(group: Group, outs: list[list[Any]]) -> None:
 def test_results(group: Group, scheduled: bool) -> None:
     """By the reference and by compiled code, also with devices that come late; and no run of it can deadlock."""
     module = parse_module(group.module_text(scheduled=scheduled))
-    verify_world([(EVERYBODY, module)], DEVICES, 1)
-    assert examine([(EVERYBODY, module)], DEVICES, 1).outcome is Outcome.SAFE
+    verify_world([(EVERYBODY, module)], Counts(DEVICES, 1))
+    assert examine([(EVERYBODY, module)], Counts(DEVICES, 1)).outcome is Outcome.SAFE
     arguments = [[x] for x in group.arguments()]
     check(group, run_reference(module, arguments, replicas=DEVICES, partitions=1))
     program = compile_module(module, Counts(DEVICES, 1))

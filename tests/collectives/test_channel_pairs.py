@@ -11,6 +11,7 @@ import pytest
 from distxla.collectives.channels import module_transfers
 from distxla.collectives.joined_channels import notes
 from distxla.errors import CollectiveMismatchError, DeadlockError, DistxlaError, VerificationError
+from distxla.ir.counts import Counts
 from distxla.ir.module import Module
 from distxla.text.parser import parse_module
 
@@ -50,7 +51,7 @@ def program(*ends: str) -> Module:
 
 
 def found(replicas: int, partitions: int, *programs: tuple[Sequence[int], Module]) -> list[tuple[int, int, int, int]]:
-    transfers = module_transfers(programs, replicas, partitions)
+    transfers = module_transfers(programs, Counts(replicas, partitions))
     return [(t.channel, t.stream, t.source, t.target) for t in transfers]
 
 
@@ -83,7 +84,7 @@ def test_streams_are_apart() -> None:
 def test_several_chains_share_a_channel() -> None:
     module = program(end("recv", 0, "{{0,1}}"), end("send", 0, "{{0,1}}"), end("recv", 0, RING), end("send", 0, RING))
     assert found(2, 1, (range(2), module)) == [(0, 0, 0, 1), (0, 0, 1, 0)]
-    first, second = module_transfers([(range(2), module)], 2, 1)
+    first, second = module_transfers([(range(2), module)], Counts(2, 1))
     assert len(first.sends) == len(first.recvs) == 2
     assert len(second.sends) == len(second.recvs) == 1
 
@@ -101,11 +102,11 @@ def test_pairs_between_programs_are_of_devices() -> None:
 def test_bounds_go_with_their_pairs() -> None:
     bounds = {"validation": "{{0,3},{2,5}}"}
     transfers = module_transfers(
-        [(range(2), program(end("recv", 0, RING, **bounds), end("send", 0, RING, **bounds)))], 2, 1
+        [(range(2), program(end("recv", 0, RING, **bounds), end("send", 0, RING, **bounds)))], Counts(2, 1)
     )
     assert [t.sends[0].bounds for t in transfers] == [t.recvs[0].bounds for t in transfers] == [(0, 3), (2, 5)]
     never = program(end("recv", 0, RING, validation="invalid"), end("send", 0, RING, validation="invalid"))
-    assert [t.sends[0].bounds for t in module_transfers([(range(2), never)], 2, 1)] == [(1, 0), (1, 0)]
+    assert [t.sends[0].bounds for t in module_transfers([(range(2), never)], Counts(2, 1))] == [(1, 0), (1, 0)]
 
 
 ONE, TURNED = "{{0,1},{1,2}}", "{{1,2},{0,1}}"
@@ -136,7 +137,7 @@ ONE, TURNED = "{{0,1},{1,2}}", "{{1,2},{0,1}}"
     ],
 )  # fmt: skip
 def test_other_ids_with_the_same_pairs_are_one_channel(ends: list[str], want: list[tuple[object, ...]]) -> None:
-    transfers = module_transfers([(range(3), program(*ends))], 1, 3)
+    transfers = module_transfers([(range(3), program(*ends))], Counts(1, 3))
     assert [(t.channel, t.stream, t.source, t.target, t.channels) for t in transfers] == want
 
 
@@ -145,11 +146,13 @@ def test_what_was_joined_is_noted() -> None:
     names = [i.name for i in module.entry_computation if i.opcode in ("send", "recv")]
     lines = {i.name: i.span.line for i in module.entry_computation if i.span is not None}
     s, r, q = (f"{name} (m.hlo:{lines[name]}:3)" for name in names[:3])
-    assert list(notes(module_transfers([(range(2), module)], 1, 2))) == [
+    assert list(notes(module_transfers([(range(2), module)], Counts(1, 2)))) == [
         f"{s} on channel 1 and {r} on channel 2, {q} on channel 3 and 1 more are paired by their source-target pairs, "
         "in the order in which they are executed, as by XLA on GPUs: neither channel has another side"
     ]
-    assert not list(notes(module_transfers([(range(2), program(end("recv", 1, RING), end("send", 1, RING)))], 1, 2)))
+    assert not list(
+        notes(module_transfers([(range(2), program(end("recv", 1, RING), end("send", 1, RING)))], Counts(1, 2)))
+    )
 
 
 @pytest.mark.parametrize(
@@ -168,7 +171,7 @@ def test_what_was_joined_is_noted() -> None:
 )  # fmt: skip
 def test_what_comes_near_to_a_counterpart_is_told(replicas: int, ends: list[str], near: str | None) -> None:
     with pytest.raises(DeadlockError, match="no program of the run has a") as caught:
-        module_transfers([(range(2 * replicas), program(*ends))], replicas, 2)
+        module_transfers([(range(2 * replicas), program(*ends))], Counts(replicas, 2))
     said = getattr(caught.value, "__notes__", [])
     assert (re.search(near, "\n".join(said)) is not None) if near else not said
 
@@ -185,7 +188,7 @@ def test_what_comes_near_to_a_counterpart_is_told(replicas: int, ends: list[str]
 )
 def test_an_end_without_a_counterpart_names_the_place_of_the_other_end(replicas: int, alone: str, place: str) -> None:
     with pytest.raises(DeadlockError, match=f"on channel 1 for .*: the transfer never ends; {place}\n"):
-        module_transfers([(range(2 * replicas), program(alone))], replicas, 2)
+        module_transfers([(range(2 * replicas), program(alone))], Counts(replicas, 2))
 
 
 @pytest.mark.parametrize(
@@ -199,7 +202,7 @@ def test_an_end_without_a_counterpart_names_the_place_of_the_other_end(replicas:
 )  # fmt: skip
 def test_what_joined_channels_disagree_in(ends: list[str], error: type[DistxlaError], message: str) -> None:
     with pytest.raises(error, match=message):
-        module_transfers([(range(2), program(*ends))], 1, 2)
+        module_transfers([(range(2), program(*ends))], Counts(1, 2))
 
 
 def kind_of(message: str) -> type[DistxlaError]:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from distxla.ir.counts import Counts
 from distxla.ir.element_type import F32, S32, U32
 from distxla.ir.op import RuleViolation
 from distxla.ir.replica_groups import GroupMode, ReplicaGroups
@@ -176,18 +177,18 @@ def test_device_groups_of_two_replicas_and_two_partitions(
 ) -> None:
     op = op_class(opcode)(**attributes)
     assert op.group_mode is mode
-    assert op.device_groups(2, 2) == expected
+    assert op.device_groups(Counts(2, 2)) == expected
 
 
 def test_groups_must_hold_every_id_of_the_run() -> None:
     op = op_class("all-reduce")(**REDUCING, replica_groups=groups((0, 1)))
     with pytest.raises(RuleViolation, match=r"all-reduce\.C5: .*each id of 0\.\.3 once"):
-        op.device_groups(4, 1)
+        op.device_groups(Counts(4, 1))
     with pytest.raises(RuleViolation, match=r"collective-permute\.C2: "):
-        op_class("collective-permute")(source_target_pairs=((0, 4),)).device_groups(4, 1)
+        op_class("collective-permute")(source_target_pairs=((0, 4),)).device_groups(Counts(4, 1))
 
 
 def test_pairs_of_devices() -> None:
     op = op_class("collective-permute")(channel_id=3, source_target_pairs=((0, 1),))
-    assert op.device_pairs(2, 2) == ((0, 1), (2, 3))
-    assert op_class("collective-permute")(source_target_pairs=((0, 1),)).device_pairs(2, 2) == ((0, 2), (1, 3))
+    assert op.device_pairs(Counts(2, 2)) == ((0, 1), (2, 3))
+    assert op_class("collective-permute")(source_target_pairs=((0, 1),)).device_pairs(Counts(2, 2)) == ((0, 2), (1, 3))

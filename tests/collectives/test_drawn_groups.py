@@ -28,7 +28,7 @@ def test_groups_give_what_their_instructions_give(seed: int) -> None:
     wanted = run_reference(plain, ARGUMENTS, replicas=DEVICES, partitions=1)
     module = parse_module(drawn.grouped).replace(is_scheduled=seed % 2 == 0)
     verify_module(module, DEVICES, 1)
-    assert examine([(range(DEVICES), module)], DEVICES, 1).outcome is Outcome.SAFE
+    assert examine([(range(DEVICES), module)], Counts(DEVICES, 1)).outcome is Outcome.SAFE
     found = [run_reference(module, ARGUMENTS, replicas=DEVICES, partitions=1)]
     program = compile_module(module, Counts(DEVICES, 1))
     for devices in (Devices(program), DelayedDevices(program, seed, 0.002)):

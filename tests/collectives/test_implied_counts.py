@@ -6,6 +6,7 @@ import pytest
 
 from distxla.collectives.implied_counts import implied_counts
 from distxla.compiler.verify.world import verify_world
+from distxla.ir.counts import Counts
 from distxla.ir.module import Module
 from distxla.text.parser import parse_module
 
@@ -107,7 +108,7 @@ def test_counts_are_the_least_that_suit_everything(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name in CASES if "sharding" not in name])
 def test_a_run_with_these_counts_passes_the_verifier(name: str) -> None:
     module, (replicas, partitions) = CASES[name]
-    verify_world([(range(replicas * partitions), module)], replicas, partitions)
+    verify_world([(range(replicas * partitions), module)], Counts(replicas, partitions))
 
 
 def test_what_is_known_is_kept() -> None:

@@ -17,14 +17,14 @@ from distxla.runtime.groups.channel_connections import ClusterChannels
 def bounce_buffer_bytes(program: CompiledProgram) -> int:
     """Of each device's memory, at most: a bounce buffer for each send and recv with each device."""
     ends = [spec.channel for spec in program.communicators if spec.channel is not None]
-    devices = program.replicas * program.partitions
+    devices = program.counts.devices
     return sum(devices * channel_words.RING * (channel_words.packed(end.payload)[1] + 64) for end in ends)
 
 
 def control_bytes(program: CompiledProgram) -> int:
     """Of the control block, at most: a pair for each send and recv with each device."""
     ends = [spec.channel for spec in program.communicators if spec.channel is not None]
-    devices = program.replicas * program.partitions
+    devices = program.counts.devices
     largest = max((channel_words.pair_bytes(channel_words.slot_bytes(end.payload)) + 64 for end in ends), default=0)
     return len(ends) * devices * largest
 
@@ -65,10 +65,10 @@ class ThreadChannels:
         """begin, memory: where free bytes of the control block and of device memory begin."""
         communicators: Any = _Places(control, program, places, begin)
         self._memory = (memory + 63) // 64 * 64
-        self._calls = [(0, program, tuple(range(program.replicas * program.partitions)))]
-        counts = (program.replicas, program.partitions)
+        self._calls = [(0, program, tuple(range(program.counts.devices)))]
+        counts = program.counts
         words = SharedWords(memoryview(control)[: len(control) // 8 * 8])
-        self._channels = ClusterChannels(communicators, words, self._allocate, *counts, [range(counts[0] * counts[1])])
+        self._channels = ClusterChannels(communicators, words, self._allocate, counts, [range(counts.devices)])
 
     def connect(self) -> None:
         self._channels.connect(self._calls)

@@ -43,7 +43,7 @@ class Devices:
 
     def __init__(self, program: CompiledProgram, apart: Sequence[int] = (), *, in_place: bool = False) -> None:
         self.program = program
-        self.count = program.replicas * program.partitions
+        self.count = program.counts.devices
         self.image = load_image(program)
         self.entry = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(self.image.address_of(ENTRY_SYMBOL))
         offset = 0
@@ -100,7 +100,7 @@ class Devices:
             context = ExecutionContext(
                 device,
                 bases,
-                partitions=program.partitions,
+                partitions=program.counts.partitions,
                 control=control,
                 record=control + control_block.record_offset(device),
                 arena=offset,

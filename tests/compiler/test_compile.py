@@ -58,7 +58,7 @@ def test_the_programs_give_what_xla_gave(name, text):
     module = parse_module((folder / f"{text}.hlo").read_text(), f"{text}.hlo")
     meta = json.loads((folder / "meta.json").read_text())
     program = compile_module(module, Counts(module.replica_count or 1, module.num_partitions or 1))
-    count = program.replicas * program.partitions
+    count = program.counts.devices
     assert count == meta["devices"]
     args = program_arguments(folder, "arg", len(program.parameter_leaves), count)
     wanted = program_arguments(folder, "out", len(program.result_leaves), count)

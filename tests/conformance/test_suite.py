@@ -59,7 +59,10 @@ def test_every_case_is_a_right_program(kind: str) -> None:
         module = case.module()
         verify_module(module, case.replicas, case.partitions)
         assert (module.replica_count, module.num_partitions) == (case.replicas, case.partitions), case.name
-        assert examine([(range(case.devices), module)], case.replicas, case.partitions).outcome is not Outcome.DEADLOCK
+        assert (
+            examine([(range(case.devices), module)], Counts(case.replicas, case.partitions)).outcome
+            is not Outcome.DEADLOCK
+        )
         for row in case.expected():
             found = [(array.shape, array.dtype) for array in row]
             assert found == [(s.dims, s.dtype.dtype) for s in case.result_shapes()], case.name

@@ -15,6 +15,7 @@ import pytest
 
 from distxla.diagnosis.report.diagnosis import Diagnosis
 from distxla.errors import DeadlockError
+from distxla.ir.counts import Counts
 from distxla.oracle.lockstep import run_programs
 from distxla.oracle.streams import Streams
 from distxla.scheduler.deadlocks import examine
@@ -61,7 +62,7 @@ def diagnosis_of(case: Case) -> Diagnosis:
 
 def verdict_on(case: Case) -> Verdict:
     """What check says."""
-    return examine(case.modules(), case.replicas, 1)
+    return examine(case.modules(), Counts(case.replicas, 1))
 
 
 def check_shared(name: str, diagnosis: Diagnosis) -> None:

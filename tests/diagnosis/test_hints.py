@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from distxla.ir.counts import Counts
 from distxla.scheduler.deadlocks import examine
 from distxla.text.parser import parse_module
 
@@ -37,7 +38,7 @@ ENTRY main {{
 )
 def test_of_a_pair(one: str, other: str, hint: str) -> None:
     programs = [((k,), parse_module(PROGRAM.format(text), f"{k}.hlo")) for k, text in enumerate((one, other))]
-    verdict = examine(programs, 1, 2)
+    verdict = examine(programs, Counts(1, 2))
     assert verdict.diagnosis is not None
     (found,) = verdict.diagnosis.hints
     assert found.startswith(hint)

@@ -8,6 +8,7 @@ from distxla.cli.failures import json_of
 from distxla.collectives.channels import module_transfers
 from distxla.diagnosis.diagnose import refused
 from distxla.errors import DeadlockError
+from distxla.ir.counts import Counts
 from distxla.text.parser import parse_module
 
 PAIRS = 'frontend_attributes={{_xla_send_recv_source_target_pairs="{}"}}'
@@ -24,7 +25,7 @@ ONE_SIDED = f"""ENTRY main {{
 
 def test_hints_name_the_ends_that_nearly_match_and_no_other_notes() -> None:
     with pytest.raises(DeadlockError) as caught:
-        module_transfers([((0, 1), parse_module(ONE_SIDED, "m.hlo"))], 2, 1)
+        module_transfers([((0, 1), parse_module(ONE_SIDED, "m.hlo"))], Counts(2, 1))
     caught.value.add_note("in pass schedule")
     diagnosis = refused(caught.value)
     assert (diagnosis.kind, diagnosis.channel) == ("unmatched", 1)

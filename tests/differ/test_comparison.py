@@ -11,6 +11,7 @@ from distxla.differ.comparison import MEMORY, Limits, Program, compare_programs,
 from distxla.differ.report import Comparison
 from distxla.differ.value_store import ValueStore
 from distxla.errors import ArgumentError
+from distxla.ir.counts import Counts
 from distxla.ir.shards import GlobalArray, Shards
 from distxla.text.shapes import parse_shape
 
@@ -45,7 +46,7 @@ def sharded(reduced: str, operand: str) -> Program:
     rows = Shards((DEVICES, 1), tuple((d, 0) for d in range(DEVICES)))
     parameters = GlobalArray(parse_shape("f32[4,8]"), columns), GlobalArray(parse_shape("f32[8,4]"), rows)
     results = (GlobalArray(parse_shape("f32[4,4]"), Shards.whole(2, DEVICES)),)
-    return Program(module, partitions=DEVICES, parameters=parameters, results=results)
+    return Program(module, counts=Counts(1, DEVICES), parameters=parameters, results=results)
 
 
 def compared(program: Program, **options: float | int) -> Comparison:
@@ -160,7 +161,7 @@ def test_from_which_iteration_on() -> None:
     wrong = dx.parse(LOOP.format(header=", num_partitions=2", sum=SUM, step=LATER, carried="choose"))
     whole = dx.parse(LOOP.format(header="", sum="", step="", carried="less"))
     args = [np.array([3, -1, 0.1, 7], np.float32)]
-    found = compare_programs(Program(wrong, partitions=2), Program(whole), [args] * 2, [args])
+    found = compare_programs(Program(wrong, Counts(1, 2)), Program(whole), [args] * 2, [args])
     assert found.first is not None
     assert (found.first.instruction, found.first.iteration) == ("sums", 2)
     assert "in iterations 0 to 1 choose (loop.py:4) is right" in found.first.hint
@@ -173,7 +174,9 @@ SOURCE = ', metadata={op_name="add" source_file="model.py" source_line=3}'
 
 def of_two(own: str, whole: str, *args: np.ndarray) -> Comparison:
     """The first text on two replicas, which have the arguments of the second one."""
-    sharded, unsharded = (Program(dx.parse(ONE.format(lines=lines)), count) for lines, count in ((own, 2), (whole, 1)))
+    sharded, unsharded = (
+        Program(dx.parse(ONE.format(lines=lines)), Counts(count, 1)) for lines, count in ((own, 2), (whole, 1))
+    )
     return compare_programs(sharded, unsharded, [list(args)] * 2, [list(args)])
 
 

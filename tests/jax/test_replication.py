@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import NamedSharding
 
+from distxla.ir.counts import Counts
 from distxla.jax.partitioner.partitioning import Partitioned, partition_module
 from distxla.scheduler.replication import UnsureResult, unsure_results
 from tests.jax.models import PROGRAMS as MODELS
@@ -24,8 +25,7 @@ from tests.jax.sharded_programs import GRID, LINE, PROGRAMS
 def unsure(partitioned: Partitioned) -> list[UnsureResult]:
     return unsure_results(
         partitioned.module(),
-        partitioned.replicas,
-        partitioned.partitions,
+        Counts(partitioned.replicas, partitioned.partitions),
         [array.shards for array in partitioned.parameters],
         [array.shards for array in partitioned.results],
     )

@@ -13,6 +13,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 import distxla as dx
 import distxla.jax as dxj
+from distxla.ir.counts import Counts
 from distxla.scheduler.deadlocks import examine
 from distxla.scheduler.verdict import Outcome
 from tests.jax.programs import P, assert_as_jax, lowered, mesh, numbers, stablehlo
@@ -77,7 +78,7 @@ def test_a_large_model_is_partitioned_and_checked_for_256_devices() -> None:
     instructions = [i for c in module.computations for i in c]
     assert len(instructions) < 2000
     assert sum(i.opcode == "while" for i in instructions) >= 2
-    assert examine([(tuple(range(256)), module)], 1, 256).outcome is Outcome.SAFE
+    assert examine([(tuple(range(256)), module)], Counts(1, 256)).outcome is Outcome.SAFE
     assert watch.seconds < 30
 
 

@@ -14,6 +14,7 @@ from jax.lax import all_gather, all_to_all, axis_index, axis_size, pmax, pmean, 
 from jax.sharding import NamedSharding, PartitionSpec
 
 from distxla.compiler.partitioners import device_program
+from distxla.ir.counts import Counts
 from distxla.ir.module import Module
 from distxla.jax.partitioner.loading import read_module
 from distxla.proofs.prove import Sharded
@@ -56,7 +57,7 @@ class Program:
 def sharded_of(module: Module, devices: int) -> Sharded:
     whole = device_program(module, devices)
     assert whole is not None
-    return Sharded(whole.module, 1, devices, whole.parameters, whole.results)
+    return Sharded(whole.module, Counts(1, devices), whole.parameters, whole.results)
 
 
 def line_of(function: Callable[..., Any], mark: str) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from distxla.ir.counts import Counts
 from distxla.ir.shards import GlobalArray, Shards
 from distxla.proofs.prove import Sharded, prove
 from distxla.proofs.verdict import Outcome, Verdict
@@ -20,7 +21,7 @@ def verdict(own: Sequence[str], whole: Sequence[str]) -> Verdict:
     sharded, unsharded = (
         parse_module(f"HloModule m\nENTRY main {{\n{chr(10).join(lines)}\n}}") for lines in (own, whole)
     )
-    return prove(Sharded(sharded, 2, 1), unsharded)
+    return prove(Sharded(sharded, Counts(2, 1)), unsharded)
 
 
 def clipped(number: int) -> list[str]:
@@ -89,7 +90,7 @@ ENTRY main {{
     ],
 )
 def test_reduced_integers_have_their_bits(kind: str, opcode: str, more: int, expected: int) -> None:
-    own = Sharded(parse_module(reduced_ids(kind, opcode, more)), 2, 1)
+    own = Sharded(parse_module(reduced_ids(kind, opcode, more)), Counts(2, 1))
     for number in {0, 1, 2, 3, expected}:
         lines = f"p = {kind}[] parameter(0)", f"k = {kind}[] constant({number})", f"ROOT r = {kind}[] add(p, k)"
         outcome = prove(own, parse_module("HloModule m\nENTRY main {" + chr(10).join(lines) + "}")).outcome
@@ -138,7 +139,7 @@ ENTRY main {{
 }}"""
     whole = parse_module("HloModule m\nENTRY main {\n  p = f32[2] parameter(0)\n  ROOT r = f32[2] add(p, p)\n}")
     for selector, expected in (("replica-id()", Outcome.UNDECIDED), ("constant(1)", Outcome.EQUAL)):
-        own = Sharded(parse_module(text.format(selector=selector)), 2, 1)
+        own = Sharded(parse_module(text.format(selector=selector)), Counts(2, 1))
         assert prove(own, whole).outcome is expected
 
 
@@ -148,7 +149,7 @@ def test_every_replica_has_the_arrays_of_a_global_module() -> None:
         parse_module(f"HloModule m\nENTRY main {{\n  p = f32[{n}] parameter(0)\n  ROOT r = f32[{n}] negate(p)\n}}")
         for n in (4, 8)
     )
-    assert prove(Sharded(own, 2, 2, (halves,), (halves,)), whole).outcome is Outcome.EQUAL
+    assert prove(Sharded(own, Counts(2, 2), (halves,), (halves,)), whole).outcome is Outcome.EQUAL
 
 
 def test_the_place_is_in_the_computation_that_is_called() -> None:
@@ -167,6 +168,8 @@ ENTRY main {{
   q = f32[2] call(p), to_apply=other
   ROOT r = f32[2] call(q), to_apply=inner
 }}"""
-    found = prove(Sharded(parse_module(text.format(op="sine"), "m.hlo"), 2, 1), parse_module(text.format(op="cosine")))
+    found = prove(
+        Sharded(parse_module(text.format(op="sine"), "m.hlo"), Counts(2, 1)), parse_module(text.format(op="cosine"))
+    )
     assert found.outcome is Outcome.UNDECIDED
     assert str(found.location) == "m.hlo:4:19"

@@ -91,7 +91,7 @@ def drawn(args: Any, seed: int) -> list[Any]:
 
 def results(sharded: Sharded, args: list[Any]) -> list[list[Any]]:
     """Of each device, by the reference."""
-    devices = sharded.replicas * sharded.partitions
+    devices = sharded.counts.devices
     assert sharded.parameters is not None
     rows = [[p.shards.split(x, d) for p, x in zip(sharded.parameters, args, strict=True)] for d in range(devices)]
     return run_reference(sharded.module, rows, replicas=1, partitions=devices, time_limit=20)

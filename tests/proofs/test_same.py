@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from distxla.compiler.verify.verifier import verify_module
+from distxla.ir.counts import Counts
 from distxla.ir.module import Module
 from distxla.proofs.prove import Sharded, prove
 from distxla.proofs.verdict import Outcome
@@ -20,7 +21,7 @@ SCHEDULES = sorted((TESTS / "tpu_schedules").glob("*.hlo"))
 def of_itself(module: Module) -> Outcome:
     verify_module(module)
     counts = module.replica_count or 1, module.num_partitions or 1
-    return prove(Sharded(module, *counts), module, is_alone=counts != (1, 1)).outcome
+    return prove(Sharded(module, Counts(*counts)), module, is_alone=counts != (1, 1)).outcome
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from distxla.ir.counts import Counts
 from distxla.ir.shape import Shape
 from distxla.program.artifact import CompiledProgram, Site
 from distxla.targets.registry import native_target
@@ -15,8 +16,7 @@ def program(image: bytes = b"image", name: str = "m") -> CompiledProgram:
         imports=(),
         imports_offset=0,
         code_bytes=0,
-        replicas=2,
-        partitions=1,
+        counts=Counts(2, 1),
         parameters=(),
         result=Shape.tuple(()),
         arena_bytes=0,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import cache
 
+from distxla.ir.counts import Counts
 from distxla.ir.element_type import F32
 from distxla.ir.shape import Shape
 from distxla.program.artifact import CompiledProgram
@@ -89,8 +90,7 @@ def program(
         imports=image.imports,
         imports_offset=image.imports_offset,
         code_bytes=image.code_bytes,
-        replicas=replicas,
-        partitions=1,
+        counts=Counts(replicas, 1),
         parameters=parameters,
         result=Shape.tuple(()) if result is None else result,
         arena_bytes=64,

@@ -132,7 +132,7 @@ def test_generated_arguments_are_parts_of_one_array(tmp_path: Path) -> None:
     module.write_text(SHARDY)
     world = read_world([str(module)], None, None)
     arguments = read_arguments(world, None, 0)
-    assert world.partitions == PARTITIONS
+    assert world.counts.partitions == PARTITIONS
     assert np.array_equal(arguments.by_device[0][2], arguments.by_device[5][2])
     assert np.array_equal(arguments.by_device[0][1], arguments.by_device[4][1])
     assert not np.array_equal(arguments.by_device[0][1], arguments.by_device[1][1])

@@ -12,6 +12,7 @@ import pytest
 
 import distxla as dx
 from distxla.errors import DeadlockError
+from distxla.ir.counts import Counts
 from distxla.ir.module import Module
 from distxla.oracle.lockstep import run_programs
 from distxla.scheduler.communication_order import order_communication
@@ -97,7 +98,7 @@ def test_random_programs(cluster: dx.Cluster, seed: int) -> None:
     texts = PlantedPrograms(Random(seed).randrange, 4, bool(seed % 2), 10).texts()
     programs = [(tuple(devices), dx.parse(text)) for devices, text in texts]
     arguments = {d: [x] for d, x in enumerate(X)}
-    found = order_communication(programs, 4, 1).modules
+    found = order_communication(programs, Counts(4, 1)).modules
     reference = {d: module for (devices, _), module in zip(programs, found, strict=True) for d in devices}
     wanted = run_programs(reference, arguments, replicas=4, partitions=1, time_limit=60)
     outs = cluster.run(dict(programs), arguments, time_limit=60)

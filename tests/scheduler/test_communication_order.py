@@ -59,9 +59,9 @@ def parsed(texts: Sequence[tuple[Sequence[int], str]]) -> list[tuple[Sequence[in
 def ordered(programs: Programs, replicas: int) -> tuple[Outcome, Outcome, JointOrder]:
     """What is known of the text's order and of the one that was found, which keeps all that it has to."""
     programs = [(devices, InlineAsync().run(module)) for devices, module in programs]
-    order = order_communication(programs, replicas, 1)
-    before = examine(programs, replicas, 1).outcome
-    after = examine([(d, m) for (d, _), m in zip(programs, order.modules, strict=True)], replicas, 1).outcome
+    order = order_communication(programs, Counts(replicas, 1))
+    before = examine(programs, Counts(replicas, 1)).outcome
+    after = examine([(d, m) for (d, _), m in zip(programs, order.modules, strict=True)], Counts(replicas, 1)).outcome
     assert RANK.index(after) >= RANK.index(before)
     assert order.is_changed is (after is not before)
     for (_, old), new in zip(programs, order.modules, strict=True):
@@ -163,7 +163,7 @@ def test_orders(name: str, devices: int, texts: list, outcome: Outcome, moves: l
 
 
 def test_moves_name_places_in_the_text() -> None:
-    order = order_communication(unscheduled(NAMED["ring_2"]), 2, 1)
+    order = order_communication(unscheduled(NAMED["ring_2"]), Counts(2, 1))
     assert [(str(m.location), str(m.first_location)) for m in order.moves] == [("b.hlo:7:3", "b.hlo:6:3")]
 
 
@@ -201,7 +201,7 @@ def test_what_groups_begin_may_come_earlier() -> None:
     """A module that comes out of it can be sent to the compiler, and one that needs no other order is the given one."""
     texts = [GROUPS.replace("GIVEN", given).replace("TAKEN", taken) for given, taken in ("12", "21")]
     programs = parsed([([device], text) for device, text in enumerate(texts)])
-    order = order_communication(programs, 2, 1)
+    order = order_communication(programs, Counts(2, 1))
     assert order.is_safe
     (move,) = order.moves
     assert (move.instruction.name, move.first_of.name) == ("s", "c-done")
@@ -210,7 +210,7 @@ def test_what_groups_begin_may_come_earlier() -> None:
     modules = pickle.loads(pickle.dumps(order.modules))
     assert modules == order.modules
     for modules_in_order in (order.modules, modules):
-        verify_world([([device], module) for device, module in enumerate(modules_in_order)], 2, 1)
+        verify_world([([device], module) for device, module in enumerate(modules_in_order)], Counts(2, 1))
     outs = run_programs(dict(enumerate(modules)), {0: [x], 1: [x + 1]}, replicas=2, partitions=1)
     for device in range(2):
         np.testing.assert_array_equal(outs[device][0], x + 1 - device + 2 * x + 1)  # type: ignore[arg-type]
@@ -219,9 +219,9 @@ def test_what_groups_begin_may_come_earlier() -> None:
 
 def test_what_was_found_is_remembered() -> None:
     programs = unscheduled(NAMED["ring_8"])
-    order = order_communication(programs, 8, 1)
-    assert order_communication(programs, 8, 1) is order
-    again = order_communication([(d, m) for (d, _), m in zip(programs, order.modules, strict=True)], 8, 1)
+    order = order_communication(programs, Counts(8, 1))
+    assert order_communication(programs, Counts(8, 1)) is order
+    again = order_communication([(d, m) for (d, _), m in zip(programs, order.modules, strict=True)], Counts(8, 1))
     assert not again.is_changed
 
 
@@ -249,12 +249,12 @@ def test_many_rounds_in_reverse_order(devices: int, count: int, line: Callable[[
     """Far too many for one exchange after the other."""
     programs = parsed([(range(devices), by_device(*crossed(count, line) * (devices // 2)))])
     began = time.process_time()
-    order = order_communication(programs, devices, 1)
+    order = order_communication(programs, Counts(devices, 1))
     assert order.is_safe
     assert time.process_time() - began < 20
     assert [move.first_of.name for move in order.moves] == [f"v{count - 1}"] * (count - 1)
     found = [(range(devices), order.modules[0])]
-    assert examine(found, devices, 1).outcome is Outcome.SAFE
+    assert examine(found, Counts(devices, 1)).outcome is Outcome.SAFE
 
 
 @pytest.mark.sampled(one_in=3)
@@ -294,8 +294,8 @@ def planted(data: st.DataObject, steps: int) -> None:
     programs = parsed(texts)
     order = ordered(programs, devices)[2]
     found = [(d, m) for (d, _), m in zip(programs, order.modules, strict=True)]
-    assert examine(found, devices, 1).outcome is Outcome.SAFE, "\n".join(text for _, text in texts)
-    verify_together(found, devices, 1)
+    assert examine(found, Counts(devices, 1)).outcome is Outcome.SAFE, "\n".join(text for _, text in texts)
+    verify_together(found, Counts(devices, 1))
     by_device_ = {device: module for ids, module in found for device in ids}
     arguments = {device: [np.full(4, 1 + device, np.float32)] for device in range(devices)}
     run_programs(by_device_, arguments, replicas=devices, partitions=1, time_limit=60)

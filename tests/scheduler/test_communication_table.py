@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from distxla.compiler.verify.verifier import verify_module
+from distxla.ir.counts import Counts
 from distxla.scheduler.communication_table import CommunicationRow, communication_table
 from distxla.text.parser import parse_module
 
@@ -15,7 +16,7 @@ PAIRS = '_xla_send_recv_source_target_pairs="{{0,1},{1,2}}"'
 def rows(body: str, replicas: int = 1, partitions: int = 4) -> list[CommunicationRow]:
     module = parse_module(f"HloModule m\n{SUM}{body}")
     verify_module(module, replicas, partitions)
-    return communication_table([(range(replicas * partitions), module)], replicas, partitions)
+    return communication_table([(range(replicas * partitions), module)], Counts(replicas, partitions))
 
 
 def entry(line: str, after: str = "") -> str:
@@ -206,7 +207,7 @@ def test_programs_of_several_count_their_own_devices() -> None:
     text = "replica_groups={{0,1,2,3}}, use_global_device_ids=true, channel_id=1, to_apply=sum"
     module = parse_module(f"HloModule m\n{SUM}" + entry(f"ROOT y = f32[8] all-reduce(x), {text}"))
     other = parse_module(f"HloModule o\n{SUM}" + entry(f"ROOT z = f32[8] all-reduce(x), {text}"))
-    one, two = communication_table([(range(3), module), ((3,), other)], 1, 4)
+    one, two = communication_table([(range(3), module), ((3,), other)], Counts(1, 4))
     assert (one.program, one.givers, one.byte_count_in_all) == (0, 3, 96)
     assert (two.program, two.givers, two.byte_count_in_all) == (1, 1, 32)
 

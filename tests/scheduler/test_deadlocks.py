@@ -8,6 +8,7 @@ import pytest
 
 from distxla.cli.programs import read_world
 from distxla.diagnosis.facts.blocked import Need
+from distxla.ir.counts import Counts
 from distxla.scheduler.deadlocks import examine
 from distxla.scheduler.verdict import Outcome
 from distxla.text.parser import parse_module
@@ -34,7 +35,7 @@ PROGRAMS = sorted((Path(__file__).parent.parent / "programs").rglob("*.hlo"))
 
 
 def verdict_of(case: Case):  # type: ignore[no-untyped-def]
-    return examine(case.modules(), case.replicas, 1)
+    return examine(case.modules(), Counts(case.replicas, 1))
 
 
 @pytest.mark.parametrize("case", [*CASES, *CONTRADICTING], ids=lambda case: case.name)
@@ -121,7 +122,7 @@ STATIC = [  # name, devices, text, outcome, a part of the verdict
 @pytest.mark.sampled(one_in=2)
 @pytest.mark.parametrize(("name", "devices", "text", "outcome", "part"), STATIC, ids=[case[0] for case in STATIC])
 def test_what_decides(name: str, devices: int, text: str, outcome: Outcome, part: str) -> None:
-    found = examine([(range(devices), parse_module(text, "a.hlo"))], devices, 1)
+    found = examine([(range(devices), parse_module(text, "a.hlo"))], Counts(devices, 1))
     assert found.outcome is outcome, found.text
     assert part in found.text
 
@@ -145,7 +146,7 @@ u = f32[4] copy(v), control-predecessors={given}"""
 )
 def test_the_host_is_taken_to_feed_and_to_empty(text: str) -> None:
     """A starving infeed and an outfeed that nobody reads are seen in the run."""
-    assert examine([(range(2), parse_module(text, "a.hlo"))], 2, 1).outcome is Outcome.SAFE
+    assert examine([(range(2), parse_module(text, "a.hlo"))], Counts(2, 1)).outcome is Outcome.SAFE
 
 
 def test_a_chain_of_permutes_over_partitions() -> None:
@@ -157,7 +158,7 @@ def test_a_chain_of_permutes_over_partitions() -> None:
         for k, pairs in enumerate(links)
     ]
     module = parse_module(alone("\n".join([*lines, "ROOT r = f32[4] add(c0, c2)"])), "a.hlo")
-    assert examine([(range(4), module)], 1, 4).outcome is Outcome.SAFE
+    assert examine([(range(4), module)], Counts(1, 4)).outcome is Outcome.SAFE
 
 
 DECIDED = decided(SUMMED.replace("{groups}", "{}"))
@@ -176,7 +177,7 @@ DECIDED = decided(SUMMED.replace("{groups}", "{}"))
 def test_programs_that_sum_what_decides(one: str, other: str, outcome: Outcome) -> None:
     """Members of a group that have executed the same rounds get the same, whichever programs they run."""
     programs = [(range(2), parse_module(one, "a.hlo")), (range(2, 4), parse_module(other, "b.hlo"))]
-    assert examine(programs, 4, 1).outcome is outcome
+    assert examine(programs, Counts(4, 1)).outcome is outcome
 
 
 def test_a_device_that_only_receives_lets_any_number_be_sent() -> None:
@@ -184,7 +185,7 @@ def test_a_device_that_only_receives_lets_any_number_be_sent() -> None:
     lines = [send(f"s{k}", 1, pairs) for k in range(9)] + [recv(f"c{k}", 1, pairs) for k in range(9)]
     lines += [recv_done(f"d{k}", f"c{k}", 1) for k in range(9)] + [send_done(f"e{k}", f"s{k}", 1) for k in range(9)]
     text = alone("\n".join([*lines, "ROOT r = f32[4] negate(x)"]))
-    assert examine([(range(2), parse_module(text, "a.hlo"))], 2, 1).outcome is Outcome.SAFE
+    assert examine([(range(2), parse_module(text, "a.hlo"))], Counts(2, 1)).outcome is Outcome.SAFE
 
 
 def test_a_ninth_send_needs_the_first_one_received() -> None:
@@ -193,7 +194,7 @@ def test_a_ninth_send_needs_the_first_one_received() -> None:
     lines = [send(f"s{k}", 1, pairs) for k in range(9)] + [recv(f"c{k}", 1, pairs) for k in range(9)]
     lines += [recv_done(f"d{k}", f"c{k}", 1) for k in range(9)] + [send_done(f"e{k}", f"s{k}", 1) for k in range(9)]
     text = alone("\n".join([*lines, "ROOT r = f32[4] negate(x)"]))
-    found = examine([(range(2), parse_module(text, "a.hlo"))], 2, 1)
+    found = examine([(range(2), parse_module(text, "a.hlo"))], Counts(2, 1))
     assert found.outcome is Outcome.DEADLOCK
     assert found.diagnosis is not None
     blocked = found.diagnosis.blocked[0]
@@ -207,7 +208,7 @@ def test_what_depends_on_the_executor_is_unknown() -> None:
     text = by_device(
         f"q = f32[4] {permute_}\n{reduce('ROOT a', 'q')}", f"{reduce('a', 'p')}\nROOT q = f32[4] {permute_}"
     )
-    found = examine([(range(2), parse_module(text, "a.hlo"))], 2, 1)
+    found = examine([(range(2), parse_module(text, "a.hlo"))], Counts(2, 1))
     assert found.outcome is Outcome.UNKNOWN
     assert found.summary == "whether all devices go on depends on how rounds and transfers are carried out"
     assert found.diagnosis is not None
@@ -221,7 +222,7 @@ def test_what_depends_on_the_executor_is_unknown() -> None:
 def test_no_alarm_on_programs_that_run(path: Path) -> None:
     world = read_world([str(path)], None, None)
     programs = [(p.devices, p.module) for p in world.programs]
-    assert examine(programs, world.replicas, world.partitions).outcome is Outcome.SAFE
+    assert examine(programs, world.counts).outcome is Outcome.SAFE
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -229,13 +230,13 @@ def test_no_alarm_on_random_transfers_that_run(seed: int) -> None:
     found = RandomChannels(seed)
     count = found.replicas * found.partitions
     module = parse_module(found.text)
-    assert examine([(range(count), module)], found.replicas, found.partitions).outcome is Outcome.SAFE
+    assert examine([(range(count), module)], Counts(found.replicas, found.partitions)).outcome is Outcome.SAFE
 
 
 @pytest.mark.parametrize("bound", ["constant(5)", "constant(100000000)"])
 def test_contexts_that_go_round_a_loop(bound: str) -> None:
     text = pipelined_text(3, 5, 1, ring(3)).replace("constant(5)", bound)
-    assert examine([(range(3), parse_module(text))], 3, 1).outcome is Outcome.SAFE
+    assert examine([(range(3), parse_module(text))], Counts(3, 1)).outcome is Outcome.SAFE
 
 
 def test_a_chain_in_which_each_device_waits_for_the_one_before_it() -> None:
@@ -243,8 +244,8 @@ def test_a_chain_in_which_each_device_waits_for_the_one_before_it() -> None:
     pairs = "{" + ",".join(f"{{{d},{d + 1}}}" for d in range(7)) + "}"
     lines = [recv("c", 1, pairs), recv_done("rd", "c", 1), send("s", 1, pairs), send_done("sd", "s", 1)]
     text = alone("\n".join([*lines, "ROOT r = f32[4] get-tuple-element(rd), index=0"]))
-    assert examine([(range(8), parse_module(text))], 8, 1).outcome is Outcome.SAFE
-    closed = examine([(range(8), parse_module(text.replace("{6,7}", "{6,7},{7,0}")))], 8, 1)
+    assert examine([(range(8), parse_module(text))], Counts(8, 1)).outcome is Outcome.SAFE
+    closed = examine([(range(8), parse_module(text.replace("{6,7}", "{6,7},{7,0}")))], Counts(8, 1))
     assert closed.outcome is Outcome.DEADLOCK
     assert closed.diagnosis is not None
     assert len(closed.diagnosis.cycle) == 8
@@ -267,7 +268,7 @@ def test_rounds_behind_a_loop_that_is_not_followed_have_no_numbers() -> None:
   c = pred[] compare(who, nobody), direction=EQ
   ROOT last = f32[4] conditional(c, {shown}, {shown}), true_computation=more, false_computation=none""",
     )
-    found = examine([(range(2), parse_module(text, "a.hlo"))], 2, 1)
+    found = examine([(range(2), parse_module(text, "a.hlo"))], Counts(2, 1))
     assert found.outcome is Outcome.DEADLOCK
     assert found.diagnosis is not None
     assert found.diagnosis.blocked[0].needs == (Need(1, "enter a round of devices 0, 1"),)
@@ -278,7 +279,7 @@ def test_a_thousand_devices_with_a_thousand_transfers() -> None:
     pairs = ring(1000)
     body = "".join(permute(f"v{k + 1}", f"v{k}", "f32[4]", pairs) for k in range(250))
     text = f"ENTRY main {{\n  v0 = f32[4] parameter(0){body}\n  ROOT r = f32[4] negate(v250)\n}}"
-    assert examine([(range(1000), parse_module(text))], 1000, 1).outcome is Outcome.SAFE
+    assert examine([(range(1000), parse_module(text))], Counts(1000, 1)).outcome is Outcome.SAFE
 
 
 def test_pairs_that_both_programs_name_differently_by_device() -> None:
@@ -287,7 +288,7 @@ def test_pairs_that_both_programs_name_differently_by_device() -> None:
     other = alone(reduce("ROOT c", "x")).replace("ENTRY", "sum {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n"
                                                           "  ROOT r = f32[] add(a, b)\n}\nENTRY")  # fmt: skip
     modules = [((0,), parse_module(one, "a.hlo")), ((1,), parse_module(other, "b.hlo"))]
-    assert examine(modules, 2, 1).outcome is Outcome.SAFE
+    assert examine(modules, Counts(2, 1)).outcome is Outcome.SAFE
 
 
 SUMS = """sum {
@@ -308,7 +309,7 @@ ENTRY main {
 )
 def test_what_two_programs_have_to_make_equal(old: str, new: str, what: str) -> None:
     modules = [((0,), parse_module(SUMS, "a.hlo")), ((1,), parse_module(SUMS.replace(old, new), "b.hlo"))]
-    found = examine(modules, 2, 1)
+    found = examine(modules, Counts(2, 1))
     assert found.diagnosis is not None
     assert found.diagnosis.kind == "mismatch"
     assert found.diagnosis.hints == (f"give c (a.hlo:8:8) and c (b.hlo:8:8) the same {what}",)
@@ -317,7 +318,7 @@ def test_what_two_programs_have_to_make_equal(old: str, new: str, what: str) -> 
 def test_how_often_two_programs_do_what_both_have_to() -> None:
     """Rounds in loops of two programs; behind a choice it isn't known, and nothing is said of it."""
     short, long = (decided(f"count = s32[] constant({turns})") for turns in (2, 5))
-    found = examine([((0,), parse_module(short, "a.hlo")), ((1,), parse_module(long, "b.hlo"))], 2, 1)
+    found = examine([((0,), parse_module(short, "a.hlo")), ((1,), parse_module(long, "b.hlo"))], Counts(2, 1))
     assert found.diagnosis is not None
     assert found.diagnosis.notes == (
         "device 0 enters 2 rounds of devices 0, 1, last in u (a.hlo:15:3) in loop w (a.hlo:31:3), device 1 "
@@ -331,7 +332,7 @@ def test_how_often_two_programs_do_what_both_have_to() -> None:
     far = [decided(f"count = s32[] constant({turns})") for turns in (100_000, 100_000)]
     head, _, rest = far[1].rpartition("ROOT r")
     more = f"{head}v{rest.replace('}', '')}  {reduce('ROOT r', 'v')}\n}}\n"
-    found = examine([((0,), parse_module(far[0], "a.hlo")), ((1,), parse_module(more, "b.hlo"))], 2, 1)
+    found = examine([((0,), parse_module(far[0], "a.hlo")), ((1,), parse_module(more, "b.hlo"))], Counts(2, 1))
     assert found.diagnosis is not None
     assert found.diagnosis.notes == ()
     assert found.diagnosis.hints == (

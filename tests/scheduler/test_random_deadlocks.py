@@ -15,6 +15,7 @@ import distxla as dx
 from distxla.compiler.verify.world import verify_world
 from distxla.diagnosis.report.diagnosis import Diagnosis
 from distxla.errors import DeadlockError
+from distxla.ir.counts import Counts
 from distxla.ir.module import Module
 from distxla.oracle.lockstep import run_programs
 from distxla.scheduler.deadlocks import examine
@@ -84,8 +85,8 @@ def check(data: st.DataObject) -> None:
     """Safe: no run deadlocks, whatever the arguments. Deadlock: every run does, and says the same."""
     devices = data.draw(st.integers(2, 4), label="devices")
     programs = drawn(data, devices)
-    verify_world(programs, devices, 1)
-    verdict = examine(programs, devices, 1)
+    verify_world(programs, Counts(devices, 1))
+    verdict = examine(programs, Counts(devices, 1))
     texts = "\n".join(print_module(module) for _, module in programs)
     found = [diagnosis_of(programs, devices, args) for args in (arguments_of(data, devices), *equal_arguments(devices))]
     for run in found:
@@ -126,8 +127,8 @@ def test_random_programs_on_processes() -> None:
         @given(st.data())
         def one(data: st.DataObject) -> None:
             programs = drawn(data, devices)
-            verify_world(programs, devices, 1)
-            verdict = examine(programs, devices, 1)
+            verify_world(programs, Counts(devices, 1))
+            verdict = examine(programs, Counts(devices, 1))
             arguments = arguments_of(data, devices)
             loaded = {part: cluster.compile(module, part) for part, module in programs}
             watch, found = Stopwatch(), None

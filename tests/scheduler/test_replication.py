@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from distxla.compiler.passes.placements import placements_of
+from distxla.ir.counts import Counts
 from distxla.scheduler.replication import UnsureResult, unsure_results
 from distxla.text.parser import parse_module
 
@@ -37,7 +38,7 @@ ENTRY main_spmd {{
 """
     module = parse_module(text)
     placements = placements_of(module, 4)
-    return unsure_results(module, 1, 4, placements.parameters, placements.results)
+    return unsure_results(module, Counts(1, 4), placements.parameters, placements.results)
 
 
 SURE = {

@@ -10,6 +10,7 @@ import pytest
 
 from distxla.cli.main import main
 from distxla.diagnosis.facts.blocked import Doing
+from distxla.ir.counts import Counts
 from distxla.scheduler.deadlocks import examine
 from tests.deadlock_programs import NAMED
 
@@ -28,7 +29,7 @@ ENTRY e {
 
 def test_what_only_the_run_decides_is_named() -> None:
     case = NAMED["loops_by_infeed"]
-    found = examine(case.modules(), case.replicas, 1).diagnosis
+    found = examine(case.modules(), Counts(case.replicas, 1)).diagnosis
     assert found is not None
     assert found.kind == "undecided"
     assert "w (a.hlo:30:3) is decided by f (a.hlo:26:3)" in found.text()

@@ -8,6 +8,7 @@ import struct
 import pytest
 
 from distxla.errors import CompileError
+from distxla.ir.counts import Counts
 from distxla.ir.shape import Shape
 from distxla.program.artifact import CompiledProgram
 from distxla.targets.image import Image
@@ -29,8 +30,7 @@ def program(image: Image) -> CompiledProgram:
         imports=image.imports,
         imports_offset=image.imports_offset,
         code_bytes=image.code_bytes,
-        replicas=1,
-        partitions=1,
+        counts=Counts(1, 1),
         parameters=(),
         result=Shape.tuple(()),
         arena_bytes=0,

@@ -29,6 +29,7 @@ from distxla.collectives.transports.shared_memory.proxy_reduce import emit_reduc
 from distxla.collectives.transports.shared_memory.wait_and_wake import ALL_SLEEPERS
 from distxla.emit.atomics_builder import AtomicsBuilder
 from distxla.emit.native_function import I32, I64, POINTER, VOID, i32, i64, load_function
+from distxla.ir.counts import Counts
 from distxla.ir.shape import Shape
 from distxla.program.artifact import CompiledProgram
 from distxla.targets.code import CodeModule, target_of
@@ -57,8 +58,7 @@ def compile_call_loops() -> CompiledProgram:
         imports=image.imports,
         imports_offset=image.imports_offset,
         code_bytes=image.code_bytes,
-        replicas=1,
-        partitions=1,
+        counts=Counts(1, 1),
         parameters=(),
         result=Shape.tuple(()),
         arena_bytes=0,

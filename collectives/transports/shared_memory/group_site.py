@@ -63,13 +63,13 @@ class GroupEmitter:
     def communicator(self, instruction: Instruction, operands: tuple[Shape, ...], counts: Counts) -> CommunicatorSpec:
         op = whole(instruction.op)
         assert isinstance(op, GroupedCollective)
-        groups = op.device_groups(counts.replicas, counts.partitions)
+        groups = op.device_groups(counts)
         sent, result = of_whole(instruction, operands)
         for size in {len(group) for group in groups}:
             op.check_size(result, sent, size)
             if not isinstance(op, RaggedAllToAll):
                 _batches(op.movements(sent, size), sent)
-        silent = op.silent_devices(counts.replicas, counts.partitions)
+        silent = op.silent_devices(counts)
         sizes = tuple(group_words.group_bytes(len(group)) for group in groups)
         key = f"groups {digest((groups, silent))}"
         return CommunicatorSpec(key, groups, sizes, silent=silent, common_key="groups")
@@ -80,7 +80,7 @@ class GroupEmitter:
         """In group order only, and of arrays whose stretches are known."""
         op = whole(instruction.op)
         assert isinstance(op, GroupedCollective)
-        sizes = sorted({len(group) for group in op.device_groups(counts.replicas, counts.partitions)})
+        sizes = sorted({len(group) for group in op.device_groups(counts)})
         if isinstance(op, RaggedAllToAll) or op.order != RANK or sizes[-1] > MOST_GRID_MEMBERS:
             return None
         if async_part_of(instruction.op) is AsyncPart.DONE:

@@ -36,8 +36,8 @@ class PermuteEmitter:
         op = whole(instruction.op)
         assert isinstance(op, CollectivePermute)
         groups, pairs = (
-            op.device_groups(counts.replicas, counts.partitions),
-            op.device_pairs(counts.replicas, counts.partitions),
+            op.device_groups(counts),
+            op.device_pairs(counts),
         )
         talking = {device for pair in pairs for device in pair}
         sizes = tuple(permute_words.pairs_bytes(len(g)) if g[0] in talking else 0 for g in groups)

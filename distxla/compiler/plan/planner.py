@@ -335,7 +335,7 @@ class Planner:
         if size < SHARED_BYTES or self.counts == UNKNOWN or value in self.taken_over(frame):
             return None
         try:
-            groups = op.device_groups(self.counts.replicas, self.counts.partitions)
+            groups = op.device_groups(self.counts)
         except RuleViolation:  # reported, with its place, when the instruction's routine is asked for
             return None
         if max(map(len, groups)) == 1:

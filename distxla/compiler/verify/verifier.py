@@ -18,6 +18,7 @@ from distxla.compiler.verify.shardings import verify_shardings
 from distxla.compiler.verify.transfer_contexts import verify_contexts
 from distxla.errors import VerificationError
 from distxla.ir.computation import Computation
+from distxla.ir.counts import Counts
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.op import RuleViolation
@@ -249,19 +250,17 @@ class _Verifier:
                 executable(i.op).verify_annotations(i)
                 shape, operands = (i.shape, operands) if converted is None else (converted.shape, converted.operands)
                 if self.replicas is not None and self.partitions is not None:
-                    self._groups(i, shape, operands, self.replicas, self.partitions)
+                    self._groups(i, shape, operands, Counts(self.replicas, self.partitions))
             except RuleViolation as violation:
                 raise VerificationError(violation.message, self.module.locate(i, violation.at)) from None
 
     def _called(self, name: str) -> ProgramShape:
         return self.module[name].program_shape
 
-    def _groups(
-        self, i: Instruction, shape: Shape, operands: tuple[Shape, ...], replicas: int, partitions: int
-    ) -> None:
+    def _groups(self, i: Instruction, shape: Shape, operands: tuple[Shape, ...], counts: Counts) -> None:
         if not isinstance(i.op, CollectiveOp):
             return
-        groups = i.op.device_groups(replicas, partitions)
+        groups = i.op.device_groups(counts)
         for size in sorted({len(group) for group in groups}):
             i.op.check_size(shape, operands, size)
 

@@ -17,6 +17,7 @@ from distxla.collectives.channels import module_transfers
 from distxla.collectives.signature import differences, signature, summary
 from distxla.compiler.verify.verifier import verify_module
 from distxla.errors import CollectiveMismatchError, VerificationError
+from distxla.ir.counts import Counts
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.op import Lowering
@@ -31,8 +32,7 @@ _Key = tuple[tuple[int, ...], tuple[tuple[int, int], ...]]
 
 def verify_world(
     programs: Iterable[tuple[Iterable[int], Module]],
-    replicas: int,
-    partitions: int,
+    counts: Counts,
     *,
     in_order: bool = True,
     assignment: Sequence[int] | None = None,
@@ -46,15 +46,14 @@ def verify_world(
     """
     run = [(tuple(devices), module) for devices, module in programs]
     for _, module in run:
-        check_counts(module, replicas, partitions)
-        verify_module(module, replicas, partitions)
-    verify_together(run, replicas, partitions, in_order=in_order, assignment=assignment)
+        check_counts(module, counts)
+        verify_module(module, counts.replicas, counts.partitions)
+    verify_together(run, counts, in_order=in_order, assignment=assignment)
 
 
 def verify_together(
     programs: Iterable[tuple[Iterable[int], Module]],
-    replicas: int,
-    partitions: int,
+    counts: Counts,
     *,
     in_order: bool = True,
     assignment: Sequence[int] | None = None,
@@ -64,20 +63,20 @@ def verify_together(
     assignment: of the only program, the device that has each of its flattened ids, where those are not the devices.
     """
     run = [(tuple(devices), module) for devices, module in programs]
-    _Groups(run, replicas, partitions, in_order).check()
-    module_transfers(run, replicas, partitions, assignment)
+    _Groups(run, counts, in_order).check()
+    module_transfers(run, counts, assignment)
 
 
-def verify_order(programs: Iterable[tuple[Iterable[int], Module]], replicas: int, partitions: int) -> None:
+def verify_order(programs: Iterable[tuple[Iterable[int], Module]], counts: Counts) -> None:
     """Rule `world.order`, of programs for which `verify_together` has found the others kept."""
-    _Groups([(tuple(devices), module) for devices, module in programs], replicas, partitions, True).check()
+    _Groups([(tuple(devices), module) for devices, module in programs], counts, True).check()
 
 
-def check_counts(module: Module, replicas: int, partitions: int) -> None:
+def check_counts(module: Module, counts: Counts) -> None:
     """Rule world.counts: the header's counts are those of the run."""
     for name, stated, found in (
-        ("replica_count", module.replica_count, replicas),
-        ("num_partitions", module.num_partitions, partitions),
+        ("replica_count", module.replica_count, counts.replicas),
+        ("num_partitions", module.num_partitions, counts.partitions),
     ):
         if stated is not None and stated != found:
             message = f"{module.name} says {name}={stated}, the run has {found}"
@@ -126,17 +125,15 @@ class _Rounds:
 class _Groups:
     """Collectives of all programs by their groups."""
 
-    def __init__(
-        self, run: Sequence[tuple[tuple[int, ...], Module]], replicas: int, partitions: int, in_order: bool
-    ) -> None:
+    def __init__(self, run: Sequence[tuple[tuple[int, ...], Module]], counts: Counts, in_order: bool) -> None:
         self.run = run
         self.in_order = in_order
-        self.counts = (replicas, partitions)
+        self.counts = counts
         self.running = {device: number for number, (devices, _) in enumerate(run) for device in devices}
         self.rounds: dict[_Key, dict[int, _Rounds]] = defaultdict(lambda: defaultdict(_Rounds))
 
     def check(self) -> None:
-        if len(self.running) == self.counts[0] * self.counts[1] and len(self.run) == 1:
+        if len(self.running) == self.counts.devices and len(self.run) == 1:
             return
         for number, (devices, module) in enumerate(self.run):
             mine = set(devices)
@@ -152,8 +149,8 @@ class _Groups:
     def _keys(self, collective: _Collective) -> Iterator[_Key]:
         op = collective.instruction.op
         assert isinstance(op, CollectiveOp)
-        pairs = op.device_pairs(*self.counts)
-        for group in op.device_groups(*self.counts):
+        pairs = op.device_pairs(self.counts)
+        for group in op.device_groups(self.counts):
             if len(group) > 1:
                 yield group, pairs
 

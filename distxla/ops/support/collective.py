@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from distxla.ir.attribute import attribute
+from distxla.ir.counts import Counts
 from distxla.ir.mixed_precision import Computed, in_type_of
 from distxla.ir.op import Op
 from distxla.ir.replica_groups import GroupMode, ReplicaGroups, device_groups
@@ -76,34 +77,34 @@ class GroupedCollective(CollectiveOp):
     def group_mode(self) -> GroupMode:
         return GroupMode.CROSS_REPLICA if self.channel_id is None else GroupMode.CROSS_PARTITION
 
-    def device_groups(self, replicas: int, partitions: int) -> tuple[tuple[int, ...], ...]:
+    def device_groups(self, counts: Counts) -> tuple[tuple[int, ...], ...]:
         """Ordered flattened device ids of every group; RuleViolation C1 to C5 where the groups don't fit the run.
 
         A device whose id no group holds is a group of its own, behind the others; see `silent_devices`.
         """
-        found = self._listed_groups(replicas, partitions)
-        return (*found, *((device,) for device in _missing(found, replicas * partitions)))
+        found = self._listed_groups(counts)
+        return (*found, *((device,) for device in _missing(found, counts.devices)))
 
-    def silent_devices(self, replicas: int, partitions: int) -> tuple[int, ...]:
+    def silent_devices(self, counts: Counts) -> tuple[int, ...]:
         """Flattened ids of the devices in no group: they receive nothing, and get zeros."""
-        return _missing(self._listed_groups(replicas, partitions), replicas * partitions)
+        return _missing(self._listed_groups(counts), counts.devices)
 
-    def _listed_groups(self, replicas: int, partitions: int) -> tuple[tuple[int, ...], ...]:
+    def _listed_groups(self, counts: Counts) -> tuple[tuple[int, ...], ...]:
         self.check_groups()
         mode = self.group_mode
         dimension_size = {
-            GroupMode.CROSS_REPLICA: replicas,
-            GroupMode.CROSS_PARTITION: partitions,
-            GroupMode.CROSS_REPLICA_AND_PARTITION: replicas,
-            GroupMode.FLATTENED_ID: replicas * partitions,
+            GroupMode.CROSS_REPLICA: counts.replicas,
+            GroupMode.CROSS_PARTITION: counts.partitions,
+            GroupMode.CROSS_REPLICA_AND_PARTITION: counts.replicas,
+            GroupMode.FLATTENED_ID: counts.devices,
         }[mode]
         ids = self.replica_groups.ids
         fits = sorted(ids) == list(range(dimension_size)) if self.covers_all else max(ids, default=0) < dimension_size
         if ids and not fits:
             text = f"the groups must hold {'each id' if self.covers_all else 'ids'} of 0..{dimension_size - 1} once "
-            text += f"({mode.value} groups of {replicas} replicas x {partitions} partitions), they hold {sorted(ids)}"
+            text += f"({mode.value} groups of {counts}), they hold {sorted(ids)}"
             self.require(False, "C5", text, at="replica_groups")
-        return device_groups(self.replica_groups, mode, replicas, partitions)
+        return device_groups(self.replica_groups, mode, counts)
 
     def check_groups(self) -> None:
         """C1 to C4: checks that don't depend on the run."""

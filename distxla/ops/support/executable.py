@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
+from distxla.ir.counts import Counts
 from distxla.ir.dynamic_shape import static_shape
 from distxla.ir.effects import Effects
 from distxla.ir.instruction import Instruction
@@ -84,14 +85,14 @@ class CollectiveOp(ExecutableOp):
         """The meaning of the ids in the groups for this instruction."""
 
     @abstractmethod
-    def device_groups(self, replicas: int, partitions: int) -> tuple[tuple[int, ...], ...]:
+    def device_groups(self, counts: Counts) -> tuple[tuple[int, ...], ...]:
         """Ordered flattened device ids of every group; each device is in exactly one."""
 
-    def device_pairs(self, replicas: int, partitions: int) -> tuple[tuple[int, int], ...]:
+    def device_pairs(self, counts: Counts) -> tuple[tuple[int, int], ...]:
         """Flattened (source, target) of every pair; none where whole groups exchange."""
         return ()
 
-    def silent_devices(self, replicas: int, partitions: int) -> tuple[int, ...]:
+    def silent_devices(self, counts: Counts) -> tuple[int, ...]:
         """Flattened ids of the devices in no group: they receive nothing, and get zeros."""
         return ()
 

@@ -11,6 +11,7 @@ import re
 from weakref import WeakValueDictionary
 
 from distxla.caller_warning import warn_caller
+from distxla.ir.counts import Counts
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.names import is_of_partitioner
@@ -32,8 +33,7 @@ class OneDeviceGroups:
     module: Module
     first: Instruction
     others: int
-    replicas: int
-    partitions: int
+    counts: Counts
 
     @property
     def location(self) -> Location | None:
@@ -49,20 +49,20 @@ class OneDeviceGroups:
         """The same without the place. name: what the first one is called."""
         more = f"; so do {self.others} more" if self.others > 1 else "; so does 1 more" if self.others else ""
         return (
-            f"{name or self.first.name} has groups of one device each among {self.replicas * self.partitions} devices, "
+            f"{name or self.first.name} has groups of one device each among {self.counts.devices} devices, "
             f"so every device gets its own operand back{more}. {self._hint()}"
         )
 
     def _hint(self) -> str:
         op = self.first.op
         assert isinstance(op, CollectiveOp)
-        if op.group_mode is GroupMode.CROSS_REPLICA and self.replicas == 1:
+        if op.group_mode is GroupMode.CROSS_REPLICA and self.counts.replicas == 1:
             why = "Without channel_id the ids of its groups are replicas, of which there is one"
             if not hasattr(op, "use_global_device_ids"):
                 return f"{why}: with channel_id=1 they are partitions"
             beside = f"use_global_device_ids={'True' if self._is_built else 'true'} and {self._all}"
             return f"{why}: channel_id=1 joins the partitions; {beside} beside it name devices one by one"
-        if op.group_mode is GroupMode.CROSS_PARTITION and self.partitions == 1:
+        if op.group_mode is GroupMode.CROSS_PARTITION and self.counts.partitions == 1:
             why = "With channel_id the ids of its groups are partitions, of which there is one"
             return f"{why}: without it they are replicas"
         if not op.round.has_groups:
@@ -77,50 +77,46 @@ class OneDeviceGroups:
     @property
     def _all(self) -> str:
         """The groups that join all devices, as a text or a script has them."""
-        count = self.replicas * self.partitions
+        count = self.counts.devices
         listed = "[[" + ", ".join(map(str, range(count))) + "]]" if self._is_built else f"[1,{count}]<=[{count}]"
         return f"replica_groups={listed if count <= MOST_LISTED else f'[1,{count}]<=[{count}]'}"
 
 
-def one_device_groups(module: Module, replicas: int, partitions: int) -> OneDeviceGroups | None:
+def one_device_groups(module: Module, counts: Counts) -> OneDeviceGroups | None:
     """The collectives of a verified module whose groups have one device each; None where there are none, or where that
     is meant."""
-    if replicas * partitions < 2:
+    if counts.devices < 2:
         return None
     found = [
         instruction
         for computation in module.reached()
         for instruction in computation
-        if _is_alone(instruction, replicas, partitions) and not _is_meant(module, instruction)
+        if _is_alone(instruction, counts) and not _is_meant(module, instruction)
     ]
-    return OneDeviceGroups(module, found[0], len(found) - 1, replicas, partitions) if found else None
+    return OneDeviceGroups(module, found[0], len(found) - 1, counts) if found else None
 
 
-def first_warning(
-    module: Module, replicas: int, partitions: int, *, executed: Module | None = None
-) -> OneDeviceGroups | None:
+def first_warning(module: Module, counts: Counts, *, executed: Module | None = None) -> OneDeviceGroups | None:
     """The same for the first question about a module, later None: a user is told once.
 
     executed: what the devices run, where that is another module.
     """
     if _told.get(id(module)) is module:
         return None
-    found = one_device_groups(module if executed is None else executed, replicas, partitions)
+    found = one_device_groups(module if executed is None else executed, counts)
     if found is not None:
         _told[id(module)] = module
     return found
 
 
-def warn_of_one_device_groups(
-    module: Module, replicas: int, partitions: int, *, executed: Module | None = None
-) -> None:
+def warn_of_one_device_groups(module: Module, counts: Counts, *, executed: Module | None = None) -> None:
     """Give a DistxlaWarning for the line of the caller's program, once for each module; arguments as above."""
-    found = first_warning(module, replicas, partitions, executed=executed)
+    found = first_warning(module, counts, executed=executed)
     if found is not None:
         warn_caller(found.message)
 
 
-def _is_alone(instruction: Instruction, replicas: int, partitions: int) -> bool:
+def _is_alone(instruction: Instruction, counts: Counts) -> bool:
     op = instruction.op
     if not isinstance(op, CollectiveOp) or op.start_done.completes:
         return False
@@ -130,7 +126,7 @@ def _is_alone(instruction: Instruction, replicas: int, partitions: int) -> bool:
     if any(len(group) > 1 for group in _groups(op).groups):
         return False
     try:
-        return all(len(group) == 1 for group in op.device_groups(replicas, partitions))
+        return all(len(group) == 1 for group in op.device_groups(counts))
     except RuleViolation:  # groups for other counts than these
         return False
 

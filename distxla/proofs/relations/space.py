@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from distxla.ir.counts import Counts
 from distxla.ir.element_type import ElementType
 from distxla.ir.instruction import Instruction
 from distxla.ir.shape import Shape
@@ -36,10 +37,10 @@ class Space:
     as many devices: what collectives do isn't looked into.
     """
 
-    def __init__(self, pool: Pool, terms: Terms, replicas: int, partitions: int, *, alone: bool = False) -> None:
+    def __init__(self, pool: Pool, terms: Terms, counts: Counts, *, alone: bool = False) -> None:
         self.pool, self.terms = pool, terms
-        self.replicas, self.partitions, self.alone = replicas, partitions, alone
-        self.devices = 1 if alone else replicas * partitions
+        self.counts, self.alone = counts, alone
+        self.devices = 1 if alone else counts.devices
         self.doubts: list[Doubt] = []
         self.ones = (1,) * self.devices
 

@@ -47,9 +47,9 @@ def moved(space: Space, relation: Relation, sources: tuple[int, ...]) -> Relatio
 def _groups(inference: Inference, instruction: Instruction) -> Groups:
     op, space = instruction.op, inference.space
     assert isinstance(op, CollectiveOp)
-    if op.silent_devices(space.replicas, space.partitions):
+    if op.silent_devices(space.counts):
         raise NoRule("devices that are in no group")
-    return op.device_groups(space.replicas, space.partitions)
+    return op.device_groups(space.counts)
 
 
 def _group_of(groups: Groups) -> dict[int, tuple[int, ...]]:
@@ -90,8 +90,8 @@ def _alone(infer: Infer) -> Infer:
 def _key(inference: Inference, instruction: Instruction) -> Hashable:
     op, space = instruction.op, inference.space
     assert isinstance(op, CollectiveOp)
-    groups = op.device_groups(space.replicas, space.partitions)
-    pairs = op.device_pairs(space.replicas, space.partitions)
+    groups = op.device_groups(space.counts)
+    pairs = op.device_pairs(space.counts)
     to_apply = getattr(op, "to_apply", None)
     applied = None if to_apply is None else fingerprint(inference.module, to_apply)
     return (op.round_opcode, groups, pairs, getattr(op, "dimensions", None), applied)
@@ -305,7 +305,7 @@ def _permuted(inference: Inference, instruction: Instruction, operands: list[Val
     assert isinstance(op, CollectivePermute)
     if op.is_sliced:
         raise NoRule("slices that are written into another array")
-    source_of = {target: source for source, target in op.device_pairs(space.replicas, space.partitions)}
+    source_of = {target: source for source, target in op.device_pairs(space.counts)}
     sources = tuple(source_of.get(d, -1) for d in range(space.devices))
     return [moved(space, operand, sources) for operand in operands]
 

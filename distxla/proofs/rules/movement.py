@@ -60,7 +60,7 @@ def device_id(inference: Inference, instruction: Instruction, operands: list[Val
         return space.symbol(instruction.opcode, instruction.shape)
     devices = range(space.devices)
     is_partition = isinstance(instruction.op, PartitionId)
-    of = [d % space.partitions if is_partition else d // space.partitions for d in devices]
+    of = [d % space.counts.partitions if is_partition else d // space.counts.partitions for d in devices]
     return space.ids(instruction.shape.dtype, of)
 
 

@@ -246,7 +246,7 @@ class Executable(Handle):
         """Add how to cut an argument that was given whole."""
         if self.module is None or k >= self.arity:
             return
-        hint = given_whole(self.module, self.program.partitions, k, np.shape(value), lambda d: f"args[{d}][{k}]")
+        hint = given_whole(self.module, self.program.counts.partitions, k, np.shape(value), lambda d: f"args[{d}][{k}]")
         if hint is not None:
             error.add_note(f"hint: {hint}")
 
@@ -257,7 +257,7 @@ class Executable(Handle):
         array = np.asarray(value) if not isinstance(value, bool | int | float | complex) else None
         if array is None or not placed.is_whole(array.shape):
             return value
-        return placed.shards.split(array, self.program.logical(device) % self.program.partitions)
+        return placed.shards.split(array, self.program.logical(device) % self.program.counts.partitions)
 
     def join(self, outs: Sequence[Sequence[Any]], replica: int = 0) -> list[NDArray[Any]]:
         """The results of a global module as whole arrays, by leaf, as its shardings say.
@@ -267,13 +267,13 @@ class Executable(Handle):
         """
         if self.whole is None:
             raise ArgumentError(f"{self.program.name} is no global module: its results are no parts of others")
-        partitions = self.program.partitions
+        partitions = self.program.counts.partitions
         ids = range(replica * partitions, (replica + 1) * partitions)
         assignment = self.program.assignment
         if assignment is None:
             wanted: Sequence[int] = ids
         elif ids.stop > len(assignment) or replica < 0:
-            raise ArgumentError(f"replica {replica}: the program has replicas 0 to {self.program.replicas - 1}")
+            raise ArgumentError(f"replica {replica}: the program has replicas 0 to {self.program.counts.replicas - 1}")
         else:
             wanted = [assignment[id_] for id_ in ids]
         if not set(wanted) <= set(self.devices):

@@ -59,8 +59,7 @@ class Hosts:
 
     def __init__(
         self,
-        replicas: int,
-        partitions: int,
+        device_count: int,
         address: str | None,
         devices_per_host: Sequence[int] | None,
         closing: threading.Event,
@@ -68,7 +67,6 @@ class Hosts:
         device_memory: int | None = None,
         gpus: GpuSharing = NO_GPUS,
     ) -> None:
-        self._counts = (replicas, partitions)
         self._address = address
         self._devices_per_host = devices_per_host
         self._closing = closing
@@ -83,7 +81,7 @@ class Hosts:
         self._names: list[str] = []  # of several hosts
         self.agent_actors: list[Any] = []
         self._memories: list[DeviceMemory] = []
-        self.device_count = replicas * partitions
+        self.device_count = device_count
         self.budget = Budget(device_memory)
         self.devices: list[range] = []
         self.replicas: list[Any] = []
@@ -220,7 +218,6 @@ class Hosts:
                             names[index],
                             facts[index].address,
                             tuple(self.devices),
-                            *self._counts,
                             self.budget.segment_bytes,
                             secret,
                             local.attachment() if index == 0 else None,

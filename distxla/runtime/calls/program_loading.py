@@ -15,6 +15,7 @@ from distxla import clock
 from distxla.collectives.protocols import call_loops
 from distxla.collectives.protocols import group as group_words
 from distxla.errors import ArgumentError, ClusterError, DistxlaError
+from distxla.ir.counts import Counts
 from distxla.machine.heap import Block, Heap
 from distxla.program.artifact import CompiledProgram, SharedArena
 from distxla.rewrites.executed_form import executed_form
@@ -46,13 +47,11 @@ class ProgramLoader:
     A signal handler may raise at any line of `load`: the executable then has all that a loaded one has, or nothing.
     """
 
-    def __init__(
-        self, hosts: Hosts, heap: Heap, replicas: int, partitions: int, unload: Callable[[Loaded], None]
-    ) -> None:
+    def __init__(self, hosts: Hosts, heap: Heap, counts: Counts, unload: Callable[[Loaded], None]) -> None:
         """unload: called in a thread of its own with a program whose executable was destroyed."""
         self._hosts = hosts
         self._heap = heap
-        self._counts = (replicas, partitions)
+        self._counts = counts
         self._arena: Block | None = None
         size = hosts.budget.segment_bytes
         self._common = Heap(size, hosts.common_pages, begin=size, headroom=hosts.headroom())
@@ -64,7 +63,7 @@ class ProgramLoader:
         self.streams = ClusterStreams(hosts.local.control.carve, allocate, self._stream_memory, self._unusable)
         self.communicators = Communicators(hosts.local.control, self.streams, hosts.remotes)
         control = hosts.local.control
-        self.channels = ClusterChannels(self.communicators, control, allocate, replicas, partitions, hosts.devices)
+        self.channels = ClusterChannels(self.communicators, control, allocate, counts, hosts.devices)
         self.dispatcher = Dispatcher(hosts, self.communicators, self.streams, self._routine_failure)
 
     def living(self) -> list[Executable]:
@@ -89,11 +88,11 @@ class ProgramLoader:
         """
         begin = clock.now()
         program, block = executable.program, self._hosts.local.control
-        replicas, partitions = self._counts
-        if program.assignment is None and (program.replicas != replicas or program.partitions != partitions):
+        wanted, found = self._counts, program.counts
+        if program.assignment is None and found != wanted:
             raise ArgumentError(
-                f"{program.name} was compiled for {program.replicas} x {program.partitions} devices, "
-                f"the cluster has {replicas} x {partitions}"
+                f"{program.name} was compiled for {found.replicas} x {found.partitions} devices, "
+                f"the cluster has {wanted.replicas} x {wanted.partitions}"
             )
         number = self._free_number()
         size = 8 * max(1, len(executable.parameters) + len(executable.results)) * len(executable.devices)

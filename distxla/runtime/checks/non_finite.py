@@ -284,7 +284,7 @@ class NonFinite:
 
     def _ids(self, device: int) -> tuple[int, int, int]:
         program = self.executable.program
-        return program.logical(device), program.replicas, program.partitions
+        return program.logical(device), program.counts.replicas, program.counts.partitions
 
     def _operands(self, device: int, watched: WatchedStep) -> Iterator[NDArray[Any] | None]:
         place = self._arena + watched.snapshot

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from distxla.compiler.passes.manual_partitions import PerDevice
 from distxla.compiler.passes.placements import Placements, placements_of, same_devices
 from distxla.errors import ReplicationError
+from distxla.ir.counts import Counts
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
 from distxla.lazy_dataclass import dataclass, replace
@@ -34,7 +35,7 @@ def require_replicated(executable: Executable, memory: Callable[[int], DeviceMem
     same. Blocks; arrays of other hosts are copied here."""
     program = executable.program
     if executable.placements is None and executable.module is not None:
-        executable.placements = placements_of(executable.module, program.partitions, executable.whole)
+        executable.placements = placements_of(executable.module, program.counts.partitions, executable.whole)
     if executable.placements is None:
         return
     first = len(executable.parameters) if results else 0
@@ -44,8 +45,8 @@ def require_replicated(executable: Executable, memory: Callable[[int], DeviceMem
         place = int(executable.call_area[executable.devices.index(device), first + declared.number])
         return memory(device).read(place, declared.shape.byte_size)
 
-    known = program.assignment or range(program.replicas * program.partitions)
-    for declared in _declared(executable.placements, leaves, program.replicas, results=results):
+    known = program.assignment or range(program.counts.devices)
+    for declared in _declared(executable.placements, leaves, program.counts.replicas, results=results):
         devices = tuple(known[id_] for id_ in declared.devices if known[id_] in executable.devices)
         _compare(replace(declared, devices=devices), array)
 
@@ -54,8 +55,7 @@ def require_same(
     module: Module,
     whole: PerDevice | None,
     leaves: Mapping[int, Sequence[Any]],
-    replicas: int,
-    partitions: int,
+    counts: Counts,
     *,
     results: bool,
 ) -> None:
@@ -68,7 +68,7 @@ def require_same(
         found = np.ascontiguousarray(leaves[device][declared.number], declared.shape.dtype.dtype)
         return found.reshape(-1).view(np.uint8)
 
-    for declared in _declared(placements_of(module, partitions, whole), kinds, replicas, results=results):
+    for declared in _declared(placements_of(module, counts.partitions, whole), kinds, counts.replicas, results=results):
         _compare(replace(declared, devices=tuple(d for d in declared.devices if d in leaves)), array)
 
 

@@ -13,6 +13,7 @@ from distxla.collectives.protocols.layout import u32_words
 from distxla.collectives.transfer import Route, Transfer
 from distxla.collectives.transports.shared_words import CopiedWords, SharedWords
 from distxla.errors import ClusterError, DistxlaError
+from distxla.ir.counts import Counts
 from distxla.lazy_dataclass import dataclass, replace
 from distxla.machine.heap import Block
 from distxla.program.artifact import CommunicatorSpec, CompiledProgram
@@ -52,16 +53,15 @@ class ClusterChannels:
         communicators: Communicators,
         block: SharedWords,
         allocate: Callable[[int], Block],
-        replicas: int,
-        partitions: int,
+        counts: Counts,
         hosts: Sequence[range],
     ) -> None:
         """block: the control block.  allocate: bytes at one offset of all devices' memory.
         hosts: the devices of each host, the driver's first."""
         self._communicators = communicators
         self._block, self._allocate = block, allocate
-        self._counts, self._hosts = (replicas, partitions), hosts
-        devices = tuple(range(replicas * partitions))
+        self._counts, self._hosts = counts, hosts
+        devices = tuple(range(counts.devices))
         self._directory = CommunicatorSpec(channel_words.DIRECTORY_KEY, (devices,), (channel_words.DIRECTORY_BYTES,))
         self._ends: dict[int, tuple[tuple[int, End], ...]] = {}
         self._pairs: dict[tuple[int, ...], Pair] = {}
@@ -112,8 +112,8 @@ class ClusterChannels:
         """Those between the devices of programs that know each other."""
         sides = [ProgramTransfers(devices, tuple(end for _, end in self._ends[number])) for number, _, devices in world]
         program = world[0][1]
-        counts = self._counts if program.assignment is None else (program.replicas, program.partitions)
-        return pair_up(sides, *counts, compiled=True, assignment=program.assignment)
+        counts = self._counts if program.assignment is None else program.counts
+        return pair_up(sides, counts, compiled=True, assignment=program.assignment)
 
     def _connect_world(self, calls: Sequence[Loaded], transfers: Sequence[Transfer]) -> None:
         for transfer in transfers:

@@ -52,8 +52,6 @@ class RunShape:
     name: str
     address: str
     devices: tuple[range, ...]
-    replicas: int
-    partitions: int
     memory_bytes: int
     secret: bytes
     attachment: Attachment | None
@@ -94,7 +92,7 @@ class Agent:
         self._shape = shape
         devices = shape.devices[shape.index]
         given = shape.attachment
-        count = shape.replicas * shape.partitions
+        count = sum(map(len, shape.devices))
         if given is None:
             self._host = LocalHost(shape.index, shape.name, devices, count, shape.memory_bytes)
             self._control: ControlBlock = self._host.control

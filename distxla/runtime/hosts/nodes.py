@@ -11,6 +11,7 @@ from typing import Any
 
 from distxla.collectives.protocols import control_block as control_words
 from distxla.errors import ArgumentError, ClusterError
+from distxla.ir.counts import Counts
 from distxla.lazy_dataclass import dataclass
 from distxla.machine.memory_limits import Limit, free_memory
 from distxla.machine.packages import installed_version
@@ -80,18 +81,18 @@ def _node(row: dict[str, Any]) -> Node:
     )
 
 
-def checked_size(replicas: int, partitions: int) -> tuple[int, int]:
+def checked_size(replicas: int, partitions: int) -> Counts:
     """The numbers of replicas and partitions of a run; ArgumentError where they can be none."""
-    counts = f"replicas={replicas!r}, partitions={partitions!r}"
+    given = f"replicas={replicas!r}, partitions={partitions!r}"
     try:
-        replicas, partitions = operator.index(replicas), operator.index(partitions)
+        counts = Counts(operator.index(replicas), operator.index(partitions))
     except TypeError as error:
-        raise ArgumentError(f"a cluster's counts are integers, found {counts}") from error
-    if replicas < 1 or partitions < 1:
-        raise ArgumentError(f"a cluster needs at least one device, found {counts}")
-    if replicas * partitions > control_words.MOST_DEVICES:
-        raise ArgumentError(f"a cluster has at most {control_words.MOST_DEVICES} devices, found {counts}")
-    return replicas, partitions
+        raise ArgumentError(f"a cluster's counts are integers, found {given}") from error
+    if counts.replicas < 1 or counts.partitions < 1:
+        raise ArgumentError(f"a cluster needs at least one device, found {given}")
+    if counts.devices > control_words.MOST_DEVICES:
+        raise ArgumentError(f"a cluster has at most {control_words.MOST_DEVICES} devices, found {given}")
+    return counts
 
 
 def checked_counts(devices_per_host: Sequence[int], devices: int) -> tuple[int, ...]:

@@ -151,7 +151,7 @@ class Replica:
         context = ExecutionContext(
             self._device,
             [None if memory is None else memory.address for memory in self._memories],
-            partitions=program.partitions,
+            partitions=program.counts.partitions,
             control=base,
             record=self._record,
             arena=placement.arena,

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from distxla.errors import ArgumentError
+from distxla.ir.counts import Counts
 from distxla.ir.module import Module
 from distxla.lazy_dataclass import dataclass
 from distxla.program.artifact import CompiledProgram
@@ -17,27 +18,26 @@ EXPECTED = "device_assignment: expected a table [replicas][partitions] of the cl
 
 @dataclass(frozen=True)
 class DeviceAssignment:
-    """replicas, partitions: by which the program names devices.  devices: of the cluster, which run it.
+    """counts: by which the program names devices.  devices: of the cluster, which run it.
 
     is_own: whether the program's flattened ids are its own, one for each of `devices`; else they are the cluster's.
     """
 
-    replicas: int
-    partitions: int
+    counts: Counts
     devices: tuple[int, ...]
     is_own: bool = True
 
     @property
     def is_whole(self) -> bool:
         """Whether all devices that the program names run it."""
-        return self.is_own or len(self.devices) == self.replicas * self.partitions
+        return self.is_own or len(self.devices) == self.counts.devices
 
     def require_counts(self, module: Module) -> None:
         """ArgumentError, at the header, for a module that states other counts."""
         found = "the device assignment" if self.is_own else "the cluster"
         for name, wanted, stated in (
-            ("replica_count", self.replicas, module.replica_count),
-            ("num_partitions", self.partitions, module.num_partitions),
+            ("replica_count", self.counts.replicas, module.replica_count),
+            ("num_partitions", self.counts.partitions, module.num_partitions),
         ):
             if stated is not None and stated != wanted:
                 text = f"module {module.name} has {name}={stated}, {found} {wanted}"
@@ -50,10 +50,10 @@ class DeviceAssignment:
     @classmethod
     def of(cls, program: CompiledProgram, devices: tuple[int, ...]) -> DeviceAssignment:
         """That of a program which runs on these devices."""
-        return cls(program.replicas, program.partitions, devices, program.assignment is not None)
+        return cls(program.counts, devices, program.assignment is not None)
 
 
-def assignment_of(table: Any, devices: Iterable[int] | None, replicas: int, partitions: int) -> DeviceAssignment:
+def assignment_of(table: Any, devices: Iterable[int] | None, counts: Counts) -> DeviceAssignment:
     """The assignment for a program on a cluster of these counts: by a table [replicas][partitions] of the cluster's
     devices, or where that is None, on some of its devices or on all.
 
@@ -62,12 +62,12 @@ def assignment_of(table: Any, devices: Iterable[int] | None, replicas: int, part
     if table is not None:
         if devices is not None:
             raise ArgumentError("devices and device_assignment both say where a program runs: give one of them")
-        return _of_table(table, replicas * partitions)
-    count = replicas * partitions
+        return _of_table(table, counts.devices)
+    count = counts.devices
     chosen = tuple(range(count)) if devices is None else tuple(devices)
     if not chosen or any(not 0 <= d < count for d in chosen):
         raise ArgumentError(f"devices {list(chosen)}: the cluster has devices 0 to {count - 1}")
-    return DeviceAssignment(replicas, partitions, chosen, is_own=False)
+    return DeviceAssignment(counts, chosen, is_own=False)
 
 
 def _of_table(table: Any, device_count: int) -> DeviceAssignment:
@@ -86,7 +86,7 @@ def _of_table(table: Any, device_count: int) -> DeviceAssignment:
     device, times = Counter(devices).most_common(1)[0]
     if times > 1:
         raise ArgumentError(f"device_assignment names device {device} {'twice' if times == 2 else f'{times} times'}")
-    return DeviceAssignment(len(rows), lengths[0], devices)
+    return DeviceAssignment(Counts(len(rows), lengths[0]), devices)
 
 
 def _row(row: Any) -> list[int]:

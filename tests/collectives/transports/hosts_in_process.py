@@ -112,7 +112,7 @@ class Host:
         return ExecutionContext(
             device,
             [memory.address if memory is not None else None for memory in self.memories],
-            partitions=program.partitions,
+            partitions=program.counts.partitions,
             control=base,
             record=base + record,
             arena=end,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import llvmlite.binding as llvm
 
+from distxla.ir.counts import Counts
 from distxla.ir.shape import Shape
 from distxla.program.artifact import CompiledProgram
 from distxla.targets.native import finish
@@ -19,8 +20,8 @@ def loaded(module: llvm.ModuleRef) -> LoadedImage:
     """The optimised module's machine code, ready to run; CompileError for an import that no library has."""
     image = link([finish.emit_object(module)])
     program = CompiledProgram(
-        "test", image.data, image.symbols, image.imports, image.imports_offset, image.code_bytes, replicas=1,
-        partitions=1, parameters=(), result=Shape.tuple(()), arena_bytes=0, sites=(), communicators=(), timings={},
+        "test", image.data, image.symbols, image.imports, image.imports_offset, image.code_bytes, counts=Counts(1, 1),
+        parameters=(), result=Shape.tuple(()), arena_bytes=0, sites=(), communicators=(), timings={},
         target="x86_64",
     )  # fmt: skip
     return load_image(program)

@@ -8,6 +8,7 @@ import pytest
 
 from distxla.compiler.verify.world import verify_world
 from distxla.errors import CollectiveMismatchError, VerificationError
+from distxla.ir.counts import Counts
 from distxla.ir.module import Module
 from distxla.text.parser import parse_module
 
@@ -75,7 +76,7 @@ ALRIGHT: dict[str, list[tuple[Sequence[int], Module]]] = {
 
 @pytest.mark.parametrize("programs", ALRIGHT.values(), ids=ALRIGHT)
 def test_programs_that_go_together(programs: list[tuple[Sequence[int], Module]]) -> None:
-    verify_world(programs, 4, 1)
+    verify_world(programs, Counts(4, 1))
 
 
 BROKEN: dict[str, tuple[list[tuple[Sequence[int], Module]], str]] = {
@@ -140,6 +141,6 @@ BROKEN: dict[str, tuple[list[tuple[Sequence[int], Module]], str]] = {
 def test_programs_that_do_not(programs: list[tuple[Sequence[int], Module]], message: str) -> None:
     kind = CollectiveMismatchError if ": mismatch: " in message else VerificationError
     with pytest.raises(kind) as caught:
-        verify_world(programs, 4, 1)
+        verify_world(programs, Counts(4, 1))
     assert str(caught.value).splitlines()[0] == message
     assert "^" in str(caught.value).splitlines()[2]

@@ -8,6 +8,7 @@ import pytest
 
 import distxla as dx
 from distxla.caller_warning import warn_caller
+from distxla.ir.counts import Counts
 from distxla.ops.support.one_device_groups import first_warning, one_device_groups
 from distxla.text.parser import parse_module
 
@@ -69,7 +70,7 @@ MEANT = {
 
 @pytest.mark.parametrize(("module", "replicas", "partitions", "hint"), TOLD.values(), ids=TOLD)
 def test_what_is_told(module: dx.Module, replicas: int, partitions: int, hint: str) -> None:
-    found = one_device_groups(module, replicas, partitions)
+    found = one_device_groups(module, Counts(replicas, partitions))
     assert found is not None
     assert found.others == 0
     assert hint in found.message
@@ -80,17 +81,17 @@ def test_what_is_told(module: dx.Module, replicas: int, partitions: int, hint: s
 
 @pytest.mark.parametrize(("module", "replicas", "partitions"), MEANT.values(), ids=MEANT)
 def test_what_is_not_told(module: dx.Module, replicas: int, partitions: int) -> None:
-    assert one_device_groups(module, replicas, partitions) is None
+    assert one_device_groups(module, Counts(replicas, partitions)) is None
 
 
 def test_jax_is_told_of_groups_that_it_does_not_write_out() -> None:
-    assert one_device_groups(reduced("", name="jit_step"), 1, 4) is not None
+    assert one_device_groups(reduced("", name="jit_step"), Counts(1, 4)) is not None
 
 
 def test_the_first_one_is_named_and_the_others_are_counted() -> None:
     lines = "y = f32[8] all-reduce(x), to_apply=add\n z = f32[8] all-reduce(y), to_apply=add\n"
     module = program(f"{lines} ROOT w = f32[8] all-reduce(z), to_apply=add")
-    found = one_device_groups(module, 1, 4)
+    found = one_device_groups(module, Counts(1, 4))
     assert found is not None
     assert (found.first.name, found.others) == ("y", 2)
     assert "its own operand back; so do 2 more. " in found.message
@@ -98,9 +99,9 @@ def test_the_first_one_is_named_and_the_others_are_counted() -> None:
 
 def test_a_module_is_told_once() -> None:
     module, other = reduced(""), reduced("")
-    assert first_warning(module, 1, 4) is not None
-    assert first_warning(module, 1, 4) is None
-    assert first_warning(other, 1, 4) is not None  # equal, but another one
+    assert first_warning(module, Counts(1, 4)) is not None
+    assert first_warning(module, Counts(1, 4)) is None
+    assert first_warning(other, Counts(1, 4)) is not None  # equal, but another one
 
 
 def built(b: dx.XlaBuilder, **attributes: object) -> dx.XlaOp:
@@ -116,7 +117,7 @@ def test_build_warns_at_the_callers_line_with_the_builders_arguments() -> None:
     (warning,) = told
     assert warning.filename == __file__
     assert "use_global_device_ids=True and replica_groups=[[0, 1, 2, 3]] beside it" in str(warning.message)
-    assert first_warning(module, 1, 4) is None
+    assert first_warning(module, Counts(1, 4)) is None
 
 
 def test_build_is_silent_where_devices_are_joined_or_not_known() -> None:

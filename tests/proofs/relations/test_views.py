@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from distxla.ir.counts import Counts
 from distxla.ir.element_type import F32
 from distxla.proofs.coordinates import coordinates, lies_at
 from distxla.proofs.relations import views
@@ -26,12 +27,12 @@ DEVICES = 4
 
 
 def space_of(devices: int, pool: Pool, terms: Terms) -> Space:
-    return Space(pool, terms, 1, devices)
+    return Space(pool, terms, Counts(1, devices))
 
 
 def cut(space: Space, dims: tuple[int, ...], dim: int) -> Relation:
     """A whole array that is cut along one dimension over the devices."""
-    whole = Space(space.pool, space.terms, 1, 1).whole(space.terms.term("x", F32, dims))
+    whole = Space(space.pool, space.terms, Counts(1, 1)).whole(space.terms.term("x", F32, dims))
     n = dims[dim] // space.devices
     rows = np.arange(space.devices)[:, None] * n + np.arange(n)
     axes = tuple(((d, space.lines(rows) if d == dim else space.range(size)),) for d, size in enumerate(dims))
@@ -120,7 +121,7 @@ def test_coordinates_are_the_places_in_the_whole_array(dim: int) -> None:
     pool, terms = Pool(), Terms()
     space = space_of(2, pool, terms)
     own = cut(space, ARRAY.shape, dim)
-    whole = Space(pool, terms, 1, 1).whole(own.term)
+    whole = Space(pool, terms, Counts(1, 1)).whole(own.term)
     found = coordinates(own, whole, 2)
     assert found is not None
     n = own.dims[dim]
@@ -134,7 +135,7 @@ def test_coordinates_are_the_places_in_the_whole_array(dim: int) -> None:
 def test_coordinates_of_split_dimensions() -> None:
     """A dimension of 8 heads of 4 elements, cut over the heads."""
     pool, terms = Pool(), Terms()
-    space, one = space_of(4, pool, terms), Space(pool, terms, 1, 1)
+    space, one = space_of(4, pool, terms), Space(pool, terms, Counts(1, 1))
     own = cut(space, (3, 32), 1)
     whole = one.whole(own.term)
     heads = views.reshaped(space, own, (3, 2, 4), ((3, 32), (3, 8, 4)))
@@ -149,7 +150,7 @@ def test_coordinates_of_split_dimensions() -> None:
 
 def test_terms_of_different_places_are_no_coordinates() -> None:
     pool, terms = Pool(), Terms()
-    space, one = space_of(2, pool, terms), Space(pool, terms, 1, 1)
+    space, one = space_of(2, pool, terms), Space(pool, terms, Counts(1, 1))
     own = cut(space, (4, 6), 0)
     half = views.sliced(one, one.whole(own.term), 1, 0, 3)
     assert coordinates(views.sliced(space, own, 1, 1, 4), half, 2) is None

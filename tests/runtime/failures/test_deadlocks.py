@@ -15,6 +15,7 @@ import pytest
 import distxla as dx
 from distxla.compiler.verify.world import verify_world
 from distxla.errors import CollectiveMismatchError, DeadlockError
+from distxla.ir.counts import Counts
 from distxla.oracle.lockstep import run_programs
 from distxla.runtime.failures import stragglers
 from tests.channel_case import annotated
@@ -143,7 +144,7 @@ def test_what_has_no_counterpart_is_refused_everywhere(clusters: Clusters, name:
     module = dx.parse(text, "a.hlo")
     texts = []
     for run in (
-        lambda: verify_world([(range(2), module)], 2, 1),
+        lambda: verify_world([(range(2), module)], Counts(2, 1)),
         lambda: run_programs({0: module, 1: module}, {0: [X], 1: [X]}, replicas=2, partitions=1),
         lambda: clusters.of(2).compile(module)([[X], [X]], time_limit=20),
     ):

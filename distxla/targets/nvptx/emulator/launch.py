@@ -11,6 +11,7 @@ from functools import cache, lru_cache
 from math import gcd, prod
 
 from distxla.errors import ArgumentError
+from distxla.ir.counts import Counts
 from distxla.ir.shape import Shape
 from distxla.lazy_dataclass import dataclass
 from distxla.program.artifact import CompiledProgram
@@ -266,8 +267,7 @@ def _program(prepared: PreparedModule) -> CompiledProgram:
         imports=image.imports,
         imports_offset=image.imports_offset,
         code_bytes=image.code_bytes,
-        replicas=1,
-        partitions=1,
+        counts=Counts(1, 1),
         parameters=(),
         result=Shape.tuple(()),
         arena_bytes=0,

@@ -201,10 +201,10 @@ def _compare(
 ) -> None:
     if isinstance(case.op, CollectivePermute):
         expected = permuted(case, replicas, partitions, arrays)
-        groups = [list(g) for g in case.op.device_groups(replicas, partitions)]
+        groups = [list(g) for g in case.op.device_groups(Counts(replicas, partitions))]
     else:
         groups = brute_groups(case.op, replicas, partitions)
-        assert sorted(map(tuple, groups)) == sorted(case.op.device_groups(replicas, partitions))
+        assert sorted(map(tuple, groups)) == sorted(case.op.device_groups(Counts(replicas, partitions)))
         expected = [[] for _ in arrays]
         for group in groups:
             for member, mine in zip(group, formula(case, group, [arrays[d] for d in group]), strict=True):
@@ -396,7 +396,7 @@ def instructions(draw: st.DrawFn, replicas: int, partitions: int) -> Case:
     if op_class is AllToAll and not tuple_form:
         attributes["dimensions"] = (dimension,)
     op = op_class(**attributes)
-    size = len(op.device_groups(replicas, partitions)[0])
+    size = len(op.device_groups(Counts(replicas, partitions))[0])
     if op_class is ReduceScatter or (op_class is AllToAll and not tuple_form):
         dims[dimension] *= size
     shape = Shape(kind, tuple(dims))
