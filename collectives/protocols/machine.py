@@ -26,7 +26,7 @@ NEGATED = {"==": "!=", "!=": "==", "<": ">=", ">=": "<"}
 
 
 @dataclass(frozen=True)
-class Step:
+class ModelStep:
     """One step of a process.
 
     kind: load, store, add, swap, cas, fence, sleep, nap, wake, assign, increment, jump, check, end, call.  word: None
@@ -51,7 +51,7 @@ class Step:
     role: str = ""
 
 
-NOTHING = Step("jump", condition=NEVER)
+NOTHING = ModelStep("jump", condition=NEVER)
 
 
 @dataclass
@@ -63,7 +63,7 @@ class Process:
 
     name: str
     start: Mapping[str, int] = field(default_factory=dict)
-    steps: list[Step] = field(default_factory=list)
+    steps: list[ModelStep] = field(default_factory=list)
     tag: str = ""
     part_of: str = ""
     is_again: bool = False
@@ -72,7 +72,7 @@ class Process:
 
     def _add(self, kind: str, **fields: object) -> None:
         around = {"tag": self.tag, "routine": self.part_of, "again": self.is_again, "depth": self.depth}
-        self.steps.append(Step(kind, **around, **fields))  # type: ignore[arg-type]
+        self.steps.append(ModelStep(kind, **around, **fields))  # type: ignore[arg-type]
 
     @contextmanager
     def tagged(self, tag: str) -> Iterator[None]:
@@ -173,7 +173,7 @@ class Process:
 
     def check(self, register: str, value: Value, tag: str) -> None:
         """What must hold here: the register has this value. tag: a name of the condition."""
-        self.steps.append(Step("check", condition=(register, "==", value), tag=tag, routine=self.part_of))
+        self.steps.append(ModelStep("check", condition=(register, "==", value), tag=tag, routine=self.part_of))
 
     def end(self, status: int = OK) -> None:
         """Leave the protocol."""

@@ -11,7 +11,7 @@ from distxla.diagnosis.facts.findings import Divergence
 from distxla.diagnosis.graph import Deadlock
 from distxla.ir.module import Module
 
-MOST_DIVERGENCES = 64  # that are kept
+KEPT_DIVERGENCES = 64
 
 
 def divergences(
@@ -42,7 +42,7 @@ def divergences(
     for ones, others in grouped.values():
         (one, *also), (other, *other_also) = ones, others
         first = divergence(devices[one], devices[other])
-        if len(found) == MOST_DIVERGENCES:
+        if len(found) == KEPT_DIVERGENCES:
             break
         if first is not None:
             found.append(replace(first, also=tuple(also), other_also=tuple(other_also)))

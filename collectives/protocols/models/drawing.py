@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from distxla.collectives.protocols.control_block import R_WAIT_WORD
 from distxla.collectives.protocols.layout import Order, Word
-from distxla.collectives.protocols.machine import NEGATED, Process, Step, Value, title
+from distxla.collectives.protocols.machine import NEGATED, ModelStep, Process, Value, title
 from distxla.collectives.protocols.models.routines import routine
 
 READS = {Order.PLAIN: "plain", Order.MONOTONIC: "monotonic", Order.RELEASE: "acquire", Order.FENCED: "seq_cst"}
@@ -58,7 +58,7 @@ def drawn(process: Process) -> Iterator[str]:
             yield f"{'│ ' * step.depth}{text}".ljust(WIDTH) + order if order else f"{'│ ' * step.depth}{text}"
 
 
-def _line(step: Step) -> tuple[str, str]:
+def _line(step: ModelStep) -> tuple[str, str]:
     """A step's text and its memory order; nothing for the end of a loop, and for checks."""
     name = _short(step.place[0], step.word)
     if step.routine:
@@ -82,7 +82,7 @@ def _line(step: Step) -> tuple[str, str]:
     return texts.get(step.kind, ""), _order(step)
 
 
-def _order(step: Step) -> str:
+def _order(step: ModelStep) -> str:
     if step.kind == "fence":
         return READS[step.order]
     if step.word is None:
@@ -92,7 +92,7 @@ def _order(step: Step) -> str:
     return {"store": step.order.value, "add": "seq_cst", "swap": "seq_cst", "cas": "seq_cst"}.get(step.kind, "")
 
 
-def _jump(step: Step) -> str:
+def _jump(step: ModelStep) -> str:
     left, relation, right = step.condition
     if step.role == "when":
         return f"if {left} {NEGATED[relation]} {_value(right)}:"
@@ -126,6 +126,6 @@ def accesses(processes: Sequence[Process]) -> Iterator[str]:
         yield f"| {word} | {' | '.join('; '.join(by.get(name, [])) for name in names)} |"
 
 
-def _access(step: Step) -> str:
+def _access(step: ModelStep) -> str:
     kind = {"load": "read", "store": "write", "add": "update", "swap": "update", "cas": "update"}.get(step.kind)
     return f"{kind} {_order(step)}" if kind else step.kind

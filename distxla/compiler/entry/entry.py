@@ -37,8 +37,8 @@ from distxla.compiler.plan.buffers import (
     Loop,
     MemoryRegion,
     Plan,
+    PlanStep,
     Routine,
-    Step,
     Swap,
     Transfer,
 )
@@ -176,7 +176,7 @@ class _EntryEmitter:
 
     # --- functions --------------------------------------------------------------------------------------------------
 
-    def function_of(self, name: str, steps: tuple[Step, ...], *, looks: bool) -> ir.Function:
+    def function_of(self, name: str, steps: tuple[PlanStep, ...], *, looks: bool) -> ir.Function:
         """A function of its own for some steps. looks: whether it ends at once where the call has been ended."""
         caller, self.body = self.body, FunctionBody(self.llvm_module, name, self.constant)
         self.body.function.linkage = "internal"
@@ -206,7 +206,7 @@ class _EntryEmitter:
 
     # --- steps ------------------------------------------------------------------------------------------------------
 
-    def steps(self, steps: tuple[Step, ...]) -> None:
+    def steps(self, steps: tuple[PlanStep, ...]) -> None:
         """Emit these steps; long lists as functions of PART_STEPS each, since LLVM's time grows faster than linearly.
 
         Not where buffers have run-time offsets, which are local to a function.
@@ -233,7 +233,7 @@ class _EntryEmitter:
                     self.module.locate(instruction),
                 ) from error
 
-    def step(self, step: Step) -> None:
+    def step(self, step: PlanStep) -> None:
         traced = self.traced and is_traced(step)
         number = len(self.numbered)
         if traced or has_breadcrumb(step) or self.points.is_at(step):
@@ -250,7 +250,7 @@ class _EntryEmitter:
         self.watching.after(self.body, step)
         self.points.after(self.body.builder, self.body.context, step)
 
-    def traced_step(self, step: Step, number: int) -> None:
+    def traced_step(self, step: PlanStep, number: int) -> None:
         """Emit a step and the event that tells when it ran."""
         begun = self.llvm_module.target.emit_cycles(self.body.builder)
         self.plain_step(step)
@@ -275,7 +275,7 @@ class _EntryEmitter:
         for buffer in (*buffers, Buffer(self.plan.arena_bytes + self.scratch_bytes, MemoryRegion.ARENA, 0)):
             emit_fill(self.llvm_module, self.body.begin, self.body.own_memory, self.body.offset(buffer), buffer.size)
 
-    def plain_step(self, step: Step) -> None:
+    def plain_step(self, step: PlanStep) -> None:
         if self.fills and isinstance(step, Kernel | Communicate):
             self.fill(written_anew(step))
         if isinstance(step, Kernel):

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from llvmlite import ir
 
 from distxla.collectives.transports.injection_point import emit_hook
-from distxla.compiler.plan.buffers import Communicate, Copy, Kernel, Plan, Step, Swap, Transfer
+from distxla.compiler.plan.buffers import Communicate, Copy, Kernel, Plan, PlanStep, Swap, Transfer
 from distxla.emit.native_function import I32
 from distxla.ir.instruction import Instruction, Span
 from distxla.ir.module import Module
@@ -56,7 +56,7 @@ class InjectionPoints:
                 self._numbers[id(step)] = len(self.points)
                 self.points.append(InjectionPoint(mine, communicates))
 
-    def _names_of(self, step: Step, names: dict[str | Span, str]) -> tuple[str, ...]:
+    def _names_of(self, step: PlanStep, names: dict[str | Span, str]) -> tuple[str, ...]:
         """The wanted names that the step computes: a fusion computes several."""
         inside: list[Instruction] = [step.instruction]
         if isinstance(step, Kernel):
@@ -65,18 +65,18 @@ class InjectionPoints:
         keys = (key for i in inside for key in ((i.span,) if i.span is not None else (i.name,)))
         return tuple(dict.fromkeys(names[key] for key in keys if key in names))
 
-    def is_at(self, step: Step) -> bool:
+    def is_at(self, step: PlanStep) -> bool:
         return id(step) in self._numbers
 
-    def before(self, builder: ir.IRBuilder, context: ir.Value, step: Step) -> None:
+    def before(self, builder: ir.IRBuilder, context: ir.Value, step: PlanStep) -> None:
         """Call the hook before a step, if it is a point."""
         self._emit(builder, context, step, BEFORE_STEP)
 
-    def after(self, builder: ir.IRBuilder, context: ir.Value, step: Step) -> None:
+    def after(self, builder: ir.IRBuilder, context: ir.Value, step: PlanStep) -> None:
         """Call the hook after a step, if it is a point."""
         self._emit(builder, context, step, AFTER_STEP)
 
-    def _emit(self, builder: ir.IRBuilder, context: ir.Value, step: Step, moment: int) -> None:
+    def _emit(self, builder: ir.IRBuilder, context: ir.Value, step: PlanStep, moment: int) -> None:
         if self.is_at(step):
             builder.call(self._function, [context, I32(4 * self._numbers[id(step)] + moment)])
 

@@ -20,7 +20,7 @@ from llvmlite import ir
 
 from distxla.compiler.entry.function_body import FunctionBody
 from distxla.compiler.lower.float_codes import CODES, FloatCode, emit_above, emit_code
-from distxla.compiler.plan.buffers import Buffer, Communicate, Copy, Kernel, Loop, MemoryRegion, Step, Swap
+from distxla.compiler.plan.buffers import Buffer, Communicate, Copy, Kernel, Loop, MemoryRegion, PlanStep, Swap
 from distxla.compiler.plan.watch_plan import WatchedLeaf, WatchPlan, aligned
 from distxla.emit.native_function import I1, I8, I32, I64, POINTER, VOID, CommonFunction, emit_zero, memcpy
 from distxla.ir.element_type import ElementType
@@ -87,7 +87,7 @@ class Watching:
         """Of the step that has just been emitted. watched: KernelFunction.watched."""
         self._returned = {} if watched is None else dict.fromkeys(watched, returned)
 
-    def before(self, body: FunctionBody, step: Step) -> None:
+    def before(self, body: FunctionBody, step: PlanStep) -> None:
         """What the other members of a collective get from this device."""
         plan = self._plan
         if plan is None or not isinstance(step, Communicate) or step.instruction.op.lowering is Lowering.HOST:
@@ -99,7 +99,7 @@ class Watching:
             with builder.if_then(builder.icmp_unsigned("!=", origins, I64(0)), likely=False):
                 builder.call(_sent(self._llvm_module), [self._report(body), self._table(step), origins])
 
-    def after(self, body: FunctionBody, step: Step) -> None:
+    def after(self, body: FunctionBody, step: PlanStep) -> None:
         """The step is over: give the arrays that it has written their origins."""
         if self._plan is None:
             return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distxla.compiler.plan.buffers import Branch, Communicate, Copy, Invoke, Kernel, Loop, Step, Swap, Transfer
+from distxla.compiler.plan.buffers import Branch, Communicate, Copy, Invoke, Kernel, Loop, PlanStep, Swap, Transfer
 from distxla.ir.op import Lowering
 
 SHORT_BYTES = 8192  # arrays up to here are handled in less than about a microsecond
@@ -19,7 +19,7 @@ _KINDS = {
 }
 
 
-def has_breadcrumb(step: Step) -> bool:
+def has_breadcrumb(step: PlanStep) -> bool:
     """Whether the step is worth a store: those that are not take nanoseconds, call nothing, and cannot fail."""
     if isinstance(step, Copy):
         return step.source.size > UNNOTED_BYTES
@@ -29,14 +29,14 @@ def has_breadcrumb(step: Step) -> bool:
     return not isinstance(step, Branch | Swap)
 
 
-def is_traced(step: Step) -> bool:
+def is_traced(step: PlanStep) -> bool:
     """Whether a traced program records the step; communicating steps are recorded in any program."""
     if isinstance(step, Communicate):
         return step.instruction.op.lowering is Lowering.HOST
     return not isinstance(step, Swap)
 
 
-def may_be_long(step: Step) -> bool:
+def may_be_long(step: PlanStep) -> bool:
     """Whether the step may take more than about a microsecond, by the arrays that it handles."""
     if isinstance(step, Copy):
         return step.source.size > SHORT_BYTES
@@ -50,12 +50,12 @@ def may_be_long(step: Step) -> bool:
     return isinstance(step, Loop | Invoke) and not has_rounds(step)
 
 
-def kind_of(step: Step) -> str:
+def kind_of(step: PlanStep) -> str:
     """StepOrigin.kind."""
     return _KINDS[type(step)]
 
 
-def has_rounds(step: Step) -> bool:
+def has_rounds(step: PlanStep) -> bool:
     """Whether the step communicates, or a step within it does."""
     if isinstance(step, Loop):
         return any(map(has_rounds, (*step.condition, *step.body)))

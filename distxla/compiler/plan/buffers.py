@@ -152,9 +152,9 @@ class Loop:
     """Execute `condition`; while the byte in `predicate` is not 0, execute `body` and begin again."""
 
     instruction: Instruction
-    condition: tuple[Step, ...]
+    condition: tuple[PlanStep, ...]
     predicate: Buffer
-    body: tuple[Step, ...]
+    body: tuple[PlanStep, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +165,7 @@ class Branch:
     instruction: Instruction
     selector: Buffer
     by_predicate: bool
-    branches: tuple[tuple[Step, ...], ...]
+    branches: tuple[tuple[PlanStep, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +177,7 @@ class Invoke:
     communicates: bool
 
 
-Step = Kernel | Copy | Transfer | Swap | Communicate | Loop | Branch | Invoke
+PlanStep = Kernel | Copy | Transfer | Swap | Communicate | Loop | Branch | Invoke
 
 
 @dataclass(eq=False, slots=True)
@@ -191,7 +191,7 @@ class Routine:
     name: str
     parameters: tuple[Buffer, ...]
     results: tuple[Buffer, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[PlanStep, ...]
     buffers: tuple[Buffer, ...]
     arena_bytes: int
     calls: tuple[int, ...]
@@ -205,7 +205,7 @@ class Plan:
     leaf) that may have the same memory in a call.  copied: the results of these that begin as a copy of the parameter,
     where both have places of their own."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[PlanStep, ...]
     constants: tuple[Literal, ...]
     arena_bytes: int
     buffers: tuple[Buffer, ...] = field(repr=False)
@@ -214,7 +214,7 @@ class Plan:
     in_place: InPlace = ()
     copied: tuple[int, ...] = ()
 
-    def walk(self) -> Iterator[Step]:
+    def walk(self) -> Iterator[PlanStep]:
         """All steps, those inside of loops and branches after the step that holds them; those of routines last."""
         pending = list(reversed((*self.steps, *(step for routine in self.routines for step in routine.steps))))
         while pending:
@@ -252,7 +252,7 @@ def shares(buffers: Iterable[Buffer]) -> bool:
     return any(buffer.region is MemoryRegion.SHARED for buffer in buffers)
 
 
-def _dump_steps(steps: tuple[Step, ...], indent: str) -> Iterator[str]:
+def _dump_steps(steps: tuple[PlanStep, ...], indent: str) -> Iterator[str]:
     for step in steps:
         name = step.instruction.name
         if isinstance(step, Loop):

@@ -15,7 +15,7 @@ from distxla.compiler.plan.buffers import (
     Kernel,
     Loop,
     MemoryRegion,
-    Step,
+    PlanStep,
     Swap,
 )
 from distxla.compiler.plan.parallel_copies import one_by_one
@@ -57,7 +57,7 @@ class _Frame:
     pinned: dict[int, Buffer] = field(default_factory=dict)
     owned: set[int] = field(default_factory=set)
     reserved: set[int] = field(default_factory=set)  # id() of the buffers that something is pinned to
-    steps: list[Step] = field(default_factory=list)
+    steps: list[PlanStep] = field(default_factory=list)
     started: dict[str, tuple[tuple[Buffer, ...], tuple[Buffer, ...]]] = field(default_factory=dict)
     alike: dict[int, int] | None = None  # of the entry: value -> parameter that its kernel reads where it writes it
     taken_over: frozenset[Value] | None = None  # values whose memory an instruction would like to overwrite
@@ -97,7 +97,7 @@ class Planner:
         self.clock = 0
         self._swapped: list[tuple[Buffer, Buffer]] = []
 
-    def entry(self, in_place: InPlace) -> tuple[tuple[Step, ...], InPlace, tuple[int, ...]]:
+    def entry(self, in_place: InPlace) -> tuple[tuple[PlanStep, ...], InPlace, tuple[int, ...]]:
         """The steps of the entry computation, and which of the results may have their parameter's memory in a call:
         those that are computed over it as they are over the state of a loop. Such a parameter is copied to the result's
         place first (these results are the third value), unless it lies there, and only that place is used from then on.

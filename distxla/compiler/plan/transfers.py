@@ -32,8 +32,8 @@ from distxla.compiler.plan.buffers import (
     Loop,
     MemoryRegion,
     Plan,
+    PlanStep,
     Routine,
-    Step,
     Swap,
     Transfer,
 )
@@ -86,7 +86,7 @@ class _Walk:
     def __init__(self, plan: Plan, on_device: Callable[[Kernel | Communicate], bool]) -> None:
         self.plan, self.on_device = plan, on_device
 
-    def steps(self, steps: Iterable[Step], state: State) -> Iterator[Step]:
+    def steps(self, steps: Iterable[PlanStep], state: State) -> Iterator[PlanStep]:
         """These steps and the transfers among them. state: before them; afterwards that behind them."""
         for step in steps:
             if isinstance(step, Kernel):
@@ -112,7 +112,7 @@ class _Walk:
             else:
                 raise InternalError("transfers are placed once")
 
-    def kernel(self, step: Kernel, state: State) -> Iterator[Step]:
+    def kernel(self, step: Kernel, state: State) -> Iterator[PlanStep]:
         if self.on_device(step):
             yield from self.to_device(step.operands, step.instruction, state)
             _write(state, step.results, Holder.DEVICE)
@@ -121,7 +121,7 @@ class _Walk:
             _write(state, step.results, Holder.HOST)
         yield step
 
-    def communicate(self, step: Communicate, state: State) -> Iterator[Step]:
+    def communicate(self, step: Communicate, state: State) -> Iterator[PlanStep]:
         if not self.on_device(step):
             yield from self.to_host(step.operands, step.instruction, state)
             yield step
@@ -134,7 +134,7 @@ class _Walk:
         if on_host is not None:
             state[on_host] = Holder.HOST
 
-    def copy(self, step: Copy, state: State) -> Step:
+    def copy(self, step: Copy, state: State) -> PlanStep:
         """By the host where only it has the source."""
         is_small = step.source.region is MemoryRegion.CONSTANT and step.source.size <= SMALL_BYTES
         holder = _holder(step.source, state)
@@ -142,7 +142,7 @@ class _Walk:
         _write(state, (step.target,), Holder.DEVICE if on_device else Holder.HOST)
         return replace(step, on_device=on_device)
 
-    def loop(self, step: Loop, state: State) -> Iterator[Step]:
+    def loop(self, step: Loop, state: State) -> Iterator[PlanStep]:
         head, made, back, behind = dict(state), step, State(), State()
         for number in range(MOST_WALKS + 1):
             back = dict(head)
@@ -164,7 +164,7 @@ class _Walk:
         state.clear()
         state.update(behind)
 
-    def branch(self, step: Branch, state: State) -> Iterator[Step]:
+    def branch(self, step: Branch, state: State) -> Iterator[PlanStep]:
         yield from self.to_host((step.selector,), step.instruction, state)
         states, made = [], []
         for steps in step.branches:
@@ -181,21 +181,21 @@ class _Walk:
 
     # --- copies
 
-    def to_host(self, buffers: Iterable[Buffer], instruction: Instruction, state: State) -> Iterator[Step]:
+    def to_host(self, buffers: Iterable[Buffer], instruction: Instruction, state: State) -> Iterator[PlanStep]:
         """What of these only the device has."""
         for buffer in buffers:
             if _has_memory(buffer) and _holder(buffer, state) is Holder.DEVICE:
                 state[buffer] = Holder.BOTH
                 yield Transfer(instruction, buffer, to_device=False)
 
-    def to_device(self, buffers: Iterable[Buffer], instruction: Instruction, state: State) -> Iterator[Step]:
+    def to_device(self, buffers: Iterable[Buffer], instruction: Instruction, state: State) -> Iterator[PlanStep]:
         """What of these only the host has."""
         for buffer in buffers:
             if _has_memory(buffer) and _holder(buffer, state) is Holder.HOST:
                 state[buffer] = Holder.BOTH
                 yield Transfer(instruction, buffer, to_device=True)
 
-    def agree(self, state: State, wanted: State, instruction: Instruction) -> Iterator[Step]:
+    def agree(self, state: State, wanted: State, instruction: Instruction) -> Iterator[PlanStep]:
         """What has to be copied so that all is where it is wanted."""
         for buffer, holder in wanted.items():
             if holder is not Holder.DEVICE:

@@ -15,7 +15,7 @@ from distxla.compiler.plan.buffers import (
     Loop,
     MemoryRegion,
     Plan,
-    Step,
+    PlanStep,
     Swap,
 )
 from distxla.ir.instruction import Instruction
@@ -108,7 +108,7 @@ class WatchPlan:
 
     # --- the program
 
-    def _walk(self, steps: Iterable[Step], loops: tuple[int, ...], order: tuple[int, ...]) -> None:
+    def _walk(self, steps: Iterable[PlanStep], loops: tuple[int, ...], order: tuple[int, ...]) -> None:
         for step in steps:
             self._position += 1
             self._shadows_of(step)
@@ -122,7 +122,7 @@ class WatchPlan:
                 for branch in step.branches:
                     self._walk(branch, loops, order)
 
-    def _shadows_of(self, step: Step) -> None:
+    def _shadows_of(self, step: PlanStep) -> None:
         if isinstance(step, Kernel | Communicate):
             buffers: tuple[Buffer, ...] = (*step.operands, *step.results)
         elif isinstance(step, Copy):

@@ -8,7 +8,7 @@ from distxla.location import printable
 from distxla.wording import chain, named
 
 MOST_BEFORE, MOST_AFTER = 4, 2  # events of histories that are shown before they diverge, and from there on
-MOST_DIVERGENCES = 4  # in a report
+SHOWN_DIVERGENCES = 4
 MOST_UNDECIDED = 8
 MOST_PLACES = 64  # lines of devices, about
 MOST_LINES = 12  # devices in the same instruction that are reported one by one
@@ -33,9 +33,9 @@ def _lines(diagnosis: Findings) -> list[str]:
     if diagnosis.behind:
         what = "that" if diagnosis.cycles or diagnosis.without_end else "it"
         lines.append(f"  blocked behind {what}: {named(diagnosis.behind)}")
-    for divergence in diagnosis.divergences[:MOST_DIVERGENCES]:
+    for divergence in diagnosis.divergences[:SHOWN_DIVERGENCES]:
         lines += [f"  history: {divergence}", *_last_rounds(diagnosis, divergence)]
-    if len(diagnosis.divergences) > MOST_DIVERGENCES:
+    if len(diagnosis.divergences) > SHOWN_DIVERGENCES:
         lines.append("  history: others diverge, too")
     if diagnosis.diverge_at is not None:
         lines.append(f"  they diverge at {diagnosis.diverge_at}")

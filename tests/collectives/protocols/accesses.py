@@ -19,7 +19,7 @@ import pytest
 from llvmlite import ir
 
 from distxla.collectives.protocols.layout import Order, Word
-from distxla.collectives.protocols.machine import Process, Step, title
+from distxla.collectives.protocols.machine import ModelStep, Process, title
 from distxla.emit.atomics_builder import AtomicsBuilder
 from distxla.emit.native_function import i64
 from distxla.targets.x86_64.instructions import Instructions
@@ -116,7 +116,7 @@ def _routine(name: str) -> str:
     return RENAMED.get(name, name)
 
 
-def _label(step: Step) -> str:
+def _label(step: ModelStep) -> str:
     """What a step accesses; nothing for what is left out."""
     if step.kind == "fence":
         return f"fence {READS[step.order]}"

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from distxla.collectives.protocols.layout import Order
-from distxla.collectives.protocols.machine import ALWAYS, NEVER, NOTHING, Condition, Place, Process, Step
+from distxla.collectives.protocols.machine import ALWAYS, NEVER, NOTHING, Condition, ModelStep, Place, Process
 
-UNREACHED = Step("end")
+UNREACHED = ModelStep("end")
 JUMPS = frozenset({"jump", "check", "assign", "increment", "end"})  # steps that touch registers only
 RELATIONS = {"==": int.__eq__, "!=": int.__ne__, "<": int.__lt__, ">=": int.__ge__}
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """A step whose place, registers and values are numbers; see machine.Step.
+    """A step whose place, registers and values are numbers; see machine.ModelStep.
 
     at: the place.  value_register: the register that holds the value, -1 where `value` does.
     """
@@ -89,7 +89,7 @@ def compiled(processes: Sequence[Process]) -> tuple[list[Program], list[Place]]:
     return programs, titles
 
 
-def _specialised(process: Process) -> list[Step]:
+def _specialised(process: Process) -> list[ModelStep]:
     """The steps with conditions on registers that never change decided; what is never reached does nothing."""
     written = {s.register for s in process.steps if s.register}
     steps = []
@@ -111,7 +111,7 @@ def _specialised(process: Process) -> list[Step]:
     return [step if at in reached else UNREACHED for at, step in enumerate(steps)]
 
 
-def following(steps: Sequence[Step], at: int) -> list[int]:
+def following(steps: Sequence[ModelStep], at: int) -> list[int]:
     """The steps that may come after one."""
     step = steps[at]
     if step.kind == "end":
@@ -127,7 +127,7 @@ def _is_never(condition: Condition) -> bool:
     return condition == NEVER
 
 
-def _program(process: Process, steps: Sequence[Step], titles: Sequence[Place]) -> Program:
+def _program(process: Process, steps: Sequence[ModelStep], titles: Sequence[Place]) -> Program:
     used = {s.register for s in steps} | {s.condition[0] for s in steps} | set(process.start)
     used |= {v for s in steps for v in (s.value, s.condition[2]) if isinstance(v, str)}
     names = sorted(used - {"", "_"})
@@ -140,7 +140,7 @@ def _program(process: Process, steps: Sequence[Step], titles: Sequence[Place]) -
     return program
 
 
-def _ready(step: Step, at: int, registers: dict[str, int], places: dict[Place, int]) -> Ready:
+def _ready(step: ModelStep, at: int, registers: dict[str, int], places: dict[Place, int]) -> Ready:
     left, relation, right = step.condition
     target = at + 1 if step.kind == "call" or _is_never(step.condition) else step.target
     return Ready(
@@ -173,7 +173,7 @@ def _own_future(step: Ready) -> Future:
     return Future(fences=int(step.kind in ("fence", "nap")))
 
 
-def _futures(steps: Sequence[Step], ready: Sequence[Ready]) -> list[Future]:
+def _futures(steps: Sequence[ModelStep], ready: Sequence[Ready]) -> list[Future]:
     """By step what may come from it on; backwards until nothing changes."""
     found = [Future()] * len(steps)
     changed = True
@@ -188,7 +188,7 @@ def _futures(steps: Sequence[Step], ready: Sequence[Ready]) -> list[Future]:
     return found
 
 
-def _live(steps: Sequence[Step], ready: Sequence[Ready], count: int) -> list[tuple[bool, ...]]:
+def _live(steps: Sequence[ModelStep], ready: Sequence[Ready], count: int) -> list[tuple[bool, ...]]:
     """By step which registers are read from it on, before they are written."""
     found = [frozenset[int]()] * len(steps)
     changed = True
@@ -217,8 +217,8 @@ def rotations(processes: Sequence[Process], titles: Sequence[Place]) -> list[tup
 
     read = set(titles)
 
-    def compared(step: Step) -> Step:
-        return Step("store") if step.kind == "store" and step.place not in read else step
+    def compared(step: ModelStep) -> ModelStep:
+        return ModelStep("store") if step.kind == "store" and step.place not in read else step
 
     first = [compared(s) for s in processes[0].steps]
     for who, process in enumerate(processes):

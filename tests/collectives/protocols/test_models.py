@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from distxla.collectives.protocols.layout import Order
-from distxla.collectives.protocols.machine import ALWAYS, NOTHING, Process, Step
+from distxla.collectives.protocols.machine import ALWAYS, NOTHING, ModelStep, Process
 from distxla.collectives.protocols.models.call import calls
 from distxla.collectives.protocols.models.channel import Value, channel_pair
 from distxla.collectives.protocols.models.group import group_rounds
@@ -261,7 +261,7 @@ def mutant(model: str, tag: str, change: str) -> list[Process]:
     return processes
 
 
-def _neighbour(steps: list[Step], at: int, direction: int) -> int:
+def _neighbour(steps: list[ModelStep], at: int, direction: int) -> int:
     """The access before or after a step."""
     at += direction
     while steps[at].kind in ("jump", "check", "assign", "increment", "end"):

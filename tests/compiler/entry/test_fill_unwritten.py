@@ -15,7 +15,7 @@ import distxla
 from distxla.compiler import plan_memory
 from distxla.compiler.cache_key import program_key
 from distxla.compiler.compile import compile_module
-from distxla.compiler.plan.buffers import Buffer, Copy, Kernel, Loop, MemoryRegion, Plan, Step
+from distxla.compiler.plan.buffers import Buffer, Copy, Kernel, Loop, MemoryRegion, Plan, PlanStep
 from distxla.ir.counts import Counts
 from distxla.ir.element_type import ELEMENT_TYPES
 from distxla.ir.unwritten import MARKER, VARIABLE, empty, fill, is_filled
@@ -35,7 +35,7 @@ def ask(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
     is_filled.cache_clear()
 
 
-Edit = Callable[[Step], tuple[Step, ...]]
+Edit = Callable[[PlanStep], tuple[PlanStep, ...]]
 
 TWO_KERNELS = """ENTRY e {
   x = TYPE[6] parameter(0)
@@ -73,28 +73,28 @@ ENTRY e {
 def kernels(edit: Edit) -> Callable[[Plan], Plan]:
     """A change of a plan's steps, those in loops too."""
 
-    def steps(found: tuple[Step, ...]) -> tuple[Step, ...]:
+    def steps(found: tuple[PlanStep, ...]) -> tuple[PlanStep, ...]:
         return tuple(new for step in found for new in edit(inside(step)))
 
-    def inside(step: Step) -> Step:
+    def inside(step: PlanStep) -> PlanStep:
         return dataclasses.replace(step, body=steps(step.body)) if isinstance(step, Loop) else step
 
     return lambda plan: dataclasses.replace(plan, steps=steps(plan.steps))
 
 
-def without_reversal(step: Step) -> tuple[Step, ...]:
+def without_reversal(step: PlanStep) -> tuple[PlanStep, ...]:
     """The reversed array is not computed, but read."""
     return () if isinstance(step, Kernel) and step.instruction.opcode != "sort" else (step,)
 
 
-def from_elsewhere(step: Step) -> tuple[Step, ...]:
+def from_elsewhere(step: PlanStep) -> tuple[PlanStep, ...]:
     """What is sorted is read from a place that holds no value at that time."""
     if not isinstance(step, Kernel) or step.instruction.opcode != "sort":
         return (step,)
     return (dataclasses.replace(step, operands=tuple(Buffer(o.size, MemoryRegion.ARENA, 1024) for o in step.operands)),)
 
 
-def without_copy(step: Step) -> tuple[Step, ...]:
+def without_copy(step: PlanStep) -> tuple[PlanStep, ...]:
     """A result is not delivered."""
     return () if isinstance(step, Copy) and step.target.region is MemoryRegion.RESULT else (step,)
 

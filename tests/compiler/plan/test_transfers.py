@@ -25,7 +25,7 @@ from distxla.compiler.plan.buffers import (
     Loop,
     MemoryRegion,
     Plan,
-    Step,
+    PlanStep,
     Swap,
     Transfer,
 )
@@ -98,11 +98,11 @@ class Execution:
         self.made += 1
         self.meant[buffer] = memory[buffer] = self.made
 
-    def steps(self, steps: tuple[Step, ...]) -> None:
+    def steps(self, steps: tuple[PlanStep, ...]) -> None:
         for step in steps:
             self.step(step)
 
-    def step(self, step: Step) -> None:
+    def step(self, step: PlanStep) -> None:
         name = step.instruction.name
         if isinstance(step, Kernel | Communicate):
             memory = self.device if self.on_device(step) else self.host
@@ -213,11 +213,11 @@ def test_a_lost_transfer_is_noticed(plans: Callable[[str], Plan]) -> None:
         assert any(execution.wrong for execution in executions), str(step)
 
 
-def without(plan: Plan, lost: Step) -> Plan:
-    def kept(steps: tuple[Step, ...]) -> tuple[Step, ...]:
+def without(plan: Plan, lost: PlanStep) -> Plan:
+    def kept(steps: tuple[PlanStep, ...]) -> tuple[PlanStep, ...]:
         return tuple(map(inner, (step for step in steps if step is not lost)))
 
-    def inner(step: Step) -> Step:
+    def inner(step: PlanStep) -> PlanStep:
         if isinstance(step, Loop):
             return replace(step, condition=kept(step.condition), body=kept(step.body))
         return replace(step, branches=tuple(map(kept, step.branches))) if isinstance(step, Branch) else step
