@@ -23,9 +23,9 @@ from distxla.ir.dynamic_shape import (
 from distxla.ir.effects import Effects
 from distxla.ir.element_type import ElementType
 from distxla.ir.mixed_precision import Computed, float_types, in_one_type
+from distxla.ir.op_traits import ElementRules, InPlaceKernel, OpRole, RoundRules, StartDone, TransferEnd
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ir.stream_key import StreamKey
-from distxla.ir.traits import Elements, InPlaceKernel, OpRole, RoundRules, StartDone, TransferEnd
 from distxla.lazy_dataclass import dataclass, fields
 
 T = TypeVar("T")
@@ -92,12 +92,12 @@ class Op:
     min_operands: ClassVar[int] = 0
     max_operands: ClassVar[int | None] = None
     needs_shape: ClassVar[bool] = False
-    # What passes, scheduler and transports ask for instead of the class (ir/traits.py):
+    # What passes, scheduler and transports ask for instead of the class (ir/op_traits.py):
     role: ClassVar[OpRole] = OpRole()
     round: ClassVar[RoundRules] = RoundRules()
     transfer: ClassVar[TransferEnd] = TransferEnd()
     start_done: ClassVar[StartDone] = StartDone()
-    elements: ClassVar[Elements] = Elements()
+    elements: ClassVar[ElementRules] = ElementRules()
     in_place: ClassVar[InPlaceKernel] = InPlaceKernel()
     # groups of devices execute it together (CollectiveOp)
     is_collective: ClassVar[bool] = False

@@ -12,8 +12,8 @@ from distxla.ir.attribute import attribute
 from distxla.ir.effects import Effects
 from distxla.ir.instruction import Instruction
 from distxla.ir.op import Lowering
+from distxla.ir.op_traits import RoundRules, StartDone
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ir.traits import RoundRules, StartDone
 from distxla.ops.support.collective import GlobalIdsCollective, one_or_tuple, require_one_dimension, synchronous
 from distxla.ops.support.collective_movement import Movement
 from distxla.ops.support.collective_start_done import begin, end, is_begun

@@ -9,8 +9,8 @@ from distxla.ir.attribute import attribute
 from distxla.ir.effects import Effects
 from distxla.ir.instruction import Instruction
 from distxla.ir.op import Lowering
+from distxla.ir.op_traits import InPlaceKernel, RoundRules, StartDone
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ir.traits import InPlaceKernel, RoundRules, StartDone
 from distxla.ops.support.collective import (
     RANK,
     RING,
@@ -33,7 +33,7 @@ from distxla.ops.support.run_time_sizes import smallest
 class AllReduce(ReducingCollective):
     """Combine the members' operands element by element; every member gets the same bits.
 
-    Elements are folded in group order, f(..f(f(x0, x1), x2)..), by `to_apply`, which may be any computation of two
+    ElementRules are folded in group order, f(..f(f(x0, x1), x2)..), by `to_apply`, which may be any computation of two
     scalars. No identity takes part: the sum of negative zeros is a negative zero (XLA's CPU, which starts from +0,
     gives a positive one), and a group of one member returns its operand unchanged. `reduction_order`, an attribute that
     only distxla knows, asks for another order: `tree` combines neighbours, then those results, `ring` begins the c-th

@@ -16,8 +16,8 @@ import numpy as np
 from distxla.ir.attribute import attribute
 from distxla.ir.instruction import Instruction
 from distxla.ir.op import Lowering
+from distxla.ir.op_traits import StartDone
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ir.traits import StartDone
 from distxla.ops.call import Aliasing, Call, check_aliasing, check_arguments
 from distxla.ops.support.collective_start_done import begin, end, is_begun, single_collective
 from distxla.ops.support.evaluation import Evaluation

@@ -12,9 +12,9 @@ from distxla.ir.effects import Effects
 from distxla.ir.element_type import U32
 from distxla.ir.instruction import Instruction
 from distxla.ir.op import NO_MEMORY, Lowering, Op
+from distxla.ir.op_traits import StartDone, TransferEnd
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ir.stream_key import StreamKey, StreamKind
-from distxla.ir.traits import StartDone, TransferEnd
 from distxla.lazy_dataclass import dataclass
 from distxla.ops.feed import item_obstacle
 from distxla.ops.support.evaluation import Evaluation

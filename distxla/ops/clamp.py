@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from distxla.ir.op import Lowering
+from distxla.ir.op_traits import ElementRules
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ir.traits import Elements
 from distxla.ops.elementwise_binary import ROWS
 from distxla.ops.support.conversion import Array, converted, widened
 from distxla.ops.support.emit import ArrayRef, Emitter, Index, Value
@@ -32,7 +32,7 @@ class Clamp(ExecutableOp):
     lowering: ClassVar[Lowering] = Lowering.ELEMENT
     min_operands: ClassVar[int] = 3
     max_operands: ClassVar[int | None] = 3
-    elements: ClassVar[Elements] = Elements(is_elementwise=True)
+    elements: ClassVar[ElementRules] = ElementRules(is_elementwise=True)
 
     def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
         _, x, _ = operands

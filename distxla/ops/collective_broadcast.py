@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 from distxla.ir.attribute import attribute
 from distxla.ir.element_type import S32
+from distxla.ir.op_traits import RoundRules
 from distxla.ir.shape import Shape
-from distxla.ir.traits import RoundRules
 from distxla.ops.support.collective import GroupedCollective, one_or_tuple
 from distxla.ops.support.collective_movement import Movement
 from distxla.ops.support.evaluation import Evaluation

@@ -14,9 +14,9 @@ from distxla.ir.effects import Effects
 from distxla.ir.element_type import U32
 from distxla.ir.instruction import Instruction
 from distxla.ir.op import Lowering
+from distxla.ir.op_traits import RoundRules, StartDone
 from distxla.ir.replica_groups import GroupMode
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ir.traits import RoundRules, StartDone
 from distxla.ops.support.collective import one_or_tuple, synchronous
 from distxla.ops.support.collective_start_done import begin, end, is_begun
 from distxla.ops.support.evaluation import Evaluation

@@ -10,8 +10,8 @@ import numpy as np
 from distxla.ir.attribute import attribute
 from distxla.ir.element_type import PRED, ElementType
 from distxla.ir.op import Lowering
+from distxla.ir.op_traits import ElementRules
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ir.traits import Elements
 from distxla.ops.elementwise_binary import common_shape
 from distxla.ops.support.conversion import Array, widened
 from distxla.ops.support.emit import ArrayRef, Emitter, Index, Value
@@ -57,7 +57,7 @@ class Compare(ExecutableOp):
     lowering: ClassVar[Lowering] = Lowering.ELEMENT
     min_operands: ClassVar[int] = 2
     max_operands: ClassVar[int | None] = 2
-    elements: ClassVar[Elements] = Elements(is_elementwise=True)
+    elements: ClassVar[ElementRules] = ElementRules(is_elementwise=True)
     direction: str = attribute("word")
     comparison: str | None = attribute("comparison", default=None, text="type", also=("order", "order"))
 

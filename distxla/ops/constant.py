@@ -11,8 +11,8 @@ from distxla.ir.attribute import attribute
 from distxla.ir.instruction import Instruction
 from distxla.ir.literal import Literal
 from distxla.ir.op import Lowering
+from distxla.ir.op_traits import OpRole
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ir.traits import OpRole
 from distxla.ops.support.emit import ArrayRef, Emitter, Index, Value
 from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.support.executable import ExecutableOp

@@ -10,8 +10,8 @@ import numpy as np
 from distxla.ir.attribute import attribute
 from distxla.ir.element_type import PRED, S32
 from distxla.ir.op import Lowering
+from distxla.ir.op_traits import OpRole
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ir.traits import OpRole
 from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.support.executable import ExecutableOp
 from distxla.ops.support.registry import register

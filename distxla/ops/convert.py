@@ -11,8 +11,8 @@ import numpy as np
 from distxla.ir.attribute import attribute
 from distxla.ir.element_type import F8E8M0FNU, F16, F32, F64, U2, U4, U8, U16, U32, U64, ElementType
 from distxla.ir.op import Lowering
+from distxla.ir.op_traits import ElementRules
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ir.traits import Elements
 from distxla.ops.support.conversion import Array, computation_type, converted
 from distxla.ops.support.emit import ArrayRef, Emitter, Index, Value
 from distxla.ops.support.evaluation import Evaluation
@@ -38,7 +38,7 @@ class Convert(ExecutableOp):
     lowering: ClassVar[Lowering] = Lowering.ELEMENT
     min_operands: ClassVar[int] = 1
     max_operands: ClassVar[int | None] = 1
-    elements: ClassVar[Elements] = Elements(is_elementwise=True)
+    elements: ClassVar[ElementRules] = ElementRules(is_elementwise=True)
     needs_shape: ClassVar[bool] = True
 
     def verify(self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> None:
@@ -152,7 +152,7 @@ class ReducePrecision(ExecutableOp):
     lowering: ClassVar[Lowering] = Lowering.ELEMENT
     min_operands: ClassVar[int] = 1
     max_operands: ClassVar[int | None] = 1
-    elements: ClassVar[Elements] = Elements(is_elementwise=True)
+    elements: ClassVar[ElementRules] = ElementRules(is_elementwise=True)
     exponent_bits: int = attribute("int")
     mantissa_bits: int = attribute("int")
 
@@ -207,7 +207,7 @@ class StochasticConvert(ExecutableOp):
     lowering: ClassVar[Lowering] = Lowering.ELEMENT
     min_operands: ClassVar[int] = 2
     max_operands: ClassVar[int | None] = 2
-    elements: ClassVar[Elements] = Elements(is_elementwise=True)
+    elements: ClassVar[ElementRules] = ElementRules(is_elementwise=True)
     needs_shape: ClassVar[bool] = True
 
     def verify(self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> None:

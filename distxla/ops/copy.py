@@ -10,8 +10,8 @@ import numpy as np
 from distxla.ir.attribute import attribute
 from distxla.ir.element_type import U32
 from distxla.ir.op import Lowering, T
+from distxla.ir.op_traits import ElementRules, StartDone
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ir.traits import Elements, StartDone
 from distxla.ops.support.emit import ArrayRef, Buffer, Emitter, Index, KernelEmitter, Value
 from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.support.executable import ExecutableOp
@@ -29,7 +29,7 @@ class Copy(ExecutableOp):
     lowering: ClassVar[Lowering] = Lowering.ELEMENT
     min_operands: ClassVar[int] = 1
     max_operands: ClassVar[int | None] = 1
-    elements: ClassVar[Elements] = Elements(is_elementwise=True, only_moves=True)
+    elements: ClassVar[ElementRules] = ElementRules(is_elementwise=True, only_moves=True)
 
     def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
         return operands[0].without_layout()
@@ -59,7 +59,7 @@ class CopyStart(ExecutableOp):
     min_operands: ClassVar[int] = 1
     max_operands: ClassVar[int | None] = 1
     cross_program_prefetch_index: int | None = attribute("int", default=None)
-    elements: ClassVar[Elements] = Elements(only_moves=True)
+    elements: ClassVar[ElementRules] = ElementRules(only_moves=True)
 
     def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
         (operand,) = operands

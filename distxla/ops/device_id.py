@@ -9,8 +9,8 @@ import numpy as np
 
 from distxla.ir.element_type import U32
 from distxla.ir.op import Lowering
+from distxla.ir.op_traits import OpRole
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ir.traits import OpRole
 from distxla.ops.support.emit import ArrayRef, Emitter, Index, Value
 from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.support.executable import ExecutableOp

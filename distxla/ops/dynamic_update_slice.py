@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from distxla.ir.op import Lowering
+from distxla.ir.op_traits import InPlaceKernel
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ir.traits import InPlaceKernel
 from distxla.ops.support.box_starts import emitted_starts, evaluated_starts, require_starts
 from distxla.ops.support.conversion import Array
 from distxla.ops.support.emit import Buffer, KernelEmitter

@@ -21,8 +21,8 @@ from distxla.ir.element_type import (
     ElementType,
 )
 from distxla.ir.op import Lowering, Op
+from distxla.ir.op_traits import ElementRules
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ir.traits import Elements
 from distxla.lazy_dataclass import dataclass
 from distxla.ops.support.complex_arithmetic import complex_of, quotient
 from distxla.ops.support.conversion import Array, converted, kinds, widened
@@ -259,7 +259,7 @@ def _highest(element_type: ElementType) -> Any:
 @dataclass(frozen=True, slots=True)
 class Row:
     """One opcode. function: NumPy, of (values in their computation type twice, the operands' element type).
-    neutral, keeps_larger: `Op.neutral_value`, by element type; `Elements.keeps_larger`."""
+    neutral, keeps_larger: `Op.neutral_value`, by element type; `ElementRules.keeps_larger`."""
 
     opcode: str
     summary: str
@@ -348,7 +348,7 @@ def _declare(row: Row) -> type[Op]:
         "__module__": __name__,
         "opcode": row.opcode,
         "domain": row.domain,
-        "elements": Elements(
+        "elements": ElementRules(
             is_elementwise=True,
             is_expensive=row.is_expensive,
             is_sum=row.function is _add,

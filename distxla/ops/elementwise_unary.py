@@ -12,8 +12,8 @@ import numpy as np
 from distxla.ir.attribute import attribute
 from distxla.ir.element_type import COMPLEXES, F64, FLOATS, INTEGERS, PRED, ElementType
 from distxla.ir.op import Lowering, Op
+from distxla.ir.op_traits import ElementRules
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ir.traits import Elements
 from distxla.lazy_dataclass import dataclass
 from distxla.ops.support.complex_arithmetic import complex_of, quotient
 from distxla.ops.support.conversion import Array, converted, kinds, widened
@@ -273,7 +273,7 @@ def _declare(row: Row) -> type[Op]:
         "__module__": __name__,
         "opcode": row.opcode,
         "domain": row.domain,
-        "elements": Elements(is_elementwise=True, is_expensive=row.is_expensive),
+        "elements": ElementRules(is_elementwise=True, is_expensive=row.is_expensive),
         "result_type": staticmethod(row.result_type),
         "function": staticmethod(row.function),
     }

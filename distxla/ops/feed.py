@@ -10,9 +10,9 @@ from distxla.ir.attribute import attribute
 from distxla.ir.effects import Effects
 from distxla.ir.instruction import Instruction
 from distxla.ir.op import Lowering
+from distxla.ir.op_traits import OpRole
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ir.stream_key import INFEED, OUTFEED, StreamKey
-from distxla.ir.traits import OpRole
 from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.support.executable import ExecutableOp
 from distxla.ops.support.registry import register

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 from distxla.ir.attribute import attribute
 from distxla.ir.mixed_precision import Computed, with_float
 from distxla.ir.op import Lowering
+from distxla.ir.op_traits import ElementRules
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ir.traits import Elements
 from distxla.ops.support.emit import ArrayRef, Emitter, Index, Value
 from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.support.executable import ExecutableOp
@@ -30,7 +30,7 @@ class Map(ExecutableOp):
     opcode: ClassVar[str] = "map"
     lowering: ClassVar[Lowering] = Lowering.ELEMENT
     min_operands: ClassVar[int] = 1
-    elements: ClassVar[Elements] = Elements(is_elementwise=True, is_expensive=True)
+    elements: ClassVar[ElementRules] = ElementRules(is_elementwise=True, is_expensive=True)
     dimensions: tuple[int, ...] = attribute("int_list", default=())
     to_apply: str = attribute("computation")
 

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 from distxla.errors import InternalError
 from distxla.ir.attribute import attribute
 from distxla.ir.op import Lowering
+from distxla.ir.op_traits import OpRole
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ir.traits import OpRole
 from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.support.executable import ExecutableOp
 from distxla.ops.support.registry import register

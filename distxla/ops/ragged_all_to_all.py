@@ -10,8 +10,8 @@ import numpy as np
 
 from distxla.errors import ExecutionError
 from distxla.ir.attribute import attribute
+from distxla.ir.op_traits import InPlaceKernel
 from distxla.ir.shape import Shape
-from distxla.ir.traits import InPlaceKernel
 from distxla.ops.support.collective import GroupedCollective
 from distxla.ops.support.collective_movement import Movement, RaggedMovement
 from distxla.ops.support.evaluation import Evaluation

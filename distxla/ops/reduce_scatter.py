@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from distxla.ir.attribute import attribute
+from distxla.ir.op_traits import RoundRules
 from distxla.ir.shape import Shape
-from distxla.ir.traits import RoundRules
 from distxla.ops.support.collective import (
     RANK,
     ReducingCollective,

@@ -13,8 +13,8 @@ from distxla.ir.attribute import attribute
 from distxla.ir.dynamic_shape import Agreement, same_positions
 from distxla.ir.mixed_precision import Computed, by_reducer
 from distxla.ir.op import Lowering
+from distxla.ir.op_traits import InPlaceKernel
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ir.traits import InPlaceKernel
 from distxla.ops.sorting.grid_scatter import emit_sorted_scatter, is_sorted_on_grid
 from distxla.ops.support.emit import Buffer, Index, IndexLike, KernelEmitter, Value
 from distxla.ops.support.evaluation import Evaluation

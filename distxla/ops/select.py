@@ -9,8 +9,8 @@ import numpy as np
 
 from distxla.ir.element_type import PRED
 from distxla.ir.op import Lowering
+from distxla.ir.op_traits import ElementRules
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ir.traits import Elements
 from distxla.ops.elementwise_binary import common_shape
 from distxla.ops.support.conversion import Array
 from distxla.ops.support.emit import ArrayRef, Emitter, Index, Value
@@ -31,7 +31,7 @@ class Select(ExecutableOp):
     lowering: ClassVar[Lowering] = Lowering.ELEMENT
     min_operands: ClassVar[int] = 3
     max_operands: ClassVar[int | None] = 3
-    elements: ClassVar[Elements] = Elements(is_elementwise=True)
+    elements: ClassVar[ElementRules] = ElementRules(is_elementwise=True)
 
     def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
         predicate, on_true, on_false = operands

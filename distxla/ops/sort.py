@@ -13,8 +13,8 @@ from distxla.ir.dynamic_shape import Agreement, same_positions
 from distxla.ir.element_type import PRED, S32, ElementType
 from distxla.ir.mixed_precision import Computed, float_types, narrowest, with_float
 from distxla.ir.op import Lowering
+from distxla.ir.op_traits import ElementRules
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ir.traits import Elements
 from distxla.ops.sorting.comparator import SortKey, sort_keys
 from distxla.ops.sorting.grid_sort import emit_grid_key_sort, emit_grid_merge_sort
 from distxla.ops.sorting.key_sort import LONGEST_LINE, emit_key_sort, key_words
@@ -45,7 +45,7 @@ class Sort(ExecutableOp):
     opcode: ClassVar[str] = "sort"
     lowering: ClassVar[Lowering] = Lowering.KERNEL
     min_operands: ClassVar[int] = 1
-    elements: ClassVar[Elements] = Elements(only_moves=True)
+    elements: ClassVar[ElementRules] = ElementRules(only_moves=True)
     dimensions: tuple[int, ...] = attribute("int_list")
     is_stable: bool = attribute("bool", default=False)
     to_apply: str = attribute("computation")

@@ -122,7 +122,7 @@ def test_the_pattern_of_a_comparison() -> None:
 
 
 def test_no_file_outside_ops_compares_an_opcode_with_a_string() -> None:
-    """Where this fails: declare a property (ir/op.py, ir/traits.py), and let the op's class say it."""
+    """Where this fails: declare a property (ir/op.py, ir/op_traits.py), and let the op's class say it."""
     package = Path(distxla.__file__).parent
     folders = (package, (package / "scheduler").resolve(), (package / "collectives").resolve())
     found = {path.resolve() for folder in folders for path in folder.rglob("*.py")}

@@ -9,8 +9,8 @@ from distxla.ir.attribute import attribute
 from distxla.ir.effects import Effects
 from distxla.ir.instruction import Instruction
 from distxla.ir.op import Lowering
+from distxla.ir.op_traits import OpRole
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ir.traits import OpRole
 from distxla.ir.window import ConvolutionDimensions, Window
 from distxla.ops.call import Aliasing, check_aliasing
 from distxla.ops.custom_calls.buffers import PIN, UNPIN

@@ -13,9 +13,9 @@ from distxla.ir.attribute import attribute
 from distxla.ir.counts import Counts
 from distxla.ir.mixed_precision import Computed, in_type_of
 from distxla.ir.op import Op
+from distxla.ir.op_traits import RoundRules
 from distxla.ir.replica_groups import GroupMode, ReplicaGroups, device_groups
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ir.traits import RoundRules
 from distxla.ir.unwritten import empty
 from distxla.lazy_dataclass import dataclass
 from distxla.ops.support.collective_movement import Movement

@@ -22,8 +22,8 @@ from distxla.ir.computation import Computation
 from distxla.ir.element_type import U64
 from distxla.ir.instruction import Instruction
 from distxla.ir.op import Lowering, Op
+from distxla.ir.op_traits import InPlaceKernel, StartDone
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ir.traits import InPlaceKernel, StartDone
 from distxla.lazy_dataclass import replace
 from distxla.ops.support.collective import synchronous
 from distxla.ops.support.evaluation import Evaluation

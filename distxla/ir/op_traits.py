@@ -82,7 +82,7 @@ class StartDone:
 
 
 @dataclass(frozen=True, slots=True)
-class Elements:
+class ElementRules:
     """How an element of the result is made. Asked by fusion, by what folds constants, and by `proofs`.
 
     is_elementwise: ELEMENT; result element i is made of the operands' elements i and of nothing else.  only_moves: each
@@ -111,4 +111,4 @@ class InPlaceKernel:
     writes_only_a_part: bool = False
 
 
-__all__ = ["Elements", "InPlaceKernel", "OpRole", "RoundRules", "StartDone", "TransferEnd"]
+__all__ = ["ElementRules", "InPlaceKernel", "OpRole", "RoundRules", "StartDone", "TransferEnd"]
