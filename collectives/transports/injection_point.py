@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from distxla.emit.native_function import I8, I32, I64, POINTER, VOID, load_function
+from distxla.emit.native_function import I8, I32, I64, POINTER, VOID, load_function, new_function
 from distxla.program.abi import INSIDE_WAIT, Context
 
 HOOK = "distxla_inject"
@@ -24,9 +24,7 @@ def emit_inside_wait(builder: ir.IRBuilder, context: ir.Value) -> None:
 
 def emit_hook(llvm_module: ir.Module) -> ir.Function:
     """Emit the function that calls the hook; steps and waits call it."""
-    function = ir.Function(llvm_module, ir.FunctionType(VOID, (POINTER, I32)), HOOK)
-    function.linkage = "internal"
-    function.attributes.add("noinline")
+    function = new_function(llvm_module, HOOK, VOID, (POINTER, I32), "noinline")
     context, code = function.args
     builder = ir.IRBuilder(function.append_basic_block("entry"))
     place = builder.gep(context, [I64(Context.inject.offset)], source_etype=I8)

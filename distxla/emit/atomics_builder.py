@@ -8,12 +8,12 @@ checked against its declaration when it is emitted.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 from llvmlite import ir
 
 from distxla.collectives.protocols.layout import Word
-from distxla.emit.native_function import I8, I32, I64, POINTER, CommonFunction, field_of, i32, i64
+from distxla.emit.native_function import I8, I32, I64, POINTER, counted, field_of, i32, i64, new_function
 from distxla.program.abi import Context
 
 
@@ -45,13 +45,8 @@ class AtomicsBuilder:
         optimised: LLVM takes the time to make it fast. Code that posts, waits and hands out copies is no faster for
         it, and in small programs would take longer to compile than all kernels.
         """
-        kind = CommonFunction if common else ir.Function
-        function = kind(llvm_module, ir.FunctionType(result, arguments), name)
-        if internal:
-            function.linkage = "internal"
-        if not optimised:
-            function.attributes.add("noinline")
-            function.attributes.add("optnone")
+        attributes = () if optimised else ("noinline", "optnone")
+        function = new_function(llvm_module, name, result, arguments, *attributes, internal=internal, common=common)
         return function, AtomicsBuilder(ir.IRBuilder(function.append_basic_block("entry")))
 
     # --- addresses and plain memory
@@ -152,22 +147,9 @@ class AtomicsBuilder:
         with self.builder.if_then(condition, likely=likely):
             yield
 
-    @contextmanager
-    def count(self, start: ir.Value, end: ir.Value, step: ir.Value | int = 1) -> Iterator[ir.Value]:
+    def count(self, start: ir.Value, end: ir.Value, step: ir.Value | int = 1) -> AbstractContextManager[ir.Value]:
         """`for index in range(start, end, step)` on signed i64s."""
-        builder = self.builder
-        step = i64(step) if isinstance(step, int) else step
-        before = builder.block
-        body, done = builder.append_basic_block("body"), builder.append_basic_block("done")
-        builder.cbranch(builder.icmp_signed("<", start, end), body, done)
-        builder.position_at_end(body)
-        index = builder.phi(I64)
-        index.add_incoming(start, before)
-        yield index
-        following = builder.add(index, step, flags=("nuw", "nsw"))
-        index.add_incoming(following, builder.block)
-        builder.cbranch(builder.icmp_signed("<", following, end), body, done)
-        builder.position_at_end(done)
+        return counted(self.builder, start, end, i64(step) if isinstance(step, int) else step)
 
     @contextmanager
     def forever(self) -> Iterator[ir.Block]:

@@ -4,7 +4,8 @@ calls through addresses in memory."""
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 from llvmlite import ir
@@ -60,6 +61,25 @@ def declared(module: ir.Module, name: str, result: ir.Type, arguments: Sequence[
     return ir.Function(module, ir.FunctionType(result, list(arguments)), name) if found is None else found
 
 
+def new_function(
+    module: ir.Module,
+    name: str,
+    result: ir.Type,
+    arguments: Sequence[ir.Type],
+    *attributes: str,
+    internal: bool = True,
+    common: bool = False,
+) -> ir.Function:
+    """A function to be written, with LLVM's attributes of these names. common: see CommonFunction."""
+    kind = CommonFunction if common else ir.Function
+    function = kind(module, ir.FunctionType(result, list(arguments)), name)
+    if internal:
+        function.linkage = "internal"
+    for attribute in attributes:
+        function.attributes.add(attribute)
+    return function
+
+
 def memcpy(module: ir.Module) -> ir.Function:
     """void (target, source, i64 bytes, i1 volatile)."""
     return declared(module, "llvm.memcpy.p0.p0.i64", VOID, (POINTER, POINTER, I64, I1))
@@ -89,6 +109,30 @@ def load_function(
     return loaded
 
 
+@contextmanager
+def counted(
+    builder: ir.IRBuilder,
+    start: ir.Value,
+    end: ir.Value,
+    step: ir.Value | None = None,
+    *,
+    names: tuple[str, str, str] = ("body", "done", ""),
+) -> Iterator[ir.Value]:
+    """`for index in range(start, end, step)` on signed i64s, by 1 without a step. names: of the loop's block, of the
+    one behind it, and of the index."""
+    before = builder.block
+    body, done = (builder.append_basic_block(name) for name in names[:2])
+    builder.cbranch(builder.icmp_signed("<", start, end), body, done)
+    builder.position_at_end(body)
+    index = builder.phi(I64, names[2])
+    index.add_incoming(start, before)
+    yield index
+    following = builder.add(index, I64(1) if step is None else step, flags=("nuw", "nsw"))
+    index.add_incoming(following, builder.block)
+    builder.cbranch(builder.icmp_signed("<", following, end), body, done)
+    builder.position_at_end(done)
+
+
 __all__ = [
     "FIELD_TYPES",
     "I1",
@@ -100,6 +144,7 @@ __all__ = [
     "POINTER",
     "VOID",
     "CommonFunction",
+    "counted",
     "declared",
     "emit_copy",
     "emit_zero",
@@ -109,4 +154,5 @@ __all__ = [
     "load_function",
     "memcpy",
     "memset",
+    "new_function",
 ]

@@ -13,7 +13,7 @@ from llvmlite import ir
 
 from distxla.collectives.protocols.control_block import H_ABORT, R_BUSY, R_STEP
 from distxla.compiler.plan.buffers import Buffer, MemoryRegion, shares
-from distxla.emit.native_function import I8, I32, I64, POINTER, field_of
+from distxla.emit.native_function import I8, I32, I64, POINTER, field_of, new_function
 from distxla.errors import CompileError
 from distxla.program.abi import Context, Status
 
@@ -29,10 +29,8 @@ class FunctionBody:
 
     def __init__(self, llvm_module: ir.Module, name: str, constant: Callable[[int], ir.GlobalVariable]) -> None:
         self.constant = constant
-        self.function = ir.Function(llvm_module, ir.FunctionType(I32, (POINTER,)), name)
         # It only calls functions worth optimising, and it can be the longest function of all.
-        self.function.attributes.add("noinline")
-        self.function.attributes.add("optnone")
+        self.function = new_function(llvm_module, name, I32, (POINTER,), "noinline", "optnone", internal=False)
         self.context = self.function.args[0]
         # `begin` holds values computed once a call: places and the offset tables of the communicating sites.
         self.begin = ir.IRBuilder(self.function.append_basic_block("begin"))

@@ -12,8 +12,7 @@ A table describes a step: offsets in the report, in bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import reduce
 
 from llvmlite import ir
@@ -22,7 +21,18 @@ from distxla.compiler.entry.function_body import FunctionBody
 from distxla.compiler.lower.float_codes import CODES, FloatCode, emit_above, emit_code
 from distxla.compiler.plan.buffers import Buffer, Communicate, Copy, Kernel, Loop, MemoryRegion, PlanStep, Swap
 from distxla.compiler.plan.watch_plan import WatchedLeaf, WatchPlan, aligned
-from distxla.emit.native_function import I1, I8, I32, I64, POINTER, VOID, CommonFunction, emit_zero, memcpy
+from distxla.emit.native_function import (
+    I1,
+    I8,
+    I32,
+    I64,
+    POINTER,
+    VOID,
+    counted,
+    emit_zero,
+    memcpy,
+    new_function,
+)
 from distxla.ir.element_type import ElementType
 from distxla.ir.op import Lowering
 from distxla.program.abi import ALIGNMENT
@@ -43,6 +53,7 @@ from distxla.program.watch_report import (
     W_SNAPSHOT,
 )
 
+_ATTRIBUTES = ("noinline", "nounwind")
 T_STEP, T_ENTRY, T_LOOPS, T_COUNTERS, T_OPERANDS = 0, 1, 2, 3, 3 + LOOP_DEPTHS  # words of a table
 
 
@@ -307,22 +318,6 @@ def _spread(builder: ir.IRBuilder, kinds: ir.Value) -> ir.Value:
     return builder.or_(builder.zext(nan, I64), builder.shl(builder.zext(inf, I64), I64(32)))
 
 
-@contextmanager
-def _counted(builder: ir.IRBuilder, count: ir.Value) -> Iterator[ir.Value]:
-    """The with-body for each number below `count`, i64, which may be 0."""
-    before = builder.block
-    body, out = builder.append_basic_block("body"), builder.append_basic_block("out")
-    builder.cbranch(builder.icmp_signed(">", count, I64(0)), body, out)
-    builder.position_at_end(body)
-    index = builder.phi(I64, "index")
-    index.add_incoming(I64(0), before)
-    yield index
-    following = builder.add(index, I64(1), flags=("nuw", "nsw"))
-    index.add_incoming(following, builder.block)
-    builder.cbranch(builder.icmp_signed("<", following, count), body, out)
-    builder.position_at_end(out)
-
-
 def _scanner(llvm_module: ir.Module, element_type: ElementType) -> ir.Function:
     """Finds the largest code of an array's elements, by vectors; it is above all others where one is NaN."""
     code = CODES[element_type.name]
@@ -331,7 +326,7 @@ def _scanner(llvm_module: ir.Module, element_type: ElementType) -> ir.Function:
     if found is not None:
         return found
     kind = ir.IntType(code.bits)
-    function = _common(llvm_module, name, I32, (POINTER, I64))
+    function = new_function(llvm_module, name, I32, (POINTER, I64), *_ATTRIBUTES, common=True)
     builder = ir.IRBuilder(function.append_basic_block("entry"))
     elements, count = function.args
     largest = _reduced(builder, elements, count, code, kind, lambda value: value)
@@ -365,7 +360,7 @@ def _reduced(
 ) -> ir.Value:
     """The largest of all elements' codes."""
     before = builder.block
-    with _counted(builder, count) as index:
+    with counted(builder, I64(0), count) as index:
         largest = builder.phi(kind, "largest")
         place = builder.gep(elements, [index], source_etype=kind)
         value = of(emit_code(builder, code, builder.load(place, typ=kind)))
@@ -383,7 +378,7 @@ def _blame(llvm_module: ir.Module) -> ir.Function:
     found = llvm_module.globals.get("distxla_blame")
     if found is not None:
         return found
-    function = _common(llvm_module, "distxla_blame", I64, (POINTER, POINTER, I32))
+    function = new_function(llvm_module, "distxla_blame", I64, (POINTER, POINTER, I32), *_ATTRIBUTES, common=True)
     report, table, kinds = function.args
     builder = ir.IRBuilder(function.append_basic_block("entry"))
     builder.store(I32(1), _place(builder, report, I32(4 * W_NOTED)))
@@ -391,7 +386,7 @@ def _blame(llvm_module: ir.Module) -> ir.Function:
     for origin in origins:
         builder.store(I32(0), origin)
     count = builder.zext(_entry(builder, table, T_OPERANDS), I64)
-    with _counted(builder, count) as index:
+    with counted(builder, I64(0), count) as index:
         shadow = _place(builder, report, _entry(builder, table, builder.add(index, I64(T_OPERANDS + 1))))
         for half, origin in enumerate(origins):
             known = builder.load(origin, typ=I32)
@@ -434,7 +429,7 @@ def _note(
 
 
 def _keep_iterations(builder: ir.IRBuilder, report: ir.Value, table: ir.Value, target: ir.Value) -> None:
-    with _counted(builder, builder.zext(_entry(builder, table, T_LOOPS), I64)) as index:
+    with counted(builder, I64(0), builder.zext(_entry(builder, table, T_LOOPS), I64)) as index:
         counter = _place(builder, report, _entry(builder, table, builder.add(index, I64(T_COUNTERS))))
         builder.store(builder.load(counter, typ=I32), builder.gep(target, [index], source_etype=I32))
 
@@ -443,7 +438,7 @@ def _sent(llvm_module: ir.Module) -> ir.Function:
     found = llvm_module.globals.get("distxla_sent")
     if found is not None:
         return found
-    function = _common(llvm_module, "distxla_sent", VOID, (POINTER, POINTER, I64))
+    function = new_function(llvm_module, "distxla_sent", VOID, (POINTER, POINTER, I64), *_ATTRIBUTES, common=True)
     report, table, origins = function.args
     builder = ir.IRBuilder(function.append_basic_block("entry"))
     entry = _place(builder, report, _entry(builder, table, T_ENTRY))
@@ -458,14 +453,6 @@ def _sent(llvm_module: ir.Module) -> ir.Function:
                 target = builder.gep(entry, [I64(E_SENT_ITERATIONS)], source_etype=I32)
                 _keep_iterations(builder, report, table, target)
     builder.ret_void()
-    return function
-
-
-def _common(llvm_module: ir.Module, name: str, result: ir.Type, arguments: Sequence[ir.Type]) -> ir.Function:
-    function = CommonFunction(llvm_module, ir.FunctionType(result, arguments), name)
-    function.linkage = "internal"
-    function.attributes.add("noinline")
-    function.attributes.add("nounwind")
     return function
 
 

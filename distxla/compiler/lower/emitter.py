@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import product
@@ -20,7 +19,7 @@ from distxla.compiler.lower.index import HIGHEST, LOWEST, IndexCode, IndexExpres
 from distxla.compiler.lower.loops import Nest, SplitRequest
 from distxla.compiler.lower.scalar_expression import ScalarExpr, float_constant
 from distxla.compiler.lower.scalar_value import ScalarValue, is_narrow_float, memory_type, register_type
-from distxla.emit.native_function import I1, I8, I32, I64
+from distxla.emit.native_function import I1, I8, I32, I64, counted, field_of
 from distxla.errors import InternalError
 from distxla.ir.computation import Computation
 from distxla.ir.element_type import PRED, U32, ElementType
@@ -193,12 +192,11 @@ class ScalarEmitter:
         """An integer field of the program's abi.Context: "replica", "partition", "device", "device_count", "arena"."""
         if self.context_pointer is None:
             raise InternalError(f"no context to read {name} from")
-        field = getattr(Context, name)
-        place = [ir.Constant(I64, field.offset)]
-        address = self.builder.gep(self.context_pointer, place, inbounds=True, source_etype=I8)
-        loaded = self.builder.load(address, typ=ir.IntType(8 * field.size))
-        wide = loaded if field.size == ctypes.sizeof(ctypes.c_uint64) else self.builder.zext(loaded, I64)
-        return self.wrap_index(wide, 0, 2 ** min(63, 8 * field.size) - 1)
+        kind, offset = field_of(Context, name)
+        address = self.builder.gep(self.context_pointer, [I64(offset)], inbounds=True, source_etype=I8)
+        loaded = self.builder.load(address, typ=kind)
+        wide = loaded if kind == I64 else self.builder.zext(loaded, I64)
+        return self.wrap_index(wide, 0, 2 ** min(63, kind.width) - 1)
 
     def replica_id(self) -> ScalarValue:
         """U32: the number of the replica that runs this code."""
@@ -343,20 +341,10 @@ class ScalarEmitter:
     @contextmanager
     def counted(self, end: ir.Value | int, name: str = "index") -> Iterator[IndexExpression]:
         """A loop over [0, end) with an end known at run time; it may be 0."""
-        builder = self.builder
         limit = ir.Constant(I64, end) if isinstance(end, int) else end
-        before = builder.block
-        body, out = builder.append_basic_block("counted"), builder.append_basic_block("counted.out")
-        builder.cbranch(builder.icmp_signed(">", limit, ir.Constant(I64, 0)), body, out)
-        builder.position_at_end(body)
-        index = builder.phi(I64, name)
-        index.add_incoming(ir.Constant(I64, 0), before)
-        with self.region():
+        names = "counted", "counted.out", name
+        with counted(self.builder, I64(0), limit, names=names) as index, self.region():
             yield self.wrap_index(index, 0, HIGHEST)
-        following = builder.add(index, ir.Constant(I64, 1), flags=("nuw", "nsw"))
-        index.add_incoming(following, builder.block)
-        builder.cbranch(builder.icmp_signed("<", following, limit), body, out)
-        builder.position_at_end(out)
 
     def fold(
         self,

@@ -20,6 +20,7 @@ from distxla.emit.native_function import (
     emit_copy,
     field_of,
     load_function,
+    new_function,
 )
 from distxla.errors import InternalError
 from distxla.ir.element_type import F64
@@ -314,9 +315,7 @@ def _made(module: ir.Module, name: str, arguments: Sequence[ir.Type], emit: Call
     """A function of this module; `emit` gets a builder and the arguments, and ends it."""
     function = module.globals.get(name)
     if function is None:
-        function = ir.Function(module, ir.FunctionType(I32, arguments), name)
-        function.linkage = "internal"
-        function.attributes.add("noinline")
+        function = new_function(module, name, I32, arguments, "noinline")
         emit(ir.IRBuilder(function.append_basic_block("entry")), *function.args)
     return function
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 from llvmlite import ir
 
-from distxla.emit.native_function import I1, I8, I32, I64, POINTER, VOID
+from distxla.emit.native_function import I1, I8, I32, I64, POINTER, VOID, memset
 from distxla.targets.code import CodeModule, CodeTarget
 from distxla.targets.nvptx.emulator import layout
 from distxla.targets.nvptx.emulator.emit import counted, element, field, type_of
@@ -118,11 +118,11 @@ class Runtime:
             rest = builder.udiv(rest, extent)
         self._next_epoch(builder)
         fill = builder.trunc(self.load(builder, "fill"), I8)
-        memset = self.module.declare_intrinsic("llvm.memset", [POINTER, I64])
+        function = memset(self.module)
         with counted(builder, self.load(builder, "shared_count")) as k:
             shared = element(builder, SharedRange, self.load(builder, "shared"), k)
             start, size = (builder.load(field(builder, SharedRange, shared, n), typ=I64) for n in ("start", "bytes"))
-            builder.call(memset, [builder.inttoptr(start, POINTER), fill, size, I1(0)])
+            builder.call(function, [builder.inttoptr(start, POINTER), fill, size, I1(0)])
         builder.call(self.shuffle, [])
         builder.ret_void()
 
