@@ -19,9 +19,9 @@ from distxla.compiler.entry.entry import Entry, emit_entry
 from distxla.compiler.lower.grid.program import GridProgram, emit_grid_program
 from distxla.compiler.pipeline import Pipeline
 from distxla.compiler.plan.buffers import Communicate, Kernel, Plan
+from distxla.compiler.plan.plan_program import PlanMemory, Planned
 from distxla.compiler.plan.transfers import place_transfers
 from distxla.compiler.plan.watch_plan import WatchPlan
-from distxla.compiler.plan_memory import PlanMemory
 from distxla.errors import ArgumentError, CompileError, DistxlaError, InternalError, UnsupportedOpError
 from distxla.ir.counts import Counts
 from distxla.ir.instruction import Instruction
@@ -134,8 +134,8 @@ def compile_module(
         traced=options.traced,
         points=entry.points,
         target=code.name,
-        in_place=plan_of(compilation).in_place,
-        copied=plan_of(compilation).copied,
+        in_place=compilation.plan.in_place,
+        copied=compilation.plan.copied,
         kernels=entry.kernels,
         launched=entry.launched,
         launching=entry.launching,
@@ -146,7 +146,7 @@ def compile_module(
     )
 
 
-def _watch_plan(module: Module, compilation: Compilation, grid: GridProgram | None, in_place: InPlace) -> WatchPlan:
+def _watch_plan(module: Module, compilation: Planned, grid: GridProgram | None, in_place: InPlace) -> WatchPlan:
     if has_dynamic_dimensions(module):
         raise UnsupportedOpError(
             "--check nan is not done for programs with dynamic dimensions, whose arrays are padded"
@@ -157,7 +157,7 @@ def _watch_plan(module: Module, compilation: Compilation, grid: GridProgram | No
         )
     if in_place:
         raise InternalError("a watched program can't overwrite its parameters")
-    return WatchPlan(compilation.module, plan_of(compilation))
+    return WatchPlan(compilation.module, compilation.plan)
 
 
 def compile_alone(module: Module, counts: Counts, options: CompileOptions, progress: Progress) -> None:
@@ -166,7 +166,7 @@ def compile_alone(module: Module, counts: Counts, options: CompileOptions, progr
     For finding which one LLVM cannot digest: progress is called with its name before, and then the process ends.
     """
     compilation = planned(Pipeline(verify=options.verified, progress=silent), module, counts)
-    plan, code = plan_of(compilation), code_target(options.target)
+    plan, code = compilation.plan, code_target(options.target)
     options = replace(options, traced=False, points=())
     for step in plan.walk():
         if isinstance(step, Kernel | Communicate):
@@ -184,25 +184,21 @@ def planned(
     counts: Counts,
     stages: StageClock | None = None,
     in_place: InPlace = (),
-) -> Compilation:
+) -> Planned:
     """The pipeline's result for the module, with the plan of its memory."""
     stages = stages or StageClock()
 
     def lap(step: Step, _: Compilation) -> None:
         stages.lap("buffers" if isinstance(step, PlanMemory) else "passes")
 
-    return pipeline.through(PlanMemory.name).run(module, counts, after=lap, in_place=in_place)
-
-
-def plan_of(compilation: Compilation) -> Plan:
-    if compilation.plan is None:
-        raise InternalError("code was asked for before the memory was planned")
-    return compilation.plan
+    found = pipeline.through(PlanMemory.name).run(module, counts, after=lap, in_place=in_place)
+    assert isinstance(found, Planned)  # by its last step
+    return found
 
 
 def lower(
     module: Module,
-    compilation: Compilation,
+    compilation: Planned,
     code: CodeTarget,
     options: CompileOptions,
     progress: Progress = silent,
@@ -214,7 +210,7 @@ def lower(
     that run on a grid.  watch: as for `emit_entry`."""
     return emit_entry(
         compilation.module,
-        plan_of(compilation) if grid is None else with_transfers(compilation, grid),
+        compilation.plan if grid is None else with_transfers(compilation, grid),
         SharedMemoryEmitter(timed=options.traced),
         code,
         compilation.counts,
@@ -227,17 +223,17 @@ def lower(
 
 
 def grid_program(
-    compilation: Compilation, code: CodeTarget, progress: Progress = silent, *, through_host: bool = False
+    compilation: Planned, code: CodeTarget, progress: Progress = silent, *, through_host: bool = False
 ) -> GridProgram | None:
     """The planned program's kernels for the target's grid; None where it has none. through_host: as of
     CompileOptions."""
     if code.grid is None:
         return None
     rounds = partial(grid_rounds, compilation) if code.communicates_on_grid and not through_host else None
-    return emit_grid_program(compilation.module, plan_of(compilation), code.grid, progress, rounds)
+    return emit_grid_program(compilation.module, compilation.plan, code.grid, progress, rounds)
 
 
-def grid_rounds(compilation: Compilation, step: Communicate) -> tuple[GridRound, ...] | None:
+def grid_rounds(compilation: Planned, step: Communicate) -> tuple[GridRound, ...] | None:
     """The rounds of a step between the kernels' memories; None for one that sends at most SMALL_ROUND_BYTES, and where
     the transport has none."""
     instruction = step.instruction
@@ -250,11 +246,11 @@ def grid_rounds(compilation: Compilation, step: Communicate) -> tuple[GridRound,
     return SharedMemoryEmitter().grid_rounds(instruction, operands, compilation.counts)
 
 
-def with_transfers(compilation: Compilation, grid: GridProgram) -> Plan:
+def with_transfers(compilation: Planned, grid: GridProgram) -> Plan:
     """The plan where those kernels have a memory of their own; without kernels nothing has to be copied."""
     if not grid.kernels:
-        return plan_of(compilation)
-    return place_transfers(plan_of(compilation), grid.is_on_device)
+        return compilation.plan
+    return place_transfers(compilation.plan, grid.is_on_device)
 
 
 def parse_llvm(module: ir.Module | str, code: CodeTarget, progress: Progress = silent) -> Any:

@@ -29,7 +29,7 @@ from distxla.compiler.passes.schedule import Overlap, Schedule
 from distxla.compiler.passes.simplify import Simplify
 from distxla.compiler.passes.sorts_as_written import SortsAsWritten
 from distxla.compiler.passes.zero_copy_transfers import ZeroCopyTransfers
-from distxla.compiler.plan_memory import PlanMemory
+from distxla.compiler.plan.plan_program import PlanMemory
 from distxla.compiler.verify.verifier import verify_module
 from distxla.errors import ArgumentError, UnsupportedOpError
 from distxla.ir.counts import UNKNOWN, Counts

@@ -13,7 +13,6 @@ from distxla.compiler.compile import (
     grid_rounds,
     lower,
     parse_llvm,
-    plan_of,
     planned,
     require_counts,
     silent,
@@ -24,7 +23,7 @@ from distxla.compiler.lower.grid.program import emit_grid_program
 from distxla.compiler.passes.schedule import Schedule
 from distxla.compiler.passes.start_done_as_written import as_written
 from distxla.compiler.pipeline import Pipeline, parse_pipeline
-from distxla.compiler.plan_memory import PlanMemory
+from distxla.compiler.plan.plan_program import PlanMemory, Planned
 from distxla.compiler.stage_names import GPU_ARCHITECTURE, GPU_STAGES, STAGES
 from distxla.errors import ArgumentError
 from distxla.ir.counts import Counts
@@ -75,7 +74,7 @@ def emit(
     code = code_target(options.target)
     grid = grid_program(compilation, code, progress)
     if stage == "buffers":
-        plan = plan_of(compilation) if grid is None else with_transfers(compilation, grid)
+        plan = compilation.plan if grid is None else with_transfers(compilation, grid)
         return ("" if grid is None else _listed(grid.steps)) + plan.dump()
     entry = lower(module, compilation, code, options, progress, grid=grid)
     return _code(entry, stage, code, progress)
@@ -116,7 +115,7 @@ def _pipeline(passes: str | None, options: CompileOptions, progress: Progress) -
 
 
 def _shown(step: Step, compilation: Compilation) -> str:
-    if isinstance(step, PlanMemory) and compilation.plan is not None:
+    if isinstance(step, PlanMemory) and isinstance(compilation, Planned):
         return compilation.plan.dump()
     written = as_written(compilation.module)
     return print_schedule(compilation.module, written) if isinstance(step, Schedule) else print_module(written)
@@ -134,10 +133,9 @@ def _code(entry: Entry, stage: str, code: CodeTarget, progress: Progress) -> str
     return code.emit_assembly(parsed) if stage == "asm" else code.emit_object(parsed)
 
 
-def _gpu_code(compilation: Compilation, stage: str, architecture: str, progress: Progress) -> str | bytes:
+def _gpu_code(compilation: Planned, stage: str, architecture: str, progress: Progress) -> str | bytes:
     """The kernels of a program; their text is headed by comments that say how each instruction is computed."""
     code = code_for(architecture)
-    assert compilation.plan is not None
     rounds = partial(grid_rounds, compilation)
     program = emit_grid_program(compilation.module, compilation.plan, code, progress, rounds)
     progress("optimising LLVM IR")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from distxla.ir.counts import UNKNOWN, Counts
 from distxla.ir.module import Module
@@ -13,23 +13,18 @@ from distxla.ir.shape import Shape
 from distxla.lazy_dataclass import dataclass
 from distxla.program.options import InPlace
 
-if TYPE_CHECKING:
-    from distxla.compiler.plan.buffers import Plan
-
 
 @dataclass(frozen=True)
 class Compilation:
     """The state that one step hands to the next.
 
     result: the shape of the entry's result; dimensions are marked whose sizes the program gives at run time.
-    counts: of the run.  plan: of the memory, after the step `plan`.
-    in_place: (result leaf, parameter leaf) that may have the same memory in a call.
+    counts: of the run.  in_place: (result leaf, parameter leaf) that may have the same memory in a call.
     """
 
     module: Module
     result: Shape
     counts: Counts = UNKNOWN
-    plan: Plan | None = None
     in_place: InPlace = ()
 
     @classmethod

@@ -14,9 +14,9 @@ import pytest
 
 import distxla as dx
 from distxla.cli.main import main
-from distxla.compiler import compile as compile_file
 from distxla.compiler.cache_key import program_key
 from distxla.compiler.compile import compile_module
+from distxla.compiler.plan import plan_program
 from distxla.compiler.plan.buffers import Kernel, Plan
 from distxla.compiler.stages import emit
 from distxla.errors import CompileError, ExecutionError
@@ -24,7 +24,6 @@ from distxla.ir.counts import Counts
 from distxla.ops.elementwise_binary import Multiply
 from distxla.oracle.lockstep import run_reference
 from distxla.program.options import CompileOptions
-from distxla.rewrites.step import Compilation
 from distxla.targets.registry import native_target, target_named, target_names
 from distxla.text.parser import parse_module
 from tests.collectives.executors import run_module
@@ -109,15 +108,15 @@ def test_a_wrong_kernel_is_right_when_interpreted(monkeypatch: pytest.MonkeyPatc
 
 def test_a_wrong_plan_is_wrong_when_interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
     """What both targets do wrong is the plan's, or the communication's."""
-    plan_of = compile_file.plan_of
+    right = plan_program.plan
 
-    def wrong(compilation: Compilation) -> Plan:
-        plan = plan_of(compilation)
+    def wrong(*given: Any) -> Plan:
+        plan = right(*given)
         *steps, last = plan.steps
         assert isinstance(last, Kernel)
         return dataclasses.replace(plan, steps=(*steps, dataclasses.replace(last, operands=last.operands[1:] * 2)))
 
-    monkeypatch.setattr(compile_file, "plan_of", wrong)
+    monkeypatch.setattr(plan_program, "plan", wrong)
     assert not _agrees("compiled")
     assert not _agrees("interpreted")
 

@@ -27,6 +27,7 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.literal import Literal
 from distxla.ir.shape import Shape
 from distxla.lazy_dataclass import dataclass, field
+from distxla.ops.support.liveness import Values
 from distxla.program.abi import ALIGNMENT
 from distxla.program.artifact import SharedArena
 from distxla.program.options import InPlace
@@ -297,6 +298,17 @@ def place_routines(routines: Sequence[Routine], entry_calls: Iterable[int], entr
         for buffer in routine.buffers:
             buffer.number += routine.base
     return total
+
+
+@dataclass
+class SharedState:
+    """State that the planners of the entry and of all routines share."""
+
+    constants: list[Literal] = field(default_factory=list)
+    by_literal: dict[Literal, Buffer] = field(default_factory=dict)
+    values: dict[str, Values] = field(default_factory=dict)
+    routines: list[Routine] = field(default_factory=list)
+    numbers: dict[str, int] = field(default_factory=dict)  # of routines, by computation
 
 
 def place(buffers: list[Buffer]) -> int:

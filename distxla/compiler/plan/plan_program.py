@@ -1,13 +1,62 @@
-"""Plans a program: first the outlined computations, then the entry, which may call them."""
+"""The last step of the pipeline, the place of each value in a device's memory: first the computations that are compiled
+as functions, then the entry, which may call them."""
 
 from __future__ import annotations
 
-from distxla.compiler.plan.buffers import MemoryRegion, Plan, place, place_routines, place_shared
-from distxla.compiler.plan.outlined_calls import outlined_computations, plan_routine
+from typing import ClassVar
+
+from distxla.compiler.plan.buffers import (
+    TOKEN,
+    Buffer,
+    MemoryRegion,
+    Plan,
+    Routine,
+    place,
+    place_routines,
+    place_shared,
+)
 from distxla.compiler.plan.planner import Planner
+from distxla.errors import ArgumentError
+from distxla.ir.computation import Computation
 from distxla.ir.counts import UNKNOWN, Counts
 from distxla.ir.module import Module
+from distxla.lazy_dataclass import dataclass
+from distxla.ops.call import Call, OutlinedCall
+from distxla.ops.support.run_time_sizes import has_dynamic_dimensions
 from distxla.program.options import InPlace
+from distxla.rewrites.step import Compilation, Step
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planned(Compilation):
+    """A compilation behind the step `plan`."""
+
+    plan: Plan
+
+
+@dataclass(frozen=True)
+class PlanMemory(Step):
+    """Plan the memory of a device and the steps of the program.
+
+    Requires: a scheduled module without calls, but outlined ones, and without dynamic dimensions.
+    """
+
+    name: ClassVar[str] = "plan"
+
+    def apply(self, compilation: Compilation) -> Planned:
+        if missing := _missing_before(compilation.module):
+            raise ArgumentError(f"the module can't be planned: the step {missing} must come before plan")
+        module, counts, in_place = compilation.module, compilation.counts, compilation.in_place
+        return Planned(module, compilation.result, counts, in_place, plan=plan(module, counts, in_place))
+
+
+def _missing_before(module: Module) -> str:
+    """The step without which the module is no input of this one; "" if there is none."""
+    if has_dynamic_dimensions(module):
+        return "pad-dynamic-dimensions"
+    if any(type(i.op) is Call for computation in module.reached() for i in computation):
+        return "inline-calls"
+    return "" if module.is_scheduled else "schedule"
 
 
 def plan(module: Module, counts: Counts = UNKNOWN, in_place: InPlace = ()) -> Plan:
@@ -41,3 +90,44 @@ def plan(module: Module, counts: Counts = UNKNOWN, in_place: InPlace = ()) -> Pl
         in_place=kept,
         copied=copied,
     )
+
+
+def outlined_computations(module: Module) -> list[str]:
+    """The computations that OutlinedCalls call, in the order of the text: callees before callers."""
+    outlined = {
+        i.op.to_apply for computation in module.computations for i in computation if isinstance(i.op, OutlinedCall)
+    }
+    return [computation.name for computation in module.computations if computation.name in outlined]
+
+
+def plan_routine(planner: Planner, computation: Computation) -> Routine:
+    """Plan a computation with a planner of its own.
+
+    Arguments and results are in the routine's part of the arena. A caller copies them, so a routine may overwrite its
+    arguments.
+    """
+    frame = planner.frame(computation)
+    parameters: list[Buffer] = []
+    for parameter, leaves in zip(computation.parameters, frame.values.parameters, strict=True):
+        for shape, value in zip(parameter.shape.leaves(), leaves, strict=True):
+            parameters.append(TOKEN if value is None else planner.new(shape.byte_size, parameter.name))
+            if value is not None:
+                frame.buffers[value] = parameters[-1]
+                frame.owned.add(value)
+    planner.touch(*(buffer for buffer in parameters if buffer is not TOKEN))
+    root = computation.root_instruction
+    results = [planner.new(s.byte_size, root.name) if s.is_array else TOKEN for s in root.shape.leaves()]
+    planner.run(frame, results, [None] * len(results))
+    planner.deliver(frame, results, root)
+    return Routine(
+        computation.name,
+        tuple(parameters),
+        tuple(results),
+        tuple(frame.steps),
+        tuple(planner.buffers),
+        place(planner.buffers),
+        tuple(planner.calls),
+    )
+
+
+__all__ = ["PlanMemory", "Planned", "outlined_computations", "plan"]

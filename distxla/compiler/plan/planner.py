@@ -16,11 +16,11 @@ from distxla.compiler.plan.buffers import (
     Loop,
     MemoryRegion,
     PlanStep,
+    SharedState,
     Swap,
 )
 from distxla.compiler.plan.parallel_copies import one_by_one
 from distxla.compiler.plan.same_places import alike_leaves, overwrites_as_it_reads
-from distxla.compiler.plan.shared_state import SharedState
 from distxla.errors import CompileError, UnsupportedOpError
 from distxla.ir.computation import Computation
 from distxla.ir.counts import UNKNOWN, Counts

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import distxla
-from distxla.compiler import plan_memory
 from distxla.compiler.cache_key import program_key
 from distxla.compiler.compile import compile_module
+from distxla.compiler.plan import plan_program
 from distxla.compiler.plan.buffers import Buffer, Copy, Kernel, Loop, MemoryRegion, Plan, PlanStep
 from distxla.ir.counts import Counts
 from distxla.ir.element_type import ELEMENT_TYPES
@@ -100,13 +100,13 @@ def without_copy(step: PlanStep) -> tuple[PlanStep, ...]:
 
 
 def run(text: str, kind: str, monkeypatch: pytest.MonkeyPatch, change: Callable[[Plan], Plan]) -> list[Any]:
-    plan = plan_memory.plan
+    plan = plan_program.plan
 
     def changed(*arguments: Any, **named: Any) -> Plan:
         found = change(plan(*arguments, **named))
         return dataclasses.replace(found, arena_bytes=max(found.arena_bytes, 2048))
 
-    monkeypatch.setattr(plan_memory, "plan", changed)
+    monkeypatch.setattr(plan_program, "plan", changed)
     module = parse_module((LESS + text).replace("TYPE", kind))
     x = np.arange(6).astype(ELEMENT_TYPES[kind].dtype)
     return run_single(compile_module(module, Counts(1, 1)), [x])

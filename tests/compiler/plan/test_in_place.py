@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from distxla.compiler.compile import compile_module, plan_of, planned
+from distxla.compiler.compile import compile_module, planned
 from distxla.compiler.pipeline import Pipeline
 from distxla.compiler.plan.buffers import Copy
 from distxla.compiler.verify.aliases import in_place_pairs
@@ -185,7 +185,7 @@ def test_many_random_programs_compute_a_result_over_a_parameter() -> None:
         program = RandomProgram(seed)
         module = parse_module(program.text)
         pairs = in_place_pairs(module, range(sum(p.shape.leaf_count for p in module.entry_computation.parameters)))
-        plan = plan_of(planned(Pipeline(), module, Counts(program.replicas, program.partitions), in_place=pairs))
+        plan = planned(Pipeline(), module, Counts(program.replicas, program.partitions), in_place=pairs).plan
         count += bool(plan.in_place)
     assert count >= SEEDS // 6
 
@@ -213,7 +213,7 @@ COMPUTED_OVER = {  # results that are computed in the memory of a parameter, of 
 @pytest.mark.parametrize("name", COMPUTED_OVER)
 def test_nothing_is_copied_but_the_parameter_where_it_is_elsewhere(name: str) -> None:
     module = module_of(*PROGRAMS[name])
-    plan = plan_of(planned(Pipeline(), module, Counts(2, 1), in_place=in_place_pairs(module, (0, 1))))
+    plan = planned(Pipeline(), module, Counts(2, 1), in_place=in_place_pairs(module, (0, 1))).plan
     assert {result for result, _ in plan.in_place} == COMPUTED_OVER[name]
     copied = [(result, parameter) for result, parameter in plan.in_place if result in plan.copied]
     for result, parameter in copied:

@@ -139,9 +139,7 @@ class Execution:
 
 
 def plan_of(text: str, devices: int = 1) -> Plan:
-    plan = planned(Pipeline(), parse_module(text), Counts(1, devices)).plan
-    assert plan is not None
-    return plan
+    return planned(Pipeline(), parse_module(text), Counts(1, devices)).plan
 
 
 def some_steps(plan: Plan, choose: random.Random, share: float) -> Callable[[Kernel | Communicate], bool]:
