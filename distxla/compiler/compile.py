@@ -84,8 +84,7 @@ def compile_module(
     require_counts(counts)
     options = options or CompileOptions()
     stages = StageClock()
-    pipeline = Pipeline(verify=options.verified, progress=progress)
-    compilation = planned(pipeline, module, counts, stages, options.in_place)
+    compilation = planned(Pipeline.of(options, progress), module, counts, stages, options.in_place)
     code = code_target(options.target)
     grid = grid_program(compilation, code, progress, through_host=options.through_host)
     watch = _watch_plan(module, compilation, grid, options.in_place) if options.watched else None
@@ -165,7 +164,7 @@ def compile_alone(module: Module, counts: Counts, options: CompileOptions, progr
 
     For finding which one LLVM cannot digest: progress is called with its name before, and then the process ends.
     """
-    compilation = planned(Pipeline(verify=options.verified, progress=silent), module, counts)
+    compilation = planned(Pipeline.of(options, silent), module, counts)
     plan, code = compilation.plan, code_target(options.target)
     options = replace(options, traced=False, points=())
     for step in plan.walk():

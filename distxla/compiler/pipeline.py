@@ -36,10 +36,11 @@ from distxla.ir.counts import UNKNOWN, Counts
 from distxla.ir.module import Module
 from distxla.lazy_dataclass import dataclass, field
 from distxla.location import Location
-from distxla.program.options import InPlace, verifies_passes
+from distxla.program.options import CompileOptions, InPlace, verifies_passes
 from distxla.rewrites.async_computations import InlineAsync
 from distxla.rewrites.executed_form import CallHostComputations
 from distxla.rewrites.explicit_precision import ExplicitPrecision
+from distxla.rewrites.rounds_in_order import RoundsInOrder
 from distxla.rewrites.spread_collectives import JoinSpreadCollectives
 from distxla.rewrites.step import Compilation, Step
 from distxla.similar_words import did_you_mean, nearest
@@ -52,6 +53,7 @@ STEPS: tuple[Step, ...] = (
     ExplicitPrecision(),
     JoinSpreadCollectives(),
     InlineAsync(),
+    RoundsInOrder(),
     ForgetBuffers(),
     BindCustomCalls(),
     ResolveLayouts(),
@@ -94,6 +96,12 @@ class Pipeline:
     steps: tuple[Step, ...] = STEPS
     verify: bool = field(default_factory=verifies_passes)
     progress: Callable[[str], None] = at
+
+    @classmethod
+    def of(cls, options: CompileOptions, progress: Callable[[str], None] = at) -> Pipeline:
+        """The standard steps, with the parameters that the options give."""
+        given = {RoundsInOrder.name: RoundsInOrder(apart=int(options.apart))}
+        return cls(tuple(given.get(step.name, step) for step in STEPS), options.verified, progress)
 
     def run(
         self,

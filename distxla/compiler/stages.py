@@ -110,8 +110,9 @@ def emit_after(
 
 
 def _pipeline(passes: str | None, options: CompileOptions, progress: Progress) -> Pipeline:
-    pipeline = Pipeline(verify=options.verified) if passes is None else parse_pipeline(passes, "--passes")
-    return dataclasses.replace(pipeline, progress=progress)
+    if passes is None:
+        return Pipeline.of(options, progress)
+    return dataclasses.replace(parse_pipeline(passes, "--passes"), progress=progress)
 
 
 def _shown(step: Step, compilation: Compilation) -> str:

@@ -23,7 +23,8 @@ class CompileOptions:
 
     target: by name, by default this processor's.  traced: steps record when they ran.  points: names of instructions at
     which faults can be injected (compiler/entry/injection.py).  in_place: (result leaf, parameter leaf) that may have
-    the same memory in a call.  through_host: collectives exchange arrays through the hosts' memory, whatever memory the
+    the same memory in a call.  apart: other devices of its groups run programs that are
+    compiled apart.  through_host: collectives exchange arrays through the hosts' memory, whatever memory the
     kernels have.  watched: steps note where NaN and Inf come from (program/watch_report.py); in_place is empty then.
     filled: memory is filled before it is used (ir/unwritten.py).  verified: each pass's module is verified, which
     changes no program.  These two are as the environment says where the options are made.
@@ -33,6 +34,7 @@ class CompileOptions:
     traced: bool = False
     points: tuple[str, ...] = ()
     in_place: InPlace = ()
+    apart: bool = False
     through_host: bool = False
     watched: bool = False
     filled: bool = field(default_factory=is_filled)

@@ -7,20 +7,31 @@ on different devices of a group would not: there every round is the one that the
 from __future__ import annotations
 
 import dataclasses
+from typing import ClassVar
 
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
+from distxla.lazy_dataclass import dataclass
 from distxla.ops.support.rewriter import replaced
-from distxla.rewrites.async_computations import InlineAsync
+from distxla.rewrites.step import Pass
 
 
-def with_rounds_in_order(module: Module) -> Module:
-    """The module with each collective waiting, by a control edge, for the one before it in its computation; collectives
-    of asynchronous computations count where these are called."""
-    module = InlineAsync().run(module)
-    computations = replaced(module.computations, [_in_order(computation) for computation in module.computations])
-    return module if computations is None else module.replace(computations=computations)
+@dataclass(frozen=True)
+class RoundsInOrder(Pass):
+    """Let each collective wait, by a control edge, for the one before it in its computation, if programs are apart.
+
+    Expects: collectives of asynchronous computations where these are called.
+    """
+
+    name: ClassVar[str] = "rounds-in-order"
+    apart: int = 0  # not 0: members of the groups run programs that are compiled apart
+
+    def run(self, module: Module) -> Module:
+        if not self.apart:
+            return module
+        computations = replaced(module.computations, [_in_order(computation) for computation in module.computations])
+        return module if computations is None else module.replace(computations=computations)
 
 
 def _in_order(computation: Computation) -> Computation:

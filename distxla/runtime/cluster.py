@@ -26,7 +26,6 @@ from distxla.program.artifact import CompiledProgram
 from distxla.program.options import CompileOptions
 from distxla.rewrites.host_calls import with_host_calls
 from distxla.rewrites.reduction_order import with_reduction_order
-from distxla.rewrites.rounds_in_order import with_rounds_in_order
 from distxla.runtime.arrays.call_queue import CallQueue
 from distxla.runtime.arrays.device_array import DeviceArray
 from distxla.runtime.arrays.executable import Executable, Row, expand, put_array, rows_of
@@ -316,12 +315,12 @@ class Cluster(Handle):
     ) -> tuple[CompiledProgram, bool]:
         """The program, and whether the cache on disk had it."""
         assert self._compiler is not None
-        # if it is not whole, its groups have members whose programs are compiled apart, with arrays anywhere
-        compiled = module if assigned.is_whole else with_rounds_in_order(module)
         points = () if self._injection is None else self._injection.points(module, assigned.devices)
-        through_host = not assigned.is_whole or self._hosts.has_gpus_on_several(self._thread)
-        options = replace(options, target=self._target, points=points, through_host=through_host)
-        found, cached = compile_cached(self._compiler, compiled, assigned.counts, options)
+        # if it is not whole, its groups have members whose programs are compiled apart, with arrays anywhere
+        apart = not assigned.is_whole
+        through_host = apart or self._hosts.has_gpus_on_several(self._thread)
+        options = replace(options, target=self._target, points=points, apart=apart, through_host=through_host)
+        found, cached = compile_cached(self._compiler, module, assigned.counts, options)
         if self._injection is not None:
             self._injection.require_points(found, assigned.devices, points)
         return assigned.bind(found, self.devices), cached

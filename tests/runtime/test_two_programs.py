@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import distxla as dx
-from distxla.rewrites.rounds_in_order import with_rounds_in_order
+from distxla.rewrites.rounds_in_order import RoundsInOrder
 
 ADD = "add {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT r = f32[] add(a, b)\n}\n"
 APART = f"""HloModule apart, replica_count=4
@@ -26,11 +26,13 @@ NONE = "HloModule none, replica_count=4\nENTRY main {\n  x = f32[3] parameter(0)
 
 
 def test_rounds_keep_the_order_of_the_text() -> None:
-    ordered = with_rounds_in_order(dx.parse(APART)).entry_computation
+    apart, together = RoundsInOrder(apart=1), RoundsInOrder()
+    ordered = apart.run(dx.parse(APART)).entry_computation
     assert ordered["t"].control_predecessors == ("s",)
     assert ordered["s"].control_predecessors == ()
-    module = dx.parse(NONE)
-    assert with_rounds_in_order(module) is module
+    for step, text in ((apart, NONE), (together, APART)):
+        module = dx.parse(text)
+        assert step.run(module) is module
 
 
 @pytest.mark.cluster

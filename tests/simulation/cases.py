@@ -17,7 +17,7 @@ from distxla.ir.counts import Counts
 from distxla.ir.module import Module
 from distxla.oracle.lockstep import run_programs, run_reference
 from distxla.program.artifact import CompiledProgram
-from distxla.rewrites.rounds_in_order import with_rounds_in_order
+from distxla.program.options import CompileOptions
 from distxla.text.parser import parse_module
 from tests import channel_programs, contradicting_programs, deadlock_programs
 from tests.collectives import async_groups
@@ -291,18 +291,17 @@ def compiled_anew() -> Iterator[None]:
 
 def _compile(found: Case) -> tuple[CompiledProgram, ...]:
     return tuple(
-        compiled(module if len(devices) == found.replicas else with_rounds_in_order(module), found.replicas)
-        for devices, module in found.parts
+        compiled(module, found.replicas, apart=len(devices) < found.replicas) for devices, module in found.parts
     )
 
 
-def compiled(module: Module, replicas: int) -> CompiledProgram:
+def compiled(module: Module, replicas: int, *, apart: bool = False) -> CompiledProgram:
     """For simulated runs; work is shared out in small pieces."""
     sizes = work.SHARED_WORK_BYTES, work.PIECE_BYTES
     work.SHARED_WORK_BYTES, work.PIECE_BYTES = SHARED_WORK_BYTES, PIECE_BYTES
     try:
         with native.compiling():
-            return compile_module(module, Counts(replicas, 1))
+            return compile_module(module, Counts(replicas, 1), CompileOptions(apart=apart))
     finally:
         work.SHARED_WORK_BYTES, work.PIECE_BYTES = sizes
 

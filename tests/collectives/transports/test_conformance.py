@@ -20,7 +20,7 @@ from distxla.compiler.compile import compile_module
 from distxla.compiler.verify.verifier import verify_module
 from distxla.ir.counts import Counts
 from distxla.program.abi import Status
-from distxla.rewrites.rounds_in_order import with_rounds_in_order
+from distxla.program.options import CompileOptions
 from distxla.text.parser import parse_module
 from tests.collectives.matrix import Case, cases, check
 from tests.collectives.transports.hosts_in_process import Hosts
@@ -167,7 +167,7 @@ ONE_BY_ONE = f"""ENTRY e {{
 def test_a_group_meets_the_same_one_by_one(running: list[int], placement: list[list[int]]) -> None:
     """Rounds of an asynchronous computation, on each device in the order of the text, whatever the others run."""
     modules = [parse_module("HloModule m\n" + ADD.format(t="f32") + text) for text in (GROUPED, ONE_BY_ONE)]
-    programs = [compile_module(with_rounds_in_order(module), Counts(4, 1)) for module in modules]
+    programs = [compile_module(module, Counts(4, 1), CompileOptions(apart=True)) for module in modules]
     xs = [np.arange(8, dtype=np.float32) + 100 * d for d in range(4)]
     total = np.sum(xs, axis=0, dtype=np.float32)
     with Hosts(placement, programs, running) as hosts:
