@@ -15,7 +15,7 @@ from distxla.compiler.cache import compile_cached
 from distxla.compiler.partitioners import device_program
 from distxla.compiler.server_share import ServerShare
 from distxla.compiler.verify.aliases import in_place_pairs
-from distxla.compiler.verify.compilable import require_compilable
+from distxla.compiler.verify.visible_obstacles import require_compilable
 from distxla.errors import ArgumentError, ClusterError, DistxlaError
 from distxla.ir.module import Module
 from distxla.lazy_dataclass import replace

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from distxla.compiler.verify.verifier import verify_module
 from distxla.errors import UnsupportedOpError
 from distxla.ir.computation import Computation
+from distxla.ir.counts import Counts
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.op import Lowering
@@ -13,6 +15,7 @@ from distxla.ops.custom_calls.annotation import Annotation
 from distxla.ops.custom_calls.custom_call import CustomCall
 from distxla.ops.custom_calls.registry import find_target
 from distxla.ops.support.executable import executable
+from distxla.ops.support.one_device_groups import warn_of_one_device_groups
 from distxla.ops.support.run_time_sizes import has_dynamic_dimensions
 from distxla.rewrites.executed_form import CallHostComputations
 from distxla.rewrites.spread_collectives import JoinSpreadCollectives
@@ -52,6 +55,17 @@ def _is_scalar_code(instruction: Instruction) -> bool:
     if isinstance(instruction.op, CustomCall):
         return isinstance(find_target(instruction.op.custom_call_target), Annotation)
     return instruction.op.lowering in SCALAR_LOWERINGS
+
+
+def require_compilable(module: Module, counts: Counts, *, given: Module) -> None:
+    """VerificationError where a rule is broken, UnsupportedOpError for what can't be executed as far as it is seen; a
+    DistxlaWarning, once for each module that the user gives, where groups have one device each.
+
+    given: the user's module, of which `module` was made.
+    """
+    verify_module(module, counts.replicas, counts.partitions)
+    refuse(module, visible_obstacles(module))
+    warn_of_one_device_groups(given, counts, executed=module)
 
 
 def refuse(module: Module, found: Sequence[Obstacle]) -> None:
@@ -95,4 +109,4 @@ def _applied(module: Module) -> Sequence[Computation]:
     return module.reached(*names) if names else ()
 
 
-__all__ = ["Obstacle", "refuse", "visible_obstacles"]
+__all__ = ["Obstacle", "refuse", "require_compilable", "visible_obstacles"]
