@@ -317,7 +317,7 @@ class UniformityAnalysis:
 
 
 def path_of(leaf: Leaf, differs: Callable[[Labels], bool]) -> list[Leaf]:
-    """From where the difference comes to the leaf, as far as devices differ in what `differs` asks."""
+    """The leaves from the source of the difference to `leaf`, as far as `differs` holds for them."""
     found, seen = [leaf], {id(leaf)}
     while (source := found[-1].source) is not None and id(source) not in seen and differs(source.labels):
         found.append(source)

@@ -57,7 +57,7 @@ class LaunchedRound:
 @dataclass(frozen=True)
 class GridSite:
     """A site whose arrays are in the memory of kernels on a grid: it gets exported addresses in place of offsets, and
-    the words of async starts at offsets as ever. rounds: as `grid_rounds` gave them."""
+    offsets for the words of async starts alone. rounds: as `grid_rounds` gave them."""
 
     calls: GridCalls
     rounds: tuple[LaunchedRound, ...]

@@ -1,4 +1,4 @@
-"""What became of a case of `distxla conformance`: what an executor has written, beside what was expected."""
+"""The outcome of a case of `distxla conformance`: an executor's results compared with the expected ones."""
 
 from __future__ import annotations
 

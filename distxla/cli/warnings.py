@@ -1,4 +1,4 @@
-"""What is allowed but rarely meant, as the commands tell it."""
+"""The commands' warnings of programs that are allowed but rarely meant."""
 
 from __future__ import annotations
 

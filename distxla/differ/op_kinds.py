@@ -1,4 +1,4 @@
-"""What kinds of ops a comparison tells apart."""
+"""The kinds of ops that a comparison distinguishes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a value of a sharded program is to its twin, as their numbers show: the same, a shard, a partial sum, …"""
+"""How a value of a sharded program is related to its twin, by their numbers: the same, a shard, a partial sum …"""
 
 from __future__ import annotations
 

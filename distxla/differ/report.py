@@ -1,4 +1,4 @@
-"""What a comparison found, for people and for programs."""
+"""The report of a comparison, as text and as JSON."""
 
 from __future__ import annotations
 

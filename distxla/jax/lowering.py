@@ -1,4 +1,4 @@
-"""What a program that JAX has lowered takes and gives, and its module for each partition."""
+"""The inputs and outputs of a program that JAX has lowered, and its module for each partition."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a machine lacks where a process or a thread cannot be started."""
+"""Which resource of the machine is short when a process or a thread cannot be started."""
 
 from __future__ import annotations
 

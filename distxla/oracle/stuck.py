@@ -25,7 +25,7 @@ class Stuck:
     def of(fibers: Sequence[tuple[int, Wait | None, Outcome]]) -> Stuck | None:
         """The devices that can never go on; None where something from outside may still help all of them.
 
-        fibers: all that have not ended, each with its device, its wait, and its outcome to be.
+        fibers: all that have not ended, each with its device, its wait, and the outcome that it will have.
         """
         first = 1 + max(device for device, _, _ in fibers)
         alive: dict[int, list[int]] = {}

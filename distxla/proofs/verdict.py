@@ -1,4 +1,4 @@
-"""What a proof came to."""
+"""The verdict of a proof."""
 
 from __future__ import annotations
 

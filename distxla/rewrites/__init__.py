@@ -1,1 +1,1 @@
-"""What turns a module into the form that is executed. `step.py`: the interface of all steps of the pipeline."""
+"""Rewrites that turn a module into the form that is executed. `step.py`: the interface of all steps of the pipeline."""

@@ -84,8 +84,8 @@ class Cluster(Handle):
     CPUs, and where all together have too few, in proportion to them.  device_memory: bytes of each device's memory,
     also as "2GiB"; by default what the smallest host has for all of its processes, 64 GiB at most.  start_s: seconds
     from `start` until all replicas served.  backend: "cpu"; "gpu" (docs/guide/gpu.md); or "interpreted": kernels by the
-    ops' `evaluate` in NumPy, everything else as ever (docs/guide/interpreted.md).  devices_per_gpu: how many devices a
-    GPU takes at most; by default the devices of a machine share its GPUs evenly.  inject: faults to inject, such as
+    ops' `evaluate` in NumPy, all else as "cpu" (docs/guide/interpreted.md).  devices_per_gpu: how many devices a GPU
+    takes at most; by default the devices of a machine share its GPUs evenly.  inject: faults to inject, such as
     "kill:device=3,at=all-reduce.7" (docs/guide/fault_injection.md).  Threads may share a cluster; calls run in turn.
     """
 

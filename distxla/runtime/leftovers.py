@@ -1,4 +1,4 @@
-"""What a cluster holds for its user, and whether somebody else can go on with it: for distxla.testing."""
+"""Values that a cluster still holds for its user, and whether another one can go on with it: for distxla.testing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a user holds of a cluster: arrays, views of them, executables.
+"""The objects of a cluster that a user still refers to: arrays, views of them, executables.
 
 A look is a count. Only where something seems to be left the garbage is collected, and then the objects that still live
 are looked for.

@@ -1,4 +1,4 @@
-"""What a test with a cluster leaves open in its process. A look is two folders of /proc."""
+"""Processes, threads, files and clusters that a test leaves open. To look reads two folders of /proc."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What this process has open, as the kernel tells it."""
+"""The child processes, threads and open files of this process, as the kernel lists them."""
 
 from __future__ import annotations
 

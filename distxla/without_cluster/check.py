@@ -1,4 +1,4 @@
-"""What is known about a run before it: whether all devices go on, what communicates, what would be refused."""
+"""Checks before a run: whether all devices can go on, which instructions communicate, what would be refused."""
 
 from __future__ import annotations
 

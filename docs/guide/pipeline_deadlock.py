@@ -4,7 +4,7 @@
 # # A deadlock in a pipeline of one's own
 #
 # Four stages, one a device; a microbatch goes from stage to stage. The first try hands it on inside a `cond`,
-# "since the first stage receives nothing": then stage 0 does not come to the permute that its neighbour waits in.
+# "since the first stage receives nothing": then stage 0 does not reach the permute that its neighbour waits in.
 # XLA's CPU backend hangs in this program for 40 seconds and then aborts the process. `python pipeline_deadlock.py`.
 
 # %%
@@ -71,7 +71,7 @@ print(verdict.diagnosis)
 # ->   hint: device 0 skipped ppermute…: either all members of its group must take that branch or none…
 
 # %% [markdown]
-# Whoever runs it all the same gets an error within a second, with the state of every device when it stopped. It has
+# Run nevertheless, it raises an error within a second, with the state of every device when it stopped. It has
 # the same diagnosis, and `error.diagnosis.page()` is a page with the timelines of all devices.
 
 # %%

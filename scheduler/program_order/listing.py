@@ -8,7 +8,7 @@
 
 The first number counts the bytes of the arena that are in use while the instruction runs; then the bytes that its
 results take before it, and those that are free after it. `(.. inside)` is the part of the first number that a loop's or
-a branch's own instructions need at their peak; they have their own numbers, which begin from nothing. Instructions that
+a branch's own instructions need at their peak; each of them has its numbers, too, which begin from 0. Instructions that
 run no code have none. Parameters, constants and results of the module are not in the arena (memory.py).
 """
 

@@ -16,7 +16,7 @@ def overwrites_as_it_reads(module: Module, computation: Computation, values: Val
     """Whether the kernel that computes the value `result` is the last to read the value `operand`, and reads element i
     for the elements i of its results only, so that both may have one place.
 
-    A kernel's loop loads what all results need at an index before it stores them, and comes to each index once. What is
+    A kernel's loop loads what all results need at an index before it stores them, and visits each index once. What is
     read at another index (reversed, transposed, broadcast, reduced), or in a loop of its own, is not to be overwritten.
     """
     if values.last_use[operand] != values.defined[result]:

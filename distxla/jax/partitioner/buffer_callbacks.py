@@ -1,4 +1,4 @@
-"""What the functions of `jax.experimental.buffer_callback` take: a context, and buffers, of which they fill the last.
+"""Arguments of functions of `jax.experimental.buffer_callback`: a context, and buffers, of which they fill the last.
 
 jaxlib's classes are for memory of XLA's own clients. Here they are base classes of views on NumPy's arrays.
 """

@@ -1,4 +1,4 @@
-"""What this process and the partitioner's (partition_worker.py) tell each other: length-prefixed pickles."""
+"""The messages between this process and the partitioner's (partition_worker.py): length-prefixed pickles."""
 
 from __future__ import annotations
 

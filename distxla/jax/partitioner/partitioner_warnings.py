@@ -1,4 +1,4 @@
-"""What XLA's partitioner warns of, such as a resharding for which every device gets the whole array, on stderr."""
+"""The warnings of XLA's partitioner on stderr, such as of a resharding for which every device gets the whole array."""
 
 from __future__ import annotations
 

@@ -225,7 +225,7 @@ def _partitioned_by(
         with suppress(PartitioningError):  # where the partitioner can't cut an operation on empty arrays
             kept = dataclasses.replace(options, keeps_empty=True)
             made = _partitioned(run(data, kept), options, version, begin)
-    if options.serialized is None and _is_result_on_one_device(made):  # else whoever gave the options places arrays
+    if options.serialized is None and _is_result_on_one_device(made):  # else the caller's options place arrays
         whole = dataclasses.replace(options, has_whole_results=True)
         made = _partitioned(run(data, whole), whole, version, begin)
     return made

@@ -5,9 +5,9 @@ issued here where nothing else is under way, and its results are records that no
 from the plan's free blocks, and goes back there when it is given up: the next call that writes it begins behind all
 that read it. Else the stub calls Python: for all that is out of the ordinary, and where a call has not ended well.
 
-Whoever looks whether the call in flight is over, and finds that it is, ends it (`retire`): it calls what events have to
-call. Nobody has to look: a thread of Python does so from time to time (`watch`), and has the call queue end a call that
-lasts long, or fails. The gate is closed as long as the queue has calls.
+A thread that looks whether the call in flight is over, and finds that it is, ends it (`retire`): it calls the callbacks
+of its events. No thread has to look: one of Python does so from time to time (`watch`), and has the call queue end a
+call that lasts long, or fails. The gate is closed as long as the queue has calls.
 """
 
 from __future__ import annotations

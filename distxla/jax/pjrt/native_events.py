@@ -127,7 +127,7 @@ class NativeEvents(NativeGate):
 
     def _emit_wait(self, name: str) -> None:
         """Event_Await and Event_OnReady: a callback of an event that waits is called when its wait is over; of another
-        one later, by whoever ends the call."""
+        one later, by the thread that ends the call."""
         atomics, args = self._entry(name)
         builder = atomics.builder
         event = Struct(atomics, RECORDS["Event"], args.get("event"))

@@ -1,4 +1,4 @@
-"""What emitted functions of the plugin are written with: fields of declared structures, lists, and the gate's lock."""
+"""Building blocks of the plugin's emitted functions: fields of declared structures, lists, and the gate's lock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all buffers of a shape have in common."""
+"""The answers that are the same for all buffers of a shape."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from distxla.jax.pjrt.handles import CArray
 
 
 class Constants:
-    """What all buffers of a shape have in common.
+    """The answers that are the same for all buffers of a shape.
 
     shape: the same object for equal ones.  number: PJRT's, of the element type.  size: in bytes.
     """

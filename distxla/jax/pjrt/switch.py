@@ -1,4 +1,4 @@
-"""What stubs and Python share."""
+"""State that native stubs and Python share: the main thread, and the exceptions that it is to raise."""
 
 from __future__ import annotations
 

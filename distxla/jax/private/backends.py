@@ -113,7 +113,7 @@ def register_plugin(names: Names, capsule: Any, priority: int, not_chosen: Calla
     """Register a backend by its PJRT_Api.
 
     capsule: a PyCapsule of it.  not_chosen: called when JAX makes its own client of the platform, since its
-    configuration has come to name that alone.
+    configuration now names that platform alone.
     """
     bridge = _xla_bridge()
     with expected_names():

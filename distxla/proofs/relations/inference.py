@@ -1,4 +1,4 @@
-"""What rules are given: the module, the devices, arithmetic on relations, and how to run other computations."""
+"""The argument of rules: the module, the devices, arithmetic on relations, and how to run other computations."""
 
 from __future__ import annotations
 

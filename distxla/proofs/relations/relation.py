@@ -1,4 +1,4 @@
-"""What an array of a program is of the unsharded one: `Relation`."""
+"""`Relation`: how an array of a sharded program is related to the unsharded program's values."""
 
 from __future__ import annotations
 

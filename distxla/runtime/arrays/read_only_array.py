@@ -1,4 +1,4 @@
-"""What arrays on devices have of NumPy's: operators, functions, methods, Python's numbers and sequences."""
+"""NumPy's interface of arrays on devices: operators, functions, methods, Python's numbers and sequences."""
 
 from __future__ import annotations
 

@@ -54,8 +54,8 @@ def load_image(
     """Map the program's image and make it ready to run.
 
     resolve: the address of an imported function (default: `resolve_import`).  file: descriptor and bytes of a file that
-    holds the image, to be mapped in place of `program.image`.  report: never called, code reports nothing.  local: is
-    of no account.  No byte is writable and executable at the same time.  Raises CompileError where an import is
+    holds the image, to be mapped in place of `program.image`.  report: never called, code reports nothing.  local: not
+    used.  No byte is writable and executable at the same time.  Raises CompileError where an import is
     unknown, OSError where memory or permission is missing.
     """
     resolve = resolve or resolve_import

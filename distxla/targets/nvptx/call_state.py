@@ -1,4 +1,4 @@
-"""What a program that runs knows about the GPU. One description for ctypes and for LLVM; light.
+"""What a running program keeps about the GPU. One description for ctypes and for LLVM; light.
 
 Emitted code calls the functions of the driver by import, as `cuda.cuLaunchKernel`, four of program_memory.py, and
 cuBLAS's function where this process has it.

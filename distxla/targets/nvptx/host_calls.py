@@ -226,7 +226,7 @@ def _emit_product(
 
 
 def _emit_upload(builder: ir.IRBuilder, context: ir.Value, address: ir.Value, place: ir.Value, size: ir.Value) -> None:
-    """From a copy, since the place may be written before the queue comes to this."""
+    """From a copy, since the place may be written before the queue gets here."""
     state = _state(builder, context)
     used = _field(builder, state, "staged")
     needed = builder.and_(builder.add(size, I64(STAGED_ALIGNMENT - 1)), I64(-STAGED_ALIGNMENT))

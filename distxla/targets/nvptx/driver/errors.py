@@ -1,4 +1,4 @@
-"""What the driver refuses, and what it reports."""
+"""The driver's errors: calls that it refuses, and failures that it reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a kernel did wrong, as errors."""
+"""The errors of emulated kernels, such as a read out of bounds."""
 
 from __future__ import annotations
 

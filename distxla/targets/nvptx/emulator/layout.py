@@ -1,4 +1,4 @@
-"""What a loaded module and its caller share in memory: declared once, for Python and for the emitted code.
+"""The memory that a loaded module and its caller share: declared once, for Python and for the emitted code.
 
 Light: processes that only launch kernels load this file and no LLVM.
 """
