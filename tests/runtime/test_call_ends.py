@@ -18,7 +18,7 @@ from distxla.ops.custom_calls import user
 from distxla.runtime.calls import dispatch
 from distxla.runtime.calls.dispatch import Dispatcher
 from distxla.runtime.cluster import Cluster
-from distxla.runtime.hosts.local import LocalHost, Ticket
+from distxla.runtime.hosts.local import LocalHost
 from distxla.text.parser import parse_module
 from tests.runtime import hand_made
 from tests.stopwatch import Stopwatch
@@ -90,7 +90,7 @@ def test_an_interrupt_before_the_start_costs_nothing(monkeypatch: pytest.MonkeyP
         step = hand_made.adopted(cluster, hand_made.add_one(DEVICES))
         step([X])
 
-        def interrupted(self: LocalHost, ticket: Ticket, nanoseconds: int) -> int:
+        def interrupted(self: LocalHost, nanoseconds: int) -> int:
             raise KeyboardInterrupt
 
         with monkeypatch.context() as patched:

@@ -7,6 +7,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from distxla.runtime.failures import stragglers
 from distxla.runtime.hosts import commands
 from distxla.runtime.hosts.budget import Budget, HostHeadroom
 from distxla.runtime.hosts.gpus import NO_GPUS, GpuSharing
+from distxla.runtime.hosts.host_end import HostEnd
 from distxla.runtime.hosts.local import LocalHost
 from distxla.runtime.hosts.nodes import Facts, Node, alive_nodes, distribute, require_alike
 from distxla.runtime.hosts.remote import RemoteHost, RemoteMemory, RemotePages
@@ -53,8 +55,7 @@ class Hosts:
     budget: how much memory the devices may have.  devices: of each host, by index.
     agent_actors, agents: the actors, and the connections to the agents of a run with several hosts, by index, the
     driver's own among them; else none.
-    news: notified of every frame from agents.  records_at_trouble: of the driver's host, as they were when another
-    one reported a failure; empty if none did since they were emptied.
+    news: notified of every frame from agents.
     """
 
     def __init__(
@@ -88,7 +89,6 @@ class Hosts:
         self.identities: list[Identity] = []
         self.agents: list[RemoteHost] = []
         self.news = threading.Condition()
-        self.records_at_trouble: dict[int, bytes] = {}
 
     # --- hosts and memories
 
@@ -108,6 +108,20 @@ class Hosts:
     def all(self) -> list[Host]:
         """Every host, by index."""
         return [self.local, *self.remotes]
+
+    @property
+    def ends(self) -> list[HostEnd]:
+        """The ends of calls: those with devices, by index, and that of the driver's own agent."""
+        return [self.local, *self.agents]
+
+    @property
+    def is_aborted(self) -> bool:
+        """Whether calls end at once, because something has failed on any host."""
+        return self.local.is_aborted
+
+    def allow(self) -> None:
+        """All hosts are clear: calls may be issued again."""
+        self.local.allow()
 
     @property
     def pages(self) -> list[Pages]:
@@ -245,7 +259,7 @@ class Hosts:
             connection = connect(one.address, secret, frames=commands.DRIVER_FRAMES, node=0)
             pids = {identity.device: identity.pid for identity in by_host[index]}
             devices = self.devices[index] if index else range(0)
-            self.agents.append(RemoteHost(index, name, devices, connection, pids, self.news, self._on_trouble))
+            self.agents.append(RemoteHost(index, name, devices, connection, pids, self.news, local))
         self.ask(begun, ATTACH_LIMIT_S, names)
         for remote in self.remotes:
             remote.clock_ahead()
@@ -277,12 +291,6 @@ class Hosts:
     def _make_local(self, name: str) -> LocalHost:
         self._local = LocalHost(0, name, self.devices[0], self.device_count, self.budget.segment_bytes)
         return self._local
-
-    def _on_trouble(self) -> None:
-        """In an agent's thread: end the call on this host, after copying its records."""
-        if not self.local.is_aborted:
-            self.records_at_trouble = self.local.records(self.local.devices)
-            self.local.abort()
 
     def _on_local_loss(self, device: int, pid: int) -> None:
         with self.news:
@@ -337,8 +345,7 @@ class Hosts:
         local = self._local
         with self.news:
             self.news.wait_for(lambda: bool(local.lost), ENDED_S)
-        lost, hows = local.lost, local.hows
-        return {device: Lost(pid, how=hows.get(device, "")) for device, pid in lost.items()}
+        return {device: replace(one, host="") for device, one in local.lost.items()}
 
     def _require_undamaged(self) -> None:
         """DamagedMessageError if an agent has ended because of one, which it reports first. Blocks for DAMAGE_S."""

@@ -54,7 +54,7 @@ class DirectCalls:
         dispatcher = self._loader.dispatcher
         with self._lock:
             try:
-                dispatcher.resume(devices, Ticket(sequence, target))
+                dispatcher.resume(devices, lambda: self._hosts.local.take(Ticket(sequence, target), devices))
             except BaseException:
                 dispatcher.keep(*kept)
                 raise

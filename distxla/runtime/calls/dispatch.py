@@ -32,10 +32,10 @@ from distxla.runtime.failures.mismatch import mismatch
 from distxla.runtime.failures.reports import PostMortemSnapshot, stuck_error
 from distxla.runtime.failures.stragglers import Stragglers
 from distxla.runtime.groups.communicators import Communicators
-from distxla.runtime.hosts.local import Ticket
+from distxla.runtime.hosts.host_end import HostEnd
 from distxla.runtime.hosts.process_watch import ProcessEnd, current_site, current_step, ended, site_text
 from distxla.runtime.hosts.recorder_rings import read_rings
-from distxla.runtime.hosts.remote import RemoteHost, proxy_waits
+from distxla.runtime.hosts.remote import proxy_waits
 from distxla.runtime.streams.streams import ClusterStreams
 from distxla.runtime.values.host import Lost, Records, ended_text
 from distxla.time_limit import checked_seconds
@@ -63,22 +63,24 @@ class Dispatcher:
         hosts: Hosts,
         communicators: Communicators,
         streams: ClusterStreams,
+        deadlocks: Deadlocks,
         routine_failure: Callable[[int], RoutineFailure | None],
     ) -> None:
         self._hosts = hosts
-        self._local = hosts.local
+        self._ends = hosts.ends
+        self._end_of = {device: end for end in self._ends for device in end.devices}
         self._agents = hosts.agents
         self._routine_failure = routine_failure
         self._communicators = communicators
         self._streams = streams
-        self._deadlocks = Deadlocks(self._local.control, self._local.devices, communicators, hosts.remotes)
+        self._deadlocks = deadlocks
         self._stragglers = Stragglers()
         self._read_at = 0  # ns of CLOCK_MONOTONIC when records were read last
         self._lock = threading.Lock()
         self._epoch = 0  # of proxies: failed calls so far
-        # devices of a failed call of which some still compute, and agents that are waited for; None for those where an
+        # devices of a failed call of which some still compute, and hosts that are waited for; None for those where an
         # interrupt came amid the end
-        self._unsettled: tuple[list[int], list[tuple[RemoteHost, int]] | None] | None = None
+        self._unsettled: tuple[list[int], list[HostEnd] | None] | None = None
         self._kept: list[object] = []
         self.stop_reason: Callable[[], DistxlaError | None] = lambda: None  # why the call in flight should end now
         self.programs: dict[int, CompiledProgram] = {}
@@ -96,41 +98,34 @@ class Dispatcher:
             self._require_all()
             return self._run(list(numbers), lambda: self._issue(numbers, repeat), time_limit)
 
-    def resume(self, devices: Sequence[int], ticket: Ticket) -> None:
-        """Wait for a call on this host's devices that is in flight, which `call` has not issued. Raises as `call`."""
-
-        def take() -> tuple[Ticket, list[RemoteHost]]:
-            self._local.take(ticket, devices)
-            return ticket, []
-
+    def resume(self, devices: Sequence[int], take: Callable[[], None]) -> None:
+        """Wait for a call that is in flight, which `call` has not issued, but that `take` lets a host wait for. Raises
+        as `call`."""
         with self._lock, self._streams.call(devices):
             self._run(list(devices), take, None)
 
-    def _issue(self, numbers: dict[int, int], repeat: int) -> tuple[Ticket, list[RemoteHost]]:
-        elsewhere = self._issue_elsewhere(numbers, repeat) if self._agents else []
-        here = {d: numbers[d] for d in self._local.devices if d in numbers} if elsewhere else numbers
-        return self._local.issue(here, repeat), elsewhere
+    def _issue(self, numbers: dict[int, int], repeat: int) -> None:
+        for end in self._ends:
+            end.issue(numbers if len(self._ends) == 1 else {d: numbers[d] for d in end.devices if d in numbers}, repeat)
 
-    def _run(
-        self, devices: list[int], issue: Callable[[], tuple[Ticket, list[RemoteHost]]], time_limit: float | None
-    ) -> float:
-        local = self._local
+    def _run(self, devices: list[int], issue: Callable[[], None], time_limit: float | None) -> float:
         start = clock.now()
         end = None if time_limit is None else start + time_limit
         self._stragglers.begin()
         try:
-            ticket, elsewhere = issue()
-            while (outcome := local.wait(ticket, self._slice(end))) == call_loops.CALL_AGAIN:
-                self._require_progress(end, time_limit, devices)
-            if elsewhere and outcome == call_loops.CALL_DONE:
-                self._wait_elsewhere(elsewhere, lambda: self._require_progress(end, time_limit, devices))
+            issue()
+            for host in self._ends:
+                while (outcome := host.wait(self._slice(end))) == call_loops.CALL_AGAIN:
+                    self._require_progress(end, time_limit, devices)
+                if outcome == call_loops.CALL_ABORTED:
+                    break
         except DeadlockError:
             self._end(devices, patient=True)
             raise
         except BaseException:
             self._end(devices)
             raise
-        if outcome == call_loops.CALL_ABORTED or local.is_aborted:
+        if outcome == call_loops.CALL_ABORTED or self._hosts.is_aborted:
             try:
                 self._await_losses()
                 records = self._records()
@@ -165,11 +160,11 @@ class Dispatcher:
             end = None if time_limit is None else begun + time_limit
             notice = stragglers.NOTICE_S
             try:
-                while not self._are_back(devices, late):
+                while not self._are_back(late):
                     waited = clock.now() - begun
                     if waited >= notice:
                         notice *= 2
-                        stragglers.tell(stragglers.late(self._still_there(devices, late), waited))
+                        stragglers.tell(stragglers.late(self._still_there(late), waited))
                     if end is not None and clock.now() >= end:
                         raise TimeLimitError(
                             f"the time limit of {time_limit:g} s ran out before all devices of a call that had failed "
@@ -180,19 +175,13 @@ class Dispatcher:
                 raise
             self._restart()
 
-    def _still_there(self, devices: list[int], late: list[tuple[RemoteHost, int]]) -> list[DeviceState]:
-        """The steps of devices that are not back: on this host; of a host that isn't done all devices are named."""
-        here = Records(self._local.records(self._local.devices), self._local.control.devices)
-        found = []
-        for device in devices:
-            if (
-                device in self._local.devices
-                and here.record(device, control_words.R_COMMAND_KIND) == control_words.CommandKind.RUN
-            ):
-                name, where = current_step(here, device, self.programs, self.modules) or ("", None)
-                found.append(DeviceState(device, Doing.COMPUTES, instruction=name, location=where))
-            elif any(device in agent.devices and not agent.has_ended(number, 0) for agent, number in late):
-                found.append(DeviceState(device, Doing.COMPUTES))
+    def _still_there(self, late: list[HostEnd]) -> list[DeviceState]:
+        """The devices that are not back, with their steps where these are known."""
+        rows = {device: row for host in late for device, row in host.still_there().items()}
+        records, found = Records(rows, self._hosts.device_count), []
+        for device, row in sorted(rows.items()):
+            name, where = (current_step(records, device, self.programs, self.modules) if row else None) or ("", None)
+            found.append(DeviceState(device, Doing.COMPUTES, instruction=name, location=where))
         return found
 
     def forget(self, number: int) -> None:
@@ -206,41 +195,17 @@ class Dispatcher:
         if self._unsettled is not None:
             self._kept += things
 
-    def _are_back(self, devices: list[int], late: list[tuple[RemoteHost, int]]) -> bool:
-        here = [d for d in devices if d in self._local.devices]
-        back = self._local.end(here, patience=SLICE_NS / 1e9)
-        return (back and all(agent.has_ended(number, SLICE_NS / 1e9) for agent, number in late)) or bool(self._lost())
-
-    def _issue_elsewhere(self, numbers: dict[int, int], repeat: int) -> list[RemoteHost]:
-        """Start the call on other hosts; those that have a part in it."""
-        self._hosts.records_at_trouble = {}
-        found = []
-        for remote in self._hosts.remotes:
-            theirs = {d: numbers[d] for d in remote.devices if d in numbers}
-            if theirs:
-                found.append(remote)
-                remote.issue(theirs, repeat, self._local.control.view)
-        return found
-
-    def _wait_elsewhere(self, remotes: list[RemoteHost], require_progress: Callable[[], None]) -> None:
-        """Wait until these are done, or something has failed somewhere, which aborts the driver's host."""
-        news = self._hosts.news
-        while True:
-            with news:
-                if self._local.is_aborted or not any(remote.is_running for remote in remotes):
-                    return
-                news.wait(SLICE_NS / 1e9)
-            # without the lock: it asks other hosts, and the threads that take their answers need it
-            require_progress()
+    def _are_back(self, late: list[HostEnd]) -> bool:
+        return all(host.has_ended(SLICE_NS / 1e9) for host in late) or bool(self._lost())
 
     def _require_progress(self, end: float | None, time_limit: float | None, devices: list[int]) -> None:
         """Raise where the time is over, devices can never go on, or the call is to end."""
         if (reason := self.stop_reason()) is not None:
             raise reason
         stuck = self._deadlocks.look(devices, self.programs)
-        if stuck is not None and not self._local.is_aborted:  # where a device has failed, that is the reason
+        if stuck is not None and not self._hosts.is_aborted:  # where a device has failed, that is the reason
             stuck = self._deadlocks.settled(stuck, devices, self.programs)
-            if self._local.is_aborted:
+            if self._hosts.is_aborted:
                 return
             raise stuck_error(stuck, self._post_mortem(self._records(), devices))
         if end is not None and clock.now() >= end:
@@ -254,35 +219,28 @@ class Dispatcher:
 
     def device_seconds(self, devices: Sequence[int]) -> list[float]:
         """The last call's time on each device."""
-        if not self._agents:
-            return [self._local.run_ns(device) / 1e9 for device in devices]
-        times = {device: self._local.run_ns(device) for device in self._local.devices}
-        for remote in self._hosts.remotes:
-            times.update({device: remote.run_ns(device) for device in remote.devices})
-        return [times[device] / 1e9 for device in devices]
+        return [self._end_of[device].run_ns(device) / 1e9 for device in devices]
 
     def aftermath(self) -> Aftermath:
         """The state of all devices now, for the outcomes of injected faults."""
         lost = self._lost()
-        hosts = {remote.index for remote in self._hosts.remotes if remote.is_lost}
+        hosts = {agent.index for agent in self._agents if agent.is_lost and agent.devices}
         messages = {number: text for agent in self._agents for number, text in agent.injected.copy().items()}
         return Aftermath(self._records(), frozenset(lost), frozenset(hosts), messages)
 
     def _lost(self) -> dict[int, Lost]:
-        name = self._local.name if self._agents else ""
-        lost, hows = self._local.lost, self._local.hows  # in this order: how a process ended is known before
-        found = {device: Lost(pid, name, how=hows.get(device, "")) for device, pid in lost.items()}
-        for agent in self._agents:
-            found.update(agent.lost)
+        found: dict[int, Lost] = {}
+        for host in self._ends:
+            found.update(host.lost)  # at once: other threads add to it
         return found
 
     def _failures(self) -> list[str]:
         """Why hosts can't go on although their replicas live."""
-        return [agent.failure for agent in self._agents if agent.failure]
+        return [host.failure for host in self._ends if host.failure]
 
     def _damage(self) -> list[str]:
         """The messages between hosts that were damaged, repeated or lost: the cause of other failures."""
-        return [agent.damage for agent in self._agents if agent.damage]
+        return [host.damage for host in self._ends if host.damage]
 
     def _await_losses(self) -> None:
         """A proxy may miss another host's before the driver does: the loss of that host says more."""
@@ -313,22 +271,17 @@ class Dispatcher:
         """All devices' records: as they are, or were when a failure was seen; or else as they are after the call."""
         if fresh:
             self._read_at = clock.now_ns()
-        asked = [(remote, remote.begin_records() if fresh else None) for remote in self._hosts.remotes]
-        rows = self._local.records(self._local.devices)
-        if fresh:
-            rows.update(self._hosts.records_at_trouble)
-        for remote, number in asked:
-            rows.update(remote.records(number))
+        asked = [(host, host.begin_records() if fresh else None) for host in self._ends]
+        rows = {device: row for host, number in asked for device, row in host.records(number).items()}
         if not fresh:  # the status of a device that still computes is of an earlier call
             rows = {device: row if _is_over(row) else _without_status(row) for device, row in rows.items()}
-        return Records(rows, self._local.control.devices, read_rings(self._hosts.all, rows))
+        return Records(rows, self._hosts.device_count, read_rings(self._ends, rows))
 
     def _stopped(self) -> frozenset[int]:
         """Devices whose processes are stopped; none of hosts whose agents don't answer."""
-        rows = self._local.records(self._local.devices)
-        for remote in self._hosts.remotes:
-            if not remote.silent_s():
-                rows.update(remote.records(remote.begin_records()))
+        silent = {agent.index for agent in self._agents if agent.devices and agent.silent_s()}
+        asked = [(host, host.begin_records()) for host in self._ends if host.index not in silent]
+        rows = {device: row for host, number in asked for device, row in host.records(number).items()}
         return frozenset(d for d, row in rows.items() if row[control_words.R_IS_STOPPED])
 
     def _post_mortem(self, records: Records, devices: list[int]) -> PostMortemSnapshot:
@@ -336,9 +289,11 @@ class Dispatcher:
         everywhere = not lost and not self._failures()
         self._deadlocks.refresh(everywhere=everywhere)
         missing = partial(self._deadlocks.missing, everywhere=everywhere)
-        for remote in self._hosts.remotes:
-            remote.look_at_clock()
-        ahead = {device: remote.ahead for remote in self._hosts.remotes for device in remote.devices}
+        ahead = {}
+        for agent in self._agents:
+            if agent.devices:
+                agent.look_at_clock()
+                ahead.update(dict.fromkeys(agent.devices, agent.ahead))
         return PostMortemSnapshot(records, devices, self.programs, self.modules, missing, lost, self._read_at, ahead)
 
     def _end(self, devices: list[int], *, patient: bool = False) -> None:
@@ -348,21 +303,16 @@ class Dispatcher:
         """
         self._unsettled = devices, None
         patient = patient and not self._lost() and not self._failures()
-        ending = [
-            (agent, agent.begin_end((d for d in devices if d in agent.devices), patient=patient))
-            for agent in self._agents
-        ]
-        here = [d for d in devices if d in self._local.devices]
+        for host in self._ends:
+            host.begin_end([d for d in devices if d in host.devices], patient=patient)
         if patient:
-            back = self._local.end(here, patience=PATIENCE_S)
-            late = [(agent, number) for agent, number in ending if not agent.has_ended(number, PATIENCE_S)]
-            if not back or late:
+            late = [host for host in self._ends if not host.has_ended(PATIENCE_S)]
+            if late:
                 self._unsettled = devices, late
                 return
         else:
-            self._local.end(here)
-            for agent, number in ending:
-                agent.finish_end(number)
+            for host in self._ends:
+                host.finish_end()
         self._restart()
 
     def _restart(self) -> None:
@@ -375,14 +325,12 @@ class Dispatcher:
     def _reset(self) -> None:
         """Reset all hosts for the next call."""
         self._epoch += 1
-        clearing = [
-            (agent, agent.begin_clear(self._communicators.restart(agent.index, self._epoch))) for agent in self._agents
-        ]
-        for agent, number in clearing:
-            agent.finish_clear(number)
-        self._local.transport.reset(self._communicators.restart(0, self._epoch))  # behind the proxy's last access
+        for host in self._ends:
+            host.begin_clear(self._communicators.restart(host.index, self._epoch))
+        for host in reversed(self._ends):  # that of this process behind its proxy's last access
+            host.finish_clear()
         if not self._failures() and not self._lost():
-            self._local.allow()
+            self._hosts.allow()
 
     def _failure(self, devices: list[int], died: list[ProcessEnd], found: Mapping[int, DeviceState]) -> DistxlaError:
         """found: the state of all devices when the call failed."""

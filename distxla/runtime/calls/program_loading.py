@@ -22,6 +22,7 @@ from distxla.rewrites.executed_form import executed_form
 from distxla.runtime.calls.cluster_hosts import ATTACH_LIMIT_S, Hosts
 from distxla.runtime.calls.dispatch import Dispatcher
 from distxla.runtime.calls.unloading import Loaded, Unloader
+from distxla.runtime.failures.deadlocks import Deadlocks
 from distxla.runtime.groups.channel_connections import ClusterChannels
 from distxla.runtime.groups.communicators import Communicators
 from distxla.runtime.hosts.stream_memory import RemoteStreamMemory
@@ -64,7 +65,8 @@ class ProgramLoader:
         self.communicators = Communicators(hosts.local.control, self.streams, hosts.remotes)
         control = hosts.local.control
         self.channels = ClusterChannels(self.communicators, control, allocate, counts, hosts.devices)
-        self.dispatcher = Dispatcher(hosts, self.communicators, self.streams, self._routine_failure)
+        deadlocks = Deadlocks(control, hosts.local.devices, self.communicators, hosts.remotes)
+        self.dispatcher = Dispatcher(hosts, self.communicators, self.streams, deadlocks, self._routine_failure)
 
     def living(self) -> list[Executable]:
         """The executables whose programs are loaded and that somebody still holds."""

@@ -25,7 +25,7 @@ from distxla.lazy_dataclass import dataclass
 from distxla.machine.segments import Segment
 from distxla.program.artifact import CompiledProgram
 from distxla.runtime.hosts import commands
-from distxla.runtime.hosts.local import LocalHost, Ticket
+from distxla.runtime.hosts.local import LocalHost
 from distxla.runtime.hosts.nodes import Facts
 from distxla.runtime.replica.replica import Attachment, Identity
 from distxla.runtime.values.shared_image import ImageSource, SharedImage
@@ -76,7 +76,7 @@ class Agent:
         self._image: SharedImage | None = None
         self._listener: Listener | None = None
         self._driver: Connection | None = None
-        self._work: queue.SimpleQueue[tuple[Frame, Ticket | bytearray]] = queue.SimpleQueue()
+        self._work: queue.SimpleQueue[tuple[Frame, bytearray]] = queue.SimpleQueue()
         self._numbers: dict[int, int] = {}
         self._ready, self._connected = threading.Event(), threading.Event()
         self._hurried = threading.Event()  # devices that still compute are not to be waited for any longer
@@ -195,9 +195,9 @@ class Agent:
             for offset, data in areas:
                 self._control.view[offset : offset + len(data)] = data
             self._numbers = numbers
-            ticket = host.issue(numbers, frame.runs)
-            host.start(ticket)
-            self._work.put((frame, ticket))
+            host.issue(numbers, frame.runs)
+            host.start()
+            self._work.put((frame, bytearray()))
         elif isinstance(frame, commands.WriteControl):
             self._require_inside(frame.offset, connection.length, self._control.segment.size)
             connection.receive_into(self._control.view[frame.offset : frame.offset + connection.length])
@@ -259,7 +259,7 @@ class Agent:
             raise ClusterError(f"{size} bytes from {offset} on are not within the memory's {whole}")
 
     def _records(self) -> bytes:
-        return commands.pack_records(self._host.records(self._host.devices) if self._host is not None else {})
+        return commands.pack_records(self._host.records() if self._host is not None else {})
 
     def _abort(self) -> None:
         if self._host is not None:
@@ -272,8 +272,8 @@ class Agent:
         try:
             while True:
                 frame, what = self._work.get()
-                if isinstance(what, Ticket):
-                    self._finish(what)
+                if isinstance(frame, commands.Run):
+                    self._finish()
                 elif isinstance(frame, commands.Clear):
                     self._clear(frame.epoch, what)
                     self._say(commands.Cleared())
@@ -302,16 +302,16 @@ class Agent:
             self._say(commands.Failed(damaged=0), f"{type(error).__name__}: {error}")
             raise
 
-    def _finish(self, ticket: Ticket) -> None:
+    def _finish(self) -> None:
         """Wait for the end of a call and report it."""
         host = self._host
         assert host is not None
-        while (outcome := host.wait(ticket, SLICE_NS)) == call_loops.CALL_AGAIN:
+        while (outcome := host.wait(SLICE_NS)) == call_loops.CALL_AGAIN:
             pass
         if outcome == call_loops.CALL_DONE and host.is_aborted:
             outcome = call_loops.CALL_ABORTED
-        for device, pid in host.lost.items():  # before the outcome, which they explain
-            self._on_loss(device, pid)
+        for device, one in host.lost.items():  # before the outcome, which they explain
+            self._on_loss(device, one.pid)
         self._say(commands.Done(outcome), commands.pack_pairs((d, host.run_ns(d)) for d in self._numbers))
 
     def _clear(self, epoch: int, payload: bytearray) -> None:
@@ -323,7 +323,7 @@ class Agent:
 
     def _on_loss(self, device: int, pid: int) -> None:
         assert self._host is not None
-        self._say(commands.ReplicaEnded(device), self._host.hows.get(device, ""))
+        self._say(commands.ReplicaEnded(device), self._host.lost[device].how)
 
     def _on_proxy_failure(self, host: int, reason: str, damaged: bool) -> None:
         what = "its proxy failed" if host == self._shape.index else f"the connection to host {host} was lost"

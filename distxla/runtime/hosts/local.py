@@ -12,7 +12,7 @@ from distxla.collectives.protocols.layout import packed
 from distxla.collectives.transports.abort import abort
 from distxla.collectives.transports.control_block_view import ControlBlock
 from distxla.collectives.transports.shared_memory.transport import SharedMemory
-from distxla.collectives.transports.transport import Transport
+from distxla.collectives.transports.transport import Restart, Transport
 from distxla.errors import InternalError
 from distxla.lazy_dataclass import dataclass
 from distxla.machine.processes import is_stopped
@@ -22,7 +22,7 @@ from distxla.runtime.hosts.process_watch import Watch
 from distxla.runtime.replica import serve
 from distxla.runtime.replica.crash_frames import CrashFrames
 from distxla.runtime.replica.replica import Attachment, Identity
-from distxla.runtime.values.host import record_bytes
+from distxla.runtime.values.host import Lost, record_bytes
 from distxla.targets.registry import load_image
 
 GRACE_S = 3.0  # for devices to come back after the abort flag was set, before their processes are killed
@@ -44,12 +44,14 @@ class Ticket:
 
 
 class LocalHost:
-    """Control block, device memories and replicas of one host, in the process that made them.
+    """Control block, device memories and replicas of one host, in the process that made them; see HostEnd.
 
     devices: flattened ids that live here, of `device_count` in the run.  transport: between them.  common: the memory
     that follows each device's own, of the same size.
     One call runs at a time; a host's methods may be called from several threads otherwise.
     """
+
+    failure = damage = ""
 
     def __init__(self, index: int, name: str, devices: range, device_count: int, memory_bytes: int) -> None:
         self.index = index
@@ -69,6 +71,9 @@ class LocalHost:
         self._seen: Watch | None = None
         self._closing = False
         self._issued: tuple[Ticket, tuple[int, ...]] | None = None  # the last call, and its devices
+        self._ending: Collection[int] = ()  # that are to come back from it
+        self._restart: Restart | None = None
+        self._at_trouble: dict[int, bytes] = {}  # records when another host reported a failure of the last call
         for device in devices:
             self.memories[device] = Segment.create(f"distxla-device-{device}", memory_bytes, self.common)
 
@@ -95,14 +100,13 @@ class LocalHost:
         self._watch = self._seen = Watch(list(identities), self._frames.of, self._on_loss)
 
     @property
-    def lost(self) -> dict[int, int]:
-        """device -> pid of replicas that have ended until now."""
-        return {} if self._seen is None else self._seen.lost
-
-    @property
-    def hows(self) -> dict[int, str]:
-        """How they did, where that is known."""
-        return {} if self._seen is None else self._seen.hows
+    def lost(self) -> dict[int, Lost]:
+        """See HostEnd."""
+        if self._seen is None or not self._seen.lost:
+            return {}
+        name = self.name if len(self.devices) < self.control.devices else ""
+        lost, hows = self._seen.lost, self._seen.hows  # in this order: how a process ended is known before
+        return {device: Lost(pid, name, how=hows.get(device, "")) for device, pid in lost.items()}
 
     def _on_loss(self, device: int, pid: int) -> None:
         """In the watch's thread: make every wait of the host return, and the one for the end of a call."""
@@ -119,6 +123,7 @@ class LocalHost:
         sequence = (block.load_own(control_words.H_COMMAND) + 1) & MASK
         target = (block.load(control_words.H_DONE) + len(numbers)) & MASK
         ticket = Ticket(sequence, target)
+        self._at_trouble = {}
         self._issued = ticket, tuple(numbers)  # first, so that an interrupt from here on withdraws the command
         for device, number in numbers.items():
             self._commands[device](control_words.CommandKind.RUN, number, sequence, repeat)
@@ -129,13 +134,14 @@ class LocalHost:
         """A call is in flight that `issue` has not begun; `wait` waits for it."""
         self._issued = ticket, tuple(devices)
 
-    def start(self, ticket: Ticket) -> None:
+    def start(self) -> None:
         """Start the call without waiting for its end."""
-        self.wait(ticket, 0)
+        self.wait(0)
 
-    def wait(self, ticket: Ticket, nanoseconds: int) -> int:
-        """Start the call if it is not in flight, and wait: CALL_DONE, CALL_ABORTED, or CALL_AGAIN after the time or a
-        signal."""
+    def wait(self, nanoseconds: int) -> int:
+        """See HostEnd. Starts the last call that was issued if it is not in flight."""
+        assert self._issued is not None
+        ticket = self._issued[0]
         return int(self._call(self.control.segment.address, ticket.sequence, ticket.target, nanoseconds))
 
     @property
@@ -145,6 +151,40 @@ class LocalHost:
     def abort(self) -> None:
         """Make every wait on this host return, and end the call in flight; does not wait."""
         abort(self.control)
+
+    def alarm(self) -> None:
+        """Another host has failed: end the call here, after copying the records of its devices."""
+        if not self.is_aborted:
+            self._at_trouble = self.records()
+            self.abort()
+
+    def begin_end(self, devices: Collection[int], *, patient: bool = False) -> None:
+        """See HostEnd."""
+        self._ending = devices
+        self._withdraw()
+        self.abort()
+
+    def has_ended(self, seconds: float) -> bool:
+        """See HostEnd."""
+        return self.end(self._ending, patience=seconds)
+
+    def finish_end(self) -> None:
+        """See HostEnd."""
+        self.end(self._ending)
+
+    def still_there(self) -> dict[int, bytes]:
+        """See HostEnd."""
+        rows = self.records()
+        return {device: rows[device] for device in self._ending if self._is_busy(device)}
+
+    def begin_clear(self, restart: Restart) -> None:
+        """See HostEnd."""
+        self._restart = restart
+
+    def finish_clear(self) -> None:
+        """See HostEnd."""
+        assert self._restart is not None
+        self.transport.reset(self._restart)
 
     def end(self, devices: Collection[int], *, patience: float | None = None) -> bool:
         """Abort, and get these devices back, by force where they do not come; the abort flag stays set.
@@ -158,9 +198,10 @@ class LocalHost:
         killed = False
         while True:
             self.transport.release()
-            busy = [d for d in devices if d not in self.lost and self._is_busy(d)]
+            lost = self.lost
+            busy = [d for d in devices if d not in lost and self._is_busy(d)]
             # a device counts itself last of all: if the next call began before it did, that would end one too early
-            if not busy and (self.lost or self._all_have_counted()):
+            if not busy and (lost or self._all_have_counted()):
                 return True
             if clock.now() > end:
                 if patience is not None:
@@ -184,7 +225,7 @@ class LocalHost:
         sequence = (self.control.load_own(control_words.H_COMMAND) + 1) & MASK
         for device in self.devices:
             self._command(device, control_words.CommandKind.STOP, sequence)
-        self.wait(Ticket(sequence, self.control.load(control_words.H_DONE)), 0)
+        self._call(self.control.segment.address, sequence, self.control.load(control_words.H_DONE), 0)
 
     def _withdraw(self) -> None:
         """Take a call back that was issued and not started: an interrupt came in between."""
@@ -212,9 +253,15 @@ class LocalHost:
 
     # --- state of devices
 
-    def records(self, devices: Iterable[int]) -> dict[int, bytes]:
-        """The records of those of `devices` that live here, R_IS_STOPPED among them."""
-        found = {device: record_bytes(self.control.view, device) for device in devices if device in self.devices}
+    def begin_records(self) -> int:
+        """See HostEnd."""
+        return 0
+
+    def records(self, expected: int | None = None) -> dict[int, bytes]:
+        """See HostEnd; R_IS_STOPPED is among the records."""
+        if expected is not None and self._at_trouble:
+            return self._at_trouble
+        found = {device: record_bytes(self.control.view, device) for device in self.devices}
         for device, row in found.items():
             if is_stopped(self.control.record(device, control_words.R_PID)):
                 at = control_words.R_IS_STOPPED
@@ -222,7 +269,7 @@ class LocalHost:
         return found
 
     def run_ns(self, device: int) -> int:
-        """Nanoseconds that the last call took on a device."""
+        """See HostEnd."""
         return self.control.record(device, control_words.R_RUN_NS)
 
     # --- memory

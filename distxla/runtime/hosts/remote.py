@@ -6,7 +6,7 @@ import contextlib
 import logging
 import math
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from distxla.errors import ClusterError, DamagedMessageError, ReplicaLostError
 from distxla.ir.unwritten import empty
 from distxla.location import printable
 from distxla.runtime.hosts import commands
+from distxla.runtime.hosts.local import LocalHost
 from distxla.runtime.values.host import Lost
 from distxla.runtime.values.interrupts import deferred_interrupt
 from distxla.wire.checksums import Buffer
@@ -35,13 +36,12 @@ END_S = 10.0  # for an agent to get its devices back, by force if need be
 
 
 class RemoteHost:
-    """One agent's host. A thread of its own receives the agent's frames.
+    """One agent's host; see HostEnd. A thread of its own receives the agent's frames.
 
-    lost: replicas that have ended, and how; all of them once the agent can't be reached.  failure: why the
-    host can't go on, though its replicas live, or "".  damage: which message to the host or from it was damaged,
-    repeated or lost, or "".  ahead: by how many ns its CLOCK_MONOTONIC was ahead of this one's at the last look.
-    injected: by number the effect of each fault that its proxy has injected.  on_trouble: called in that thread after
-    one of these has changed or a call has failed, before waiting threads are woken.  news: notified of every event.
+    lost: all replicas once the agent can't be reached.  ahead: by how many ns its CLOCK_MONOTONIC was ahead of this
+    one's at the last look.  injected: by number the effect of each fault that its proxy has injected.  driver: the
+    driver's own host, whose call is ended in that thread after one of these has changed or a call has failed, before
+    waiting threads are woken.  news: notified of every event.
 
     The driver's own host has an agent, too, where a run has several hosts: it holds that host's proxy, and no devices.
     """
@@ -54,7 +54,7 @@ class RemoteHost:
         connection: Connection,
         pids: Mapping[int, int],
         news: threading.Condition,
-        on_trouble: Callable[[], None],
+        driver: LocalHost,
     ) -> None:
         self.index = index
         self.name = name
@@ -68,7 +68,7 @@ class RemoteHost:
         self._connection = connection
         self._pids = dict(pids)
         self._news = news
-        self._on_trouble = on_trouble
+        self._driver = driver
         self._areas: dict[int, list[tuple[int, int]]] = {}
         self._running = False
         self._run_ns: dict[int, int] = {}
@@ -79,6 +79,7 @@ class RemoteHost:
         self._fetched = 0
         self._gone = self._closing = False
         self._sign = _Fetch.answered(), 0, 0.0  # of life: asked for when
+        self._ending: list[int] = []
         self._expected_end = self._expected_clear = 0  # answers of these kinds that were asked for
         self._thread = threading.Thread(target=self._receive, name=f"distxla-host-{index}", daemon=True)
         self._thread.start()
@@ -98,9 +99,11 @@ class RemoteHost:
         """A program was unloaded."""
         self._areas.pop(number, None)
 
-    def issue(self, numbers: Mapping[int, int], repeat: int, view: memoryview) -> None:
-        """Run program numbers[device] on each of these devices. view: the driver's control block, where the offsets of
-        arguments and results stand that are sent along. Does not wait; `is_running` tells whether it is over."""
+    def issue(self, numbers: Mapping[int, int], repeat: int) -> None:
+        """See HostEnd. The offsets of arguments and results in the driver's control block are sent along."""
+        if not numbers:
+            return
+        view = self._driver.control.view
         areas = [area for number in dict.fromkeys(numbers.values()) for area in self._areas.get(number, ())]
         data = [view[offset : offset + size] for offset, size in areas]
         self._running = True
@@ -110,45 +113,54 @@ class RemoteHost:
     def is_running(self) -> bool:
         return self._running and not self.is_lost
 
+    def wait(self, nanoseconds: int) -> int:
+        """See HostEnd."""
+        with self._news:
+            if self.is_running and not self._driver.is_aborted:
+                self._news.wait(nanoseconds / 1e9)
+            if self._driver.is_aborted or self.is_lost:  # a host is lost before it aborts the driver's
+                return call_loops.CALL_ABORTED
+            return call_loops.CALL_AGAIN if self.is_running else call_loops.CALL_DONE
+
     def run_ns(self, device: int) -> int:
-        """Nanoseconds that the last call took on a device."""
+        """See HostEnd."""
         return self._run_ns.get(device, 0)
 
-    def begin_end(self, devices: Iterable[int], *, patient: bool = False) -> int:
-        """Ask the agent to release every wait and to get these devices back; a number for `finish_end` or `has_ended`.
-
-        patient: those that still compute are not killed.
-        """
+    def begin_end(self, devices: Collection[int], *, patient: bool = False) -> None:
+        """See HostEnd."""
+        self._ending = list(devices)
         wanted = [commands.pack_devices(devices)]
         with deferred_interrupt():  # an answer is expected if and only if it was asked for
             self._expected_end += 1
             self._send(commands.Leave() if patient else commands.End(), wanted)
-        return self._expected_end
 
-    def has_ended(self, expected: int, seconds: float) -> bool:
-        """Wait so long until that is done; whether it is, or the host is lost."""
-        if not self._wait_for(commands.Ended, expected, seconds) and not self.is_lost:
+    def has_ended(self, seconds: float) -> bool:
+        """See HostEnd."""
+        if not self._wait_for(commands.Ended, self._expected_end, seconds) and not self.is_lost:
             return False
         self._running = False
         return True
 
-    def finish_end(self, expected: int) -> None:
-        """Wait until that is done."""
-        if not self._wait_for(commands.Ended, expected, END_S):
+    def finish_end(self) -> None:
+        """See HostEnd."""
+        if not self._wait_for(commands.Ended, self._expected_end, END_S):
             self._lose(f"it did not end a call within {END_S:g} s")
         self._running = False
 
-    def begin_clear(self, restart: Restart) -> int:
-        """Ask the agent to reset its transports and to allow calls again; a number for `finish_clear`."""
+    def still_there(self) -> dict[int, bytes]:
+        """See HostEnd; all, without records, until all are back."""
+        return {} if self.has_ended(0) else dict.fromkeys(self._ending, b"")
+
+    def begin_clear(self, restart: Restart) -> None:
+        """See HostEnd. Allows calls again, too."""
         packed = [commands.pack_clear(restart)]
         with deferred_interrupt():
             self._expected_clear += 1  # not one more than have come: an interrupt may have left one that is to come
             self._send(commands.Clear(restart.epoch), packed)
-        return self._expected_clear
 
-    def finish_clear(self, expected: int) -> None:
-        """Wait until that is done."""
-        if not self._wait_for(commands.Cleared, expected, END_S):
+    def finish_clear(self) -> None:
+        """See HostEnd."""
+        if not self._wait_for(commands.Cleared, self._expected_clear, END_S):
             self._lose(f"it was not ready for another call within {END_S:g} s")
 
     def abort(self) -> None:
@@ -158,13 +170,15 @@ class RemoteHost:
     # --- state of devices
 
     def begin_records(self) -> int:
-        """Ask for the devices' records; a number for `records`."""
+        """See HostEnd."""
+        if not self.devices:
+            return 0
         expected = self._answers.get(commands.DeviceRecords, 0) + 1
         self._send(commands.Dump())
         return expected
 
     def records(self, expected: int | None = None) -> dict[int, bytes]:
-        """The records that came last; with `expected`, those that were asked for, if they come within ANSWER_S."""
+        """See HostEnd: those that came last; with `expected` those that were asked for, if they come in ANSWER_S."""
         if expected is not None:
             self._wait_for(commands.DeviceRecords, expected, ANSWER_S)
         return self._records
@@ -355,7 +369,7 @@ class RemoteHost:
             self.lost[device] = Lost(self._pids[device], self.name, f"{self.name} with {which}", reason)
 
     def _tell(self) -> None:
-        self._on_trouble()
+        self._driver.alarm()
         with self._news:
             self._news.notify_all()
 
@@ -403,7 +417,7 @@ class RemoteHost:
         elif isinstance(frame, commands.Done):
             self._run_ns.update(commands.unpack_pairs(memoryview(connection.receive_bytes())))
             if frame.outcome != call_loops.CALL_DONE:
-                self._on_trouble()
+                self._driver.alarm()
             self._running = False
         elif isinstance(frame, commands.DeviceRecords | commands.Ended):
             self._records = commands.unpack_records(connection.receive_bytes())
@@ -414,13 +428,13 @@ class RemoteHost:
             how = connection.receive_bytes().decode(errors="replace")[:LONGEST_HOW]
             if device in self.devices:
                 self.lost.setdefault(device, Lost(self._pids[device], self.name, how=how))
-            self._on_trouble()
+            self._driver.alarm()
         elif isinstance(frame, commands.Failed):
             text = connection.receive_bytes().decode(errors="replace")
             if frame.damaged:
                 self.damage = self.damage or f"{self.name}: {text}"
             self.failure = self.failure or f"{self.name}: {text}"
-            self._on_trouble()
+            self._driver.alarm()
         elif isinstance(frame, commands.Injected):
             self.injected[frame.number] = connection.receive_bytes().decode(errors="replace")
         elif not isinstance(frame, commands.Cleared):

@@ -79,7 +79,7 @@ def test_a_stopped_process_shows_in_what_is_read_of_its_record() -> None:
             for number, expected in ((signal.SIGSTOP, 1), (signal.SIGCONT, 0)):
                 process.send_signal(number)
                 assert eventually(lambda: is_stopped(process.pid) == bool(expected))  # noqa: B023
-                rows = host.records(range(2))
+                rows = host.records()
                 assert [row[control_words.R_IS_STOPPED] for row in rows.values()] == [0, expected]
         finally:
             process.kill()
