@@ -17,7 +17,7 @@ from distxla.ir.computation import Computation
 from distxla.ir.counts import Counts
 from distxla.ir.module import Module
 from distxla.lazy_dataclass import dataclass
-from distxla.program.options import VERIFY
+from distxla.program.options import VERIFY, CompileOptions
 from distxla.rewrites.step import Pass, Step
 from distxla.text.parser import parse_module
 
@@ -57,6 +57,11 @@ def test_the_text_of_a_pipeline_says_all_of_it(drawn: list[Step]) -> None:
 def test_the_standard_text_has_no_parameters() -> None:
     assert str(Pipeline()).endswith("overlap,fuse,fuse-rows,dead-code,zero-copy-transfers,schedule,plan")
     assert parse_pipeline(str(Pipeline())).steps == STEPS
+    assert Pipeline.of(CompileOptions()).steps == STEPS
+
+
+def test_options_are_parameters_of_steps() -> None:
+    assert "inline-async,rounds-in-order{apart=1},forget-buffers" in str(Pipeline.of(CompileOptions(apart=True)))
 
 
 def test_each_step_has_a_name_and_a_sentence_of_its_own() -> None:
