@@ -188,7 +188,7 @@ def measure(kernel: KernelProgram, jax: bool, cublas: str | None = None) -> dict
         row["kernels"] = _times(program, arguments, WITHOUT)
         row["kernel_s"] = sum(row["kernels"].values()) or None  # all on the host
         row["flops"] = _flops(module)
-        if any(kernel.products for kernel in program.launched):
+        if any(kernel.products for kernel in program.grid.launched):
             by_cublas = _times(program, arguments, cublas)
             row["cublas_s"] = sum(by_cublas.values()) if GEMM in by_cublas else None
         ours = run_single(program, arguments)

@@ -120,7 +120,7 @@ def command(
                 found: str | bytes = ""
                 stages: dict[str, float] = {}
                 if timings:
-                    stages = server.compile(program.module, world.counts, options).timings
+                    stages = server.compile(program.module, world.counts, options).debug.timings
                 elif print_after is not None:
                     found = server.emit_after(program.module, print_after, world.counts, passes=passes)
                 else:

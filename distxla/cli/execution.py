@@ -167,7 +167,7 @@ def _compiling_s(executable: Executable) -> float:
     """Seconds that the compiler's stages took."""
     if executable.cached:
         return executable.compile_s
-    return sum(executable.program.timings.values())
+    return sum(executable.program.debug.timings.values())
 
 
 @contextmanager

@@ -30,7 +30,7 @@ from distxla.ir.op import Lowering
 from distxla.lazy_dataclass import dataclass, field, replace
 from distxla.ops.support.collective_start_done import of_whole
 from distxla.ops.support.run_time_sizes import has_dynamic_dimensions
-from distxla.program.artifact import CompiledProgram, StepOrigin
+from distxla.program.artifact import CompiledProgram, DebugTables, StepOrigin
 from distxla.program.options import CompileOptions, InPlace
 from distxla.rewrites.step import Compilation, Step
 from distxla.targets.code import CodeTarget
@@ -116,32 +116,26 @@ def compile_module(
         stages.lap("kernels")
     return CompiledProgram(
         name=module.name,
-        image=image.data,
-        symbols=image.symbols,
-        imports=image.imports,
-        imports_offset=image.imports_offset,
-        code_bytes=image.code_bytes,
+        image=image,
         counts=counts,
         parameters=tuple(p.shape for p in module.entry_computation.parameters),
         result=compilation.result,
         arena_bytes=entry.arena_bytes,
         sites=entry.sites,
         communicators=entry.communicators,
-        timings={name: round(seconds, 6) for name, seconds in stages.seconds.items()},
-        steps=_origins(module, entry.steps),
         shared=entry.shared,
-        traced=options.traced,
         points=entry.points,
         target=code.name,
         in_place=compilation.plan.in_place,
         copied=compilation.plan.copied,
         kernels=entry.kernels,
-        launched=entry.launched,
-        launching=entry.launching,
         module=compilation.module if code.imports_kernels or options.watched else None,
-        device_code=device_code,
-        through_host=options.through_host,
-        watch=None if watch is None else replace(watch.report, origins=_places(module, compilation.module)),
+        grid=replace(entry.grid, device_code=device_code),
+        debug=DebugTables(
+            timings={name: round(seconds, 6) for name, seconds in stages.seconds.items()},
+            steps=_origins(module, entry.steps),
+            watch=None if watch is None else replace(watch.report, origins=_places(module, compilation.module)),
+        ),
     )
 
 

@@ -14,9 +14,12 @@ from distxla.ir.stream_key import StreamKey
 from distxla.lazy_dataclass import dataclass, field, replace
 from distxla.location import Location
 from distxla.program.channel_end import End
+from distxla.program.image import Image
 from distxla.program.options import InPlace
 from distxla.program.watch_report import WatchReport
 from distxla.program.work_table import RoundWork
+
+NOTHING = Shape.tuple(())
 
 
 @dataclass(frozen=True)
@@ -210,58 +213,64 @@ class LaunchedKernel:
 
 
 @dataclass(frozen=True)
-class CompiledProgram:
-    """image: position-independent code and data, entered through `symbols` (name -> offset); mapped by every replica.
+class GridCode:
+    """What a target's loader needs for kernels on a grid; empty where there are none.
 
-    imports: names of external functions, in the order of the image's import slots (8 bytes each from imports_offset).
-    code_bytes: the image's first bytes up to here are read-only and executable; the rest is private and writable.
+    launched: their launches are numbered in this order.  launching: name and opcode of the instruction of each step
+    that launches some, by its number.  device_code: as the loader wants it.
+    """
+
+    launched: tuple[LaunchedKernel, ...] = ()
+    launching: tuple[tuple[str, str], ...] = ()
+    device_code: object = None
+
+
+@dataclass(frozen=True)
+class DebugTables:
+    """What only the driver's reports and checks read: replicas get none.
+
+    timings: seconds by stage.  steps: the meanings of the numbers in a device's record.  watch: where the program notes
+    where NaN and Inf come from; None unless it was compiled for that.
+    """
+
+    timings: dict[str, float] = field(default_factory=dict)
+    steps: tuple[StepOrigin, ...] = ()
+    watch: WatchReport | None = None
+
+
+@dataclass(frozen=True)
+class CompiledProgram:
+    """image: what replicas map.  target: by name, of the image.
+
     parameters and result: the entry's shapes; arguments and results travel as their leaves in depth-first order, padded
     to their bounds, and then the dimension sizes of their dynamic dimensions.
     arena_bytes: working memory a device needs.  shared: arenas of groups together, in the order of `Context.shared`.
-    traced: whether steps that compute are events of the flight recorder, too.
     points: where faults can be injected, by number; none in a program that wasn't compiled for that.
-    target: by name, of the image.
     in_place: (result leaf, parameter leaf) that may have the same memory in a call, the argument's, which is lost then.
     copied: the results of these for which the program copies the parameter, where both have places of their own.
     kernels: those that the target runs itself.  module: with the computations that these call.
-    launched: the kernels on a grid; their launches are numbered in this order.  launching: name and opcode of the
-    instruction of each step that launches some, by its number.  device_code: as the
-    target's loader wants them.  through_host: collectives
-    exchange arrays through the hosts' memory, whatever memory the kernels have.
     assignment: of a program that is bound to devices of a larger run, those by its own flattened ids; else both are the
     same.
-    watch: where it notes where NaN and Inf come from; None unless it was compiled for that.
-    timings: seconds by stage, for reports.  steps: the meanings of the numbers in a device's record, for reports.
     """
 
     name: str
-    image: bytes = field(repr=False)
-    symbols: dict[str, int]
-    imports: tuple[str, ...]
-    imports_offset: int
-    code_bytes: int
+    image: Image = field(repr=False)
     counts: Counts
-    parameters: tuple[Shape, ...]
-    result: Shape
-    arena_bytes: int
-    sites: tuple[Site, ...]
-    communicators: tuple[CommunicatorSpec, ...]
-    timings: dict[str, float]
     target: str
-    steps: tuple[StepOrigin, ...] = field(default=(), repr=False)
+    parameters: tuple[Shape, ...] = ()
+    result: Shape = NOTHING
+    arena_bytes: int = 0
+    sites: tuple[Site, ...] = ()
+    communicators: tuple[CommunicatorSpec, ...] = ()
     shared: tuple[SharedArena, ...] = ()
-    traced: bool = False
     points: tuple[InjectionPoint, ...] = ()
-    kernels: tuple[ImportedKernel, ...] = field(default=(), repr=False)
-    module: Module | None = field(default=None, repr=False)
-    launched: tuple[LaunchedKernel, ...] = field(default=(), repr=False)
-    launching: tuple[tuple[str, str], ...] = field(default=(), repr=False)
-    device_code: object = field(default=None, repr=False)
-    assignment: tuple[int, ...] | None = None
     in_place: InPlace = ()
     copied: tuple[int, ...] = ()
-    through_host: bool = False
-    watch: WatchReport | None = field(default=None, repr=False)
+    kernels: tuple[ImportedKernel, ...] = field(default=(), repr=False)
+    module: Module | None = field(default=None, repr=False)
+    grid: GridCode = field(default=GridCode(), repr=False)
+    debug: DebugTables = field(default_factory=DebugTables, repr=False)
+    assignment: tuple[int, ...] | None = None
 
     def logical(self, device: int) -> int:
         """The program's flattened id of a device of the run that it runs on."""

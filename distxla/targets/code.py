@@ -9,9 +9,9 @@ from llvmlite import ir
 
 from distxla.errors import InternalError
 from distxla.ir.instruction import Instruction
+from distxla.program.image import Image
 from distxla.targets.grid import GridTarget
 from distxla.targets.grid_calls import GridCalls
-from distxla.targets.image import Image
 from distxla.targets.processor import Processor
 
 
@@ -77,7 +77,7 @@ class CodeTarget(Protocol):
         """Whether devices of one host exchange arrays between the memories of those kernels, not by the host's."""
 
     def finish_grid(self, module: ir.Module) -> object:
-        """Those kernels as the target's loader wants them (CompiledProgram.device_code)."""
+        """Those kernels as the target's loader wants them (GridCode.device_code)."""
 
     def import_name(self, routine: str) -> str:
         """The import name of `blas.NAME` (C interface), `lapack.NAME` (Fortran) or any other function."""

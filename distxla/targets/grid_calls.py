@@ -76,8 +76,8 @@ class GridCalls(Protocol):
     ) -> ir.Value:
         """Run a function of the grid's with the context's address, these, and that of the scratch memory.
 
-        step: its number in CompiledProgram.launching.  launch: the function's, among all launches of
-        CompiledProgram.launched.  shape: blocks and threads.
+        step: its number in GridCode.launching.  launch: the function's, among all launches of
+        GridCode.launched.  shape: blocks and threads.
         """
 
     def emit_has_products(self, builder: ir.IRBuilder, context: ir.Value, product: MatrixProduct) -> ir.Value | None:

@@ -78,7 +78,7 @@ class Loader(Protocol):
         """Map the program's image and make it ready to run.
 
         resolve: the address of an imported function (default: `resolve_import`).  file: descriptor and bytes of a file
-        that holds the image, to be mapped in place of `program.image`.  report: takes a kernel's error, from targets
+        that holds the image, to be mapped in place of its data.  report: takes a kernel's error, from targets
         whose kernels can.  local: decides which GPU is used.  Raises CompileError where an import is unknown, OSError
         where memory or permission is missing.
         """

@@ -346,16 +346,15 @@ ENTRY e { x = f32[4] parameter(0) zero = s32[] constant(0) t = (s32[], f32[4]) t
 @pytest.mark.parametrize("dim_size", [4, 4096])
 def test_a_traced_program_records_its_steps(dim_size: int) -> None:
     program = compile_module(parse_module(LOOP.format(n=dim_size, times=3)), Counts(2, 1), CompileOptions(traced=True))
-    assert program.traced
     for events in histories(LOOP.format(n=dim_size, times=3), traced=True, dim_size=dim_size):
         steps = [event for event in events if event.step is not None]
         kinds: Mapping[str, int] = {}
         for event in steps:
-            kind = program.steps[event.step or 0].kind
+            kind = program.debug.steps[event.step or 0].kind
             kinds = {**kinds, kind: kinds.get(kind, 0) + 1}
         assert kinds["loop"] == 1
         assert kinds["kernel"] >= 6  # three iterations, each adds and compares
-        (loop,) = (event for event in steps if program.steps[event.step or 0].kind == "loop")
+        (loop,) = (event for event in steps if program.debug.steps[event.step or 0].kind == "loop")
         assert loop.iteration == 3
         rounds = [event for event in events if event.site is not None]
         assert len(rounds) == 6

@@ -42,7 +42,7 @@ def test_what_was_put_is_found(programs):
     programs.write(usual_key(), program())
     found = programs.get(usual_key(), module())
     assert found is not None
-    assert found.image == b"image"
+    assert found.image.data == b"image"
 
 
 def test_sites_point_into_the_text_that_asks(programs):

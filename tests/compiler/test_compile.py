@@ -76,7 +76,7 @@ def test_the_programs_give_what_xla_gave(name, text):
 
 def test_timings_cover_the_stages():
     program = compile_module(small(), Counts(1, 1))
-    assert {"passes", "buffers", "emit", "optimise", "object", "link"} <= set(program.timings)
+    assert {"passes", "buffers", "emit", "optimise", "object", "link"} <= set(program.debug.timings)
     assert program.name == "small"
 
 

@@ -67,7 +67,7 @@ def test_a_grid_gives_the_processors_bits(name: str) -> None:
         numbers = [number for number in numbers if is_of_its_own(every[number], element_type(name))]
     cases = [every[number] for number in numbers]
     program = compile_module(joined(cases), Counts(1, 1), CompileOptions(target="nvptx"))
-    assert program.launched
+    assert program.grid.launched
     wrong = []
     for number, got in zip(numbers, run_single(program, joined_values(cases)), strict=True):
         wanted = _by_the_processor(name)[number]

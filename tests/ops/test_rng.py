@@ -55,7 +55,7 @@ def _runs(
         )
     ]
     program = compile_module(module, Counts(1, 1), CompileOptions(target=target))
-    assert bool(program.launched) == (target is not None)
+    assert bool(program.grid.launched) == (target is not None)
     devices = Devices(program)
     try:
         return wanted, [devices([arguments])[0] for _ in range(count)]

@@ -85,18 +85,11 @@ def program(
     image = link([compile_object(text)])
     return CompiledProgram(
         name="hand-made",
-        image=image.data,
-        symbols=image.symbols,
-        imports=image.imports,
-        imports_offset=image.imports_offset,
-        code_bytes=image.code_bytes,
+        image=image,
         counts=Counts(replicas, 1),
         parameters=parameters,
         result=Shape.tuple(()) if result is None else result,
         arena_bytes=64,
-        sites=(),
-        communicators=(),
-        timings={},
         target=native_target().name,
     )
 

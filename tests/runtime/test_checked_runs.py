@@ -91,8 +91,8 @@ def test_large_operands_share_a_snapshot(cluster: dx.Cluster, monkeypatch: pytes
     program = named("within a fusion")
     text = program.text.replace("checked", "checked_together")
     made = compile_module(dx.parse(text), Counts(2, 1), CompileOptions(watched=True))
-    assert made.watch is not None
-    assert any(step.shares_snapshot for step in made.watch.steps)
+    assert made.debug.watch is not None
+    assert any(step.shares_snapshot for step in made.debug.watch.steps)
     with pytest.raises(NonFiniteError) as raised:
         hand_made.adopted(cluster, made)(program.rows)
     assert raised.value.instruction == "b"

@@ -9,8 +9,8 @@ from llvmlite import ir
 
 from distxla.emit.native_function import CommonFunction
 from distxla.errors import CompileError
+from distxla.program.image import Image
 from distxla.targets.common_functions import Separated, separated
-from distxla.targets.image import Image
 from distxla.targets.native import finish
 from distxla.targets.native.load import load_image
 from distxla.targets.x86_64.link import link

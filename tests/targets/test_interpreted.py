@@ -90,8 +90,9 @@ def test_no_kernel_is_code_and_the_rest_is_the_same() -> None:
     assert program.kernels
     assert 'define internal void @"kernel_' in code
     assert 'define internal void @"kernel_' not in calls
-    assert {kernel.symbol for kernel in program.kernels} <= set(program.imports)
-    assert (program.sites, program.steps, program.communicators) == (native.sites, native.steps, native.communicators)
+    assert {kernel.symbol for kernel in program.kernels} <= set(program.image.imports)
+    assert (program.sites, program.communicators) == (native.sites, native.communicators)
+    assert program.debug.steps == native.debug.steps
     assert native.kernels == ()
     assert native.module is None
 

@@ -9,9 +9,8 @@ import pytest
 
 from distxla.errors import CompileError
 from distxla.ir.counts import Counts
-from distxla.ir.shape import Shape
 from distxla.program.artifact import CompiledProgram
-from distxla.targets.image import Image
+from distxla.program.image import Image
 from distxla.targets.native import finish
 from distxla.targets.native.load import load_image, resolve_import
 from distxla.targets.registry import native_target
@@ -25,18 +24,8 @@ def build(text: str) -> Image:
 def program(image: Image) -> CompiledProgram:
     return CompiledProgram(
         name="test",
-        image=image.data,
-        symbols=image.symbols,
-        imports=image.imports,
-        imports_offset=image.imports_offset,
-        code_bytes=image.code_bytes,
+        image=image,
         counts=Counts(1, 1),
-        parameters=(),
-        result=Shape.tuple(()),
-        arena_bytes=0,
-        sites=(),
-        communicators=(),
-        timings={},
         target=native_target().name,
     )
 

@@ -30,7 +30,6 @@ from distxla.collectives.transports.shared_memory.wait_and_wake import ALL_SLEEP
 from distxla.emit.atomics_builder import AtomicsBuilder
 from distxla.emit.native_function import I32, I64, POINTER, VOID, i32, i64, load_function
 from distxla.ir.counts import Counts
-from distxla.ir.shape import Shape
 from distxla.program.artifact import CompiledProgram
 from distxla.targets.code import CodeModule, target_of
 from distxla.targets.registry import native_target
@@ -53,18 +52,8 @@ def compile_call_loops() -> CompiledProgram:
     image = code.link([code.emit_object(parsed)])
     return CompiledProgram(
         name="support",
-        image=image.data,
-        symbols=image.symbols,
-        imports=image.imports,
-        imports_offset=image.imports_offset,
-        code_bytes=image.code_bytes,
+        image=image,
         counts=Counts(1, 1),
-        parameters=(),
-        result=Shape.tuple(()),
-        arena_bytes=0,
-        sites=(),
-        communicators=(),
-        timings={},
         target=code.name,
     )
 

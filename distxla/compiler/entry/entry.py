@@ -57,6 +57,7 @@ from distxla.program.abi import ALIGNMENT, ENTRY_SYMBOL
 from distxla.program.artifact import (
     CommunicatorSpec,
     EnclosingLoop,
+    GridCode,
     ImportedKernel,
     InjectionPoint,
     LaunchedKernel,
@@ -75,8 +76,8 @@ PART_STEPS = 1000  # of a function that executes steps
 class Entry:
     """The program in LLVM's terms. arena_bytes: the plan's and the kernels' scratch memory.  steps: instructions, and
     the kinds of their steps (StepOrigin.kind), by the number that the device's record holds while they run.
-    shared: the plan's.  points: where faults can be injected.  kernels: those that the target runs itself.  launched,
-    launching: as of CompiledProgram."""
+    shared: the plan's.  points: where faults can be injected.  kernels: those that the target runs itself.  grid: but
+    for device_code."""
 
     llvm_module: ir.Module
     sites: tuple[Site, ...]
@@ -86,8 +87,7 @@ class Entry:
     shared: tuple[SharedArena, ...] = ()
     points: tuple[InjectionPoint, ...] = ()
     kernels: tuple[ImportedKernel, ...] = ()
-    launched: tuple[LaunchedKernel, ...] = ()
-    launching: tuple[tuple[str, str], ...] = ()
+    grid: GridCode = GridCode()
 
 
 def emit_entry(
@@ -161,18 +161,16 @@ class _EntryEmitter:
         if self.fills:
             self.fill_all()
         self.body.finish()
-        launched, launching = tuple[LaunchedKernel, ...](), tuple[tuple[str, str], ...]()
+        grid = GridCode()
         if self.device_memory is not None:
             self.body.function.linkage = "internal"
             self.device_memory.emit_entry(ENTRY_SYMBOL, self.body)
-            launched, launching = tuple(self.device_memory.launched), tuple(self.device_memory.launching)
+            grid = GridCode(tuple(self.device_memory.launched), tuple(self.device_memory.launching))
         scratch = (self.scratch_bytes + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
         arena = self.plan.arena_bytes + scratch
         steps, points, kernels = tuple(self.numbered), tuple(self.points.points), tuple(self.imported)
         sites, specs = tuple(self.sites.found), self.sites.communicators
-        return Entry(
-            self.llvm_module, sites, specs, arena, steps, self.plan.shared, points, kernels, launched, launching
-        )
+        return Entry(self.llvm_module, sites, specs, arena, steps, self.plan.shared, points, kernels, grid)
 
     # --- functions --------------------------------------------------------------------------------------------------
 

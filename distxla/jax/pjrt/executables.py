@@ -232,7 +232,7 @@ def parameter_memory_kinds(args: Any) -> None:
 
 
 def code_size(args: Any) -> None:
-    args.size_in_bytes = len(handles.of(args.executable).program.executable.program.image)
+    args.size_in_bytes = len(handles.of(args.executable).program.executable.program.image.data)
 
 
 def costs(args: Any) -> None:
@@ -246,7 +246,7 @@ def memory_stats(args: Any) -> None:
     executable = handles.of(args.executable).program.executable
     for field in STATISTICS:
         setattr(args, field, 0)
-    args.generated_code_size_in_bytes = len(executable.program.image)
+    args.generated_code_size_in_bytes = len(executable.program.image.data)
     args.argument_size_in_bytes = sum(shape.byte_size for shape in executable.parameters)
     args.output_size_in_bytes = sum(shape.byte_size for shape in executable.results)
     args.alias_size_in_bytes = sum(executable.results[result].byte_size for result, _ in executable.program.in_place)

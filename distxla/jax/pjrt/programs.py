@@ -105,7 +105,7 @@ def compile_program(client: Client, code: bytes, form: str, options: bytes) -> P
         program = loaded_program(client, partitioned, devices_of_options(options), options)
     if os.environ.get(TIMINGS, "0") not in ("", "0"):
         executable = program.executable
-        stages = {} if executable.cached else executable.program.timings
+        stages = {} if executable.cached else executable.program.debug.timings
         took = clock.now() - begin
         print(f"distxla: {timings.line(executable.program.name, took, phases, stages)}", file=sys.stderr)
     return program

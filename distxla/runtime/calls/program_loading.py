@@ -17,7 +17,7 @@ from distxla.collectives.protocols import group as group_words
 from distxla.errors import ArgumentError, ClusterError, DistxlaError
 from distxla.ir.counts import Counts
 from distxla.machine.heap import Block, Heap
-from distxla.program.artifact import CompiledProgram, SharedArena
+from distxla.program.artifact import CompiledProgram, DebugTables, SharedArena
 from distxla.rewrites.executed_form import executed_form
 from distxla.runtime.calls.cluster_hosts import ATTACH_LIMIT_S, Hosts
 from distxla.runtime.calls.dispatch import Dispatcher
@@ -133,7 +133,7 @@ class ProgramLoader:
             # programs never run at once on one device
             self._arena = self._heap.allocate(program.arena_bytes, executable.devices, of_runtime=True)
         packed = pack(executable.targets) if executable.targets else None
-        for_agents = dataclasses.replace(program, steps=(), watch=None) if self._hosts.agent_actors else None
+        for_agents = dataclasses.replace(program, debug=DebugTables()) if self._hosts.agent_actors else None
         self.streams.load(number, program, executable.devices)
         self._tell_hosts(number, program)
         shared = [self._shared_arena(number, arena, executable) for number, arena in enumerate(program.shared)]

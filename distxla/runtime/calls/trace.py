@@ -336,9 +336,9 @@ class _Drawing:
             if len(group) > 1 and not spec.of_channels:
                 details["group"] = list(group)
             return site.instruction, _category(spec), site.location, details
-        if program is None or event.step is None or event.step >= len(program.steps):
+        if program is None or event.step is None or event.step >= len(program.debug.steps):
             return f"step {event.step}", "kernel", None, {}
-        origin = program.steps[event.step]
+        origin = program.debug.steps[event.step]
         module = self._modules.get(event.program)
         location = None
         if module is not None and origin.computation in module.by_name:

@@ -38,7 +38,7 @@ def begin_checks(executables: Iterable[Executable], memory: Memory) -> None:
             from distxla.runtime.checks.replication import require_replicated
 
             require_replicated(executable, memory, results=False)
-        watch = executable.program.watch
+        watch = executable.program.debug.watch
         if watch is not None and executable.arena is not None:
             zeros = np.zeros(4 * watch.words, np.uint8)
             for device in executable.devices:
@@ -48,7 +48,7 @@ def begin_checks(executables: Iterable[Executable], memory: Memory) -> None:
 def end_checks(executables: Sequence[Executable], memory: Memory) -> None:
     """After a call: NonFiniteError and ReplicationError, as far as its programs are checked for them."""
     for executable in executables:
-        if executable.program.watch is not None:
+        if executable.program.debug.watch is not None:
             from distxla.runtime.checks.non_finite import NonFinite
 
             error = NonFinite(executable, {device: memory(device) for device in executable.devices}).error()

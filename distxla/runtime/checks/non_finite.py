@@ -75,7 +75,7 @@ class NonFinite:
     """What the devices of one executable noted in a call. memories: of its devices."""
 
     def __init__(self, executable: Executable, memories: Memories) -> None:
-        watch, arena = executable.program.watch, executable.arena
+        watch, arena = executable.program.debug.watch, executable.arena
         assert watch is not None
         assert arena is not None
         self.executable, self.watch, self.memories = executable, watch, memories

@@ -140,9 +140,9 @@ def current_step(
     number = records.record(device, control_words.R_PROGRAM)
     program, module = programs.get(number), modules.get(number)
     step = records.record(device, control_words.R_STEP)
-    if program is None or step >= len(program.steps):
+    if program is None or step >= len(program.debug.steps):
         return None
-    origin = program.steps[step]
+    origin = program.debug.steps[step]
     location = None
     if module is not None and origin.computation in module.by_name:
         found = module[origin.computation].by_name.get(origin.origin)

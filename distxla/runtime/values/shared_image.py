@@ -15,7 +15,7 @@ from collections.abc import Callable
 from distxla.errors import OutOfMemoryError
 from distxla.lazy_dataclass import dataclass
 from distxla.machine.memory_files import memory_file, open_descriptor, seal
-from distxla.program.artifact import CompiledProgram
+from distxla.program.artifact import CompiledProgram, DebugTables
 from distxla.targets.local_rank import ALONE, LocalRank
 from distxla.targets.registry import load_image
 from distxla.targets.target import KernelErrorHandler, LoadedImage
@@ -34,7 +34,7 @@ class SharedImage:
     """A program's image in a sealed file, which cannot be changed. OutOfMemoryError if there is no memory for it."""
 
     def __init__(self, program: CompiledProgram) -> None:
-        image = memoryview(program.image)
+        image = memoryview(program.image.data)
         self._descriptor = -1
         try:
             self._descriptor = memory_file("distxla-image", sealable=True)
@@ -67,8 +67,8 @@ class SharedImage:
 
 def without_image(program: CompiledProgram) -> CompiledProgram:
     """The program as replicas get it: its image comes as a file, and the rest is for the driver's reports."""
-    module = program.module if program.kernels else None
-    return dataclasses.replace(program, image=b"", steps=(), module=module, watch=None)
+    image, module = dataclasses.replace(program.image, data=b""), program.module if program.kernels else None
+    return dataclasses.replace(program, image=image, module=module, debug=DebugTables())
 
 
 def load_shared(

@@ -17,7 +17,7 @@ from typing import ClassVar
 
 from distxla.errors import CompileError
 from distxla.lazy_dataclass import dataclass
-from distxla.targets.image import Image
+from distxla.program.image import Image
 
 SHT_SYMTAB, SHT_RELA, SHT_NOBITS = 2, 4, 8
 SHF_WRITE, SHF_ALLOC, SHF_TLS = 1, 2, 0x400

@@ -35,7 +35,7 @@ class LoadedImage:
 
     def address_of(self, symbol: str) -> int:
         """The address of a function or of other data; KeyError if the program has no such symbol."""
-        return self.base + self.program.symbols[symbol]
+        return self.base + self.program.image.symbols[symbol]
 
     def close(self) -> None:
         """Unmap; twice is fine."""
@@ -54,21 +54,21 @@ def load_image(
     """Map the program's image and make it ready to run.
 
     resolve: the address of an imported function (default: `resolve_import`).  file: descriptor and bytes of a file that
-    holds the image, to be mapped in place of `program.image`.  report: never called, code reports nothing.  local: not
-    used.  No byte is writable and executable at the same time.  Raises CompileError where an import is
+    holds the image, to be mapped in place of its data.  report: never called, code reports nothing.  local: not used.
+    No byte is writable and executable at the same time.  Raises CompileError where an import is
     unknown, OSError where memory or permission is missing.
     """
     resolve = resolve or resolve_import
-    descriptor, length = file or (-1, len(program.image))
+    descriptor, length = file or (-1, len(program.image.data))
     size = whole_pages(max(1, length))
     address = map_code(size, descriptor, program.name)
     loaded = LoadedImage(program, address, size)
     try:
         if file is None:
-            ctypes.memmove(address, program.image, length)
-        slots = struct.pack(f"<{len(program.imports)}Q", *(resolve(name) for name in program.imports))
-        ctypes.memmove(address + program.imports_offset, slots, len(slots))
-        make_executable(address, program.code_bytes, program.name)
+            ctypes.memmove(address, program.image.data, length)
+        slots = struct.pack(f"<{len(program.image.imports)}Q", *(resolve(name) for name in program.image.imports))
+        ctypes.memmove(address + program.image.imports_offset, slots, len(slots))
+        make_executable(address, program.image.code_bytes, program.name)
     except BaseException:
         loaded.close()
         raise

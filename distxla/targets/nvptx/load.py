@@ -46,7 +46,7 @@ def load_image(
     local: LocalRank = ALONE,
 ) -> LaunchingImage:
     """See `targets.target.Loader`. DriverError where the device's GPU can't be used."""
-    code = program.device_code
+    code = program.grid.device_code
     if not isinstance(code, DeviceCode):
         raise InternalError(f"{program.name} has no kernels for a GPU")
     on_gpu = ProgramOnGpu(_gpu(code.driver, local), program, code)

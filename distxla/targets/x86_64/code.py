@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from distxla.targets.image import Image
+from distxla.program.image import Image
 from distxla.targets.native.code import NativeCode
 from distxla.targets.processor import Processor
 from distxla.targets.x86_64 import link

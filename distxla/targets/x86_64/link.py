@@ -6,7 +6,7 @@ import struct
 from collections.abc import Sequence
 
 from distxla.errors import CompileError
-from distxla.targets.image import Image
+from distxla.program.image import Image
 from distxla.targets.native.link import Linker, Object, Section, Symbol, put32
 
 R_64, R_PC32, R_PLT32, R_GOTPCREL, R_PC64, R_GOTPCRELX, R_REX_GOTPCRELX = 1, 2, 4, 9, 24, 41, 42

@@ -146,7 +146,7 @@ def test_it_costs_nothing_unless_asked_for(monkeypatch: pytest.MonkeyPatch) -> N
     imports, keys = [], []
     for value in ("0", "1"):
         ask(monkeypatch, value)
-        imports.append("wmemset" in compile_module(module, Counts(1, 1)).imports)
+        imports.append("wmemset" in compile_module(module, Counts(1, 1)).image.imports)
         keys.append(program_key(module, Counts(1, 1)))
     assert imports == [False, True]
     assert keys[0] != keys[1]

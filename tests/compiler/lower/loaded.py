@@ -9,7 +9,6 @@ from __future__ import annotations
 import llvmlite.binding as llvm
 
 from distxla.ir.counts import Counts
-from distxla.ir.shape import Shape
 from distxla.program.artifact import CompiledProgram
 from distxla.targets.native import finish
 from distxla.targets.native.load import LoadedImage, load_image
@@ -19,9 +18,4 @@ from distxla.targets.x86_64.link import link
 def loaded(module: llvm.ModuleRef) -> LoadedImage:
     """The optimised module's machine code, ready to run; CompileError for an import that no library has."""
     image = link([finish.emit_object(module)])
-    program = CompiledProgram(
-        "test", image.data, image.symbols, image.imports, image.imports_offset, image.code_bytes, counts=Counts(1, 1),
-        parameters=(), result=Shape.tuple(()), arena_bytes=0, sites=(), communicators=(), timings={},
-        target="x86_64",
-    )  # fmt: skip
-    return load_image(program)
+    return load_image(CompiledProgram("test", image, Counts(1, 1), "x86_64"))

@@ -80,7 +80,7 @@ def program() -> Any:
 def test_a_program_is_loaded_on_its_devices_gpu(driver: Any, program: Any, local: LocalRank, expected: int) -> None:
     driver(EmulatedGpu(), EmulatedGpu(number=1))
     image = load.load_image(program, local=local)
-    assert load._gpu(program.device_code.driver, local).context.gpu.ordinal == expected
+    assert load._gpu(program.grid.device_code.driver, local).context.gpu.ordinal == expected
     image.close()
 
 

@@ -177,7 +177,7 @@ def test_small_products_are_the_kernels_own(monkeypatch: pytest.MonkeyPatch) -> 
     for columns in ("255", "256"):
         module = parse_module(text.replace("COLUMNS", columns))
         program = compile_module(module, Counts(1, 1), CompileOptions(target="nvptx"))
-        found.append([len(kernel.products) for kernel in program.launched])
+        found.append([len(kernel.products) for kernel in program.grid.launched])
     assert found == [[0], [1]]
 
 

@@ -78,7 +78,7 @@ def test_kernels_that_write_their_operands() -> None:
     wanted = x.copy()
     wanted[[7, 8, 0, 1]] = -1
     program = compile_module(parse_module(IN_PLACE), Counts(1, 1), CompileOptions(target="nvptx"))
-    assert isinstance(program.device_code, DeviceCode)
+    assert isinstance(program.grid.device_code, DeviceCode)
     assert run_single(program, [x, y, np.int32(7)])[0].tolist() == wanted.tolist()
 
 
@@ -125,7 +125,7 @@ def test_a_fault_loses_the_gpu_for_the_process(monkeypatch: pytest.MonkeyPatch) 
     assert "CUDA_ERROR_ILLEGAL_ADDRESS" in said[0]
     assert "this process lost GPU 0" in said[1]
     with pytest.raises(DriverError, match=r"this process lost GPU 0 .*: open the cluster anew"):
-        ProgramOnGpu(gpu, program, program.device_code)  # type: ignore[arg-type]
+        ProgramOnGpu(gpu, program, program.grid.device_code)  # type: ignore[arg-type]
     image.close()
     image.close()
 

@@ -39,7 +39,7 @@ def test_programs_agree_with_xla(program: ShardedProgram, form: str) -> None:
     module = parse_module(program.text(form))
     compiled = compile_module(module, Counts(1, program.devices), CompileOptions(target="nvptx"))
     lines = str(emit(module, "ptx", Counts(1, program.devices))).splitlines()
-    assert compiled.launched
+    assert compiled.grid.launched
     assert not [line for line in lines if "on the host" in line and "because single integers, such as" not in line]
     program.assert_results(run_devices(compiled, program.arguments))
 

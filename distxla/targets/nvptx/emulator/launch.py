@@ -12,7 +12,6 @@ from math import gcd, prod
 
 from distxla.errors import ArgumentError
 from distxla.ir.counts import Counts
-from distxla.ir.shape import Shape
 from distxla.lazy_dataclass import dataclass
 from distxla.program.artifact import CompiledProgram
 from distxla.targets.nvptx.emulator import layout
@@ -262,17 +261,7 @@ def _program(prepared: PreparedModule) -> CompiledProgram:
     image = prepared.image
     return CompiledProgram(
         name="kernels in the emulator",
-        image=image.data,
-        symbols=image.symbols,
-        imports=image.imports,
-        imports_offset=image.imports_offset,
-        code_bytes=image.code_bytes,
+        image=image,
         counts=Counts(1, 1),
-        parameters=(),
-        result=Shape.tuple(()),
-        arena_bytes=0,
-        sites=(),
-        communicators=(),
-        timings={},
         target=prepared.target,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from distxla.lazy_dataclass import dataclass
-from distxla.targets.image import Image
+from distxla.program.image import Image
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ def test_a_site_has_the_work_of_its_rounds(name, members, element):
     for work in site.rounds:
         assert work.element == element
         assert bool(work.reduction) == (element > 0)
-        assert {work.do_items, *filter(None, [work.reduction])} <= set(program.symbols)
+        assert {work.do_items, *filter(None, [work.reduction])} <= set(program.image.symbols)
         assert work.table[-1][COLUMNS.index("items_end")] == work.items
         assert not work.read
 

@@ -167,8 +167,8 @@ def test_ops(name: str, kind: str) -> None:
     leaves = [p.shape for p in module.entry_computation.parameters][:-2]
     values = [sample(leaf, k) if kind == "s32" else normal(leaf, k) for k, leaf in enumerate(leaves)]
     program, (wanted,), (got,) = both(module, [*values, INDICES, np.int32(25)])
-    assert [len(kernel.launches) for kernel in program.launched] == [OPS[name][3]]
-    assert all(launch.threads > 1 for launch in program.launched[0].launches) or name == "scatter of elements"
+    assert [len(kernel.launches) for kernel in program.grid.launched] == [OPS[name][3]]
+    assert all(launch.threads > 1 for launch in program.grid.launched[0].launches) or name == "scatter of elements"
     if kind == "s32":
         assert wanted.tolist() == got.tolist()
     else:

@@ -70,7 +70,7 @@ def test_exact_operations(shape: str, number: int, operation: tuple[str, str]) -
     (dims, reduced, launches), (opcode, kind) = SHAPES[shape], operation
     module = parse_module(text(opcode, kind, SINGLE[opcode, kind], dims, reduced))
     program, wanted, got = both(module, [sample(shape_of(kind, *dims), 1)])
-    assert [len(kernel.launches) for kernel in program.launched] == [launches]
+    assert [len(kernel.launches) for kernel in program.grid.launched] == [launches]
     assert not differing(wanted[0], got[0]).any()
 
 

@@ -41,7 +41,7 @@ def test_exact_operations(shape: str, opcode: str, initial: str, *, from_end: bo
     dims, axis, launches = SHAPES[shape]
     values = np.random.default_rng(0).integers(-100, 100, dims).astype(np.int32)
     program, wanted, got = both(parse_module(windows(opcode, "s32", initial, dims, axis, from_end=from_end)), [values])
-    assert [len(kernel.launches) for kernel in program.launched] == [launches]
+    assert [len(kernel.launches) for kernel in program.grid.launched] == [launches]
     assert wanted[0].tolist() == got[0].tolist()
 
 
@@ -76,6 +76,6 @@ def test_scan(associative: str, launches: int, reverse: str) -> None:
     x, y = (np.random.default_rng(k).integers(-1, 2, 1500).astype(np.int32) for k in range(2))
     text = SCAN.replace("ASSOCIATIVE", associative).replace("REVERSE", reverse)
     program, wanted, got = both(parse_module(text), [x, y, np.int32(7), np.int32(3)])
-    assert [len(kernel.launches) for kernel in program.launched] == [launches]
+    assert [len(kernel.launches) for kernel in program.grid.launched] == [launches]
     assert [a.tolist() for a in wanted] == [a.tolist() for a in got]
     assert got[3] == y.sum() + 3

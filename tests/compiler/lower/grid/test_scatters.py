@@ -93,7 +93,7 @@ def test_the_updates_keep_their_order(name: str, combined: str) -> None:
     values = [rng.standard_normal(x.dims), rng.integers(low, high, i.dims), rng.standard_normal(u.dims)]
     arrays = [value.astype(shape.dtype.dtype) for value, shape in zip(values, (x, i, u), strict=True)]
     program, (wanted,), (got,) = both(module, arrays)
-    assert [len(kernel.launches) for kernel in program.launched] == [launches]
+    assert [len(kernel.launches) for kernel in program.grid.launched] == [launches]
     assert wanted.tobytes() == got.tobytes()
 
 
@@ -137,5 +137,5 @@ ENTRY main {{ x = s32[9] parameter(0)  i = s32[{count},1] parameter(1)  u = s32[
 """)
     i = np.arange(count, dtype=np.int32)[:, None] % 11
     program, (wanted,), (got,) = both(module, [np.zeros(9, np.int32), i, np.ones(count, np.int32)])
-    assert not program.launched
+    assert not program.grid.launched
     assert wanted.tolist() == got.tolist()

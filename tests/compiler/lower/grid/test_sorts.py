@@ -49,7 +49,7 @@ ENTRY main {{
 
 def agree(text: str, arguments: list[Array], launches: int) -> None:
     program, wanted, got = both(parse_module(text), arguments)
-    assert [len(kernel.launches) for kernel in program.launched] == [launches]
+    assert [len(kernel.launches) for kernel in program.grid.launched] == [launches]
     assert [one.tobytes() for one in wanted] == [other.tobytes() for other in got]
 
 

@@ -45,7 +45,7 @@ def test_bits(name: str, kind: str) -> None:
     dims, order, blocks = SHAPES[name]
     value = sample(shape_of(kind, *dims), 1)
     program, _, (got,) = both(parse_module(transpose_text(kind, dims, order)), [value])
-    ((launch,),) = (kernel.launches for kernel in program.launched)
+    ((launch,),) = (kernel.launches for kernel in program.grid.launched)
     assert blocks is None or launch.blocks == blocks
     assert got.tobytes() == value.transpose(order).tobytes()
     ptx = str(emit(parse_module(transpose_text(kind, dims, order)), "ptx", Counts(1, 1)))
@@ -81,4 +81,4 @@ def test_fusions(operation: str, *, tiles: bool) -> None:
     assert not any(differing(one, other).any() for one, other in zip(wanted, got, strict=True))
     ptx = str(emit(module, "ptx", Counts(1, 1)))
     assert ptx.count("bar.sync") == 2 * tiles
-    assert all(launch.blocks == (6 if tiles else 14) for kernel in program.launched for launch in kernel.launches)
+    assert all(launch.blocks == (6 if tiles else 14) for kernel in program.grid.launched for launch in kernel.launches)
