@@ -1,4 +1,4 @@
-"""The requests that the compile server's process answers, and all modules that they need."""
+"""The requests that the compile server's process answers, and all modules that compiling needs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 from distxla import clock
 from distxla.compiler.cache_folder import CacheFolder
 from distxla.compiler.compile import Progress, compile_alone, compile_module
-from distxla.compiler.stages import emit, emit_after
 from distxla.errors import CompileError
 from distxla.ops.custom_calls.user import declared
 from distxla.ops.support.registry import op_classes
@@ -29,10 +28,14 @@ def answer(kind: str, arguments: list[Any], progress: Progress) -> Any:
         with declared(names):
             return compile_module(module, counts, options, progress=progress, files=CacheFolder(*folder))
     if kind == "emit":
+        from distxla.compiler.stages import emit
+
         module, stage, counts, options, names, passes, gpu = arguments
         with declared(names):
             return emit(module, stage, counts, options, progress=progress, passes=passes, gpu_architecture=gpu)
     if kind == "emit after":
+        from distxla.compiler.stages import emit_after
+
         module, name, counts, options, names, passes = arguments
         with declared(names):
             return emit_after(module, name, counts, options, progress=progress, passes=passes)

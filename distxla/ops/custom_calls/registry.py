@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from distxla.errors import UnsupportedOpError
 from distxla.ops.custom_calls.ffi.config import ConfigError
-from distxla.ops.custom_calls.target import Call, CustomCallTarget, built_in_targets
+from distxla.ops.custom_calls.target import Call, CustomCallTarget, built_in_target
 from distxla.ops.custom_calls.user import user_target
 
 
 def find_target(name: str) -> CustomCallTarget | None:
     """The target of that name: built in, or registered by the user; None if there is none."""
-    return built_in_targets().get(name) or user_target(name)
+    return built_in_target(name) or user_target(name)
 
 
 def call_obstacle(call: Call) -> str | None:

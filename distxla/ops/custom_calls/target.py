@@ -6,7 +6,8 @@
         def evaluate(self, call, run, matrix): ...
         def emit_kernel(self, call, emit, results, matrix): ...
 
-A file in this folder, or in one below it, is imported when the first custom-call is looked at.
+A file in this folder is imported when the first custom-call is looked at, one in gpu/ when the first is whose name
+begins as those of GPU libraries do.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Callable
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from distxla.errors import DistxlaError, UnsupportedOpError
@@ -109,7 +110,7 @@ class CustomCallTarget:
 
 
 _targets: dict[str, CustomCallTarget] = {}
-_loaded = False
+GPU_LIBRARIES = ("__cu", "__op$", "cu", "xla.gpu.ext.")  # the names in gpu/ begin so, and no others
 
 
 def target(*names: str) -> Callable[[T], T]:
@@ -126,13 +127,25 @@ def target(*names: str) -> Callable[[T], T]:
     return enter
 
 
+def built_in_target(name: str) -> CustomCallTarget | None:
+    """The target of that name that comes with distxla; None if there is none."""
+    _load("")
+    if name.startswith(GPU_LIBRARIES):
+        _load(".gpu")
+    return _targets.get(name)
+
+
 def built_in_targets() -> dict[str, CustomCallTarget]:
     """The targets that come with distxla, by name."""
-    global _loaded
-    if not _loaded:
-        import distxla.ops.custom_calls as package
-
-        for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-            importlib.import_module(found.name)
-        _loaded = True
+    _load("")
+    _load(".gpu")
     return _targets
+
+
+@cache
+def _load(folder: str) -> None:
+    """Import the files of this package, or of a folder of it: they enter their targets."""
+    package = importlib.import_module(f"{__package__}{folder}")
+    for found in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+        if not found.ispkg:
+            importlib.import_module(found.name)

@@ -31,7 +31,7 @@ from distxla.ops.custom_calls.status_returning import (
     StatusCall,
     define_status_functions,
 )
-from distxla.ops.custom_calls.target import Call, CustomCallTarget, built_in_targets
+from distxla.ops.custom_calls.target import Call, CustomCallTarget, built_in_target
 from distxla.ops.support.emit import Buffer, KernelEmitter
 from distxla.ops.support.evaluation import Evaluation
 
@@ -212,7 +212,7 @@ def register_custom_call(
     """
     if not name:
         raise ArgumentError("a custom-call target needs a name")
-    if name in built_in_targets():
+    if built_in_target(name) is not None:
         raise ArgumentError(f'custom-call target "{name}" comes with distxla')
     if (function is None) == (library is None):
         raise ArgumentError(f'custom-call target "{name}": give either a callable, or library= and symbol=')
