@@ -18,6 +18,7 @@ from distxla.compiler.passes.partitioning import device_program
 from distxla.compiler.pipeline import Pipeline
 from distxla.compiler.verify.verifier import verify_module
 from distxla.errors import DistxlaError, UnsupportedOpError, VerificationError
+from distxla.ir.counts import Counts
 from distxla.ir.module import Module
 from distxla.ops.custom_calls.custom_call import CustomCall
 from distxla.oracle.lockstep import run_reference
@@ -73,7 +74,7 @@ def assert_outcome(text: str, outcomes: tuple[str, str], at: str) -> None:
         else:
             assert outcome == "identity"
             assert error is None
-            for row in run_reference(parse_module(text), [[X]] * partitions, replicas=1, partitions=partitions):
+            for row in run_reference(parse_module(text), [[X]] * partitions, Counts(1, partitions)):
                 assert np.array_equal(np.asarray(row[0]), X)
     # nobody says how many partitions there are: as many as the annotations speak of
     assert (refusal(text, None) is not None) == (outcomes[0] == "refused")
@@ -124,7 +125,7 @@ def test_custom_calls(call: str, several: str, one: str) -> None:
         assert np.array_equal(Kernel(module)(X), X)
         bound = BindCustomCalls().run(parse_module(text))
         assert not any(isinstance(i.op, CustomCall) for i in bound.entry_computation)
-        assert np.array_equal(np.asarray(run_reference(bound, [[X]], replicas=1, partitions=1)[0][0]), X)
+        assert np.array_equal(np.asarray(run_reference(bound, [[X]], Counts(1, 1))[0][0]), X)
 
 
 CUT = "sharding={devices=[4]<=[4]}"
@@ -410,4 +411,4 @@ def test_a_layout_constraint_is_what_a_bitcast_sees() -> None:
   y = f32[8,4]{0,1} custom-call(x), custom_call_target="LayoutConstraint"
   ROOT z = f32[4,8]{1,0} bitcast(y) }"""
     for module in (parse_module(text), Pipeline(verify=True).before("schedule").run(parse_module(text)).module):
-        assert np.array_equal(np.asarray(run_reference(module, [[X]], replicas=1, partitions=1)[0][0]), X.T)
+        assert np.array_equal(np.asarray(run_reference(module, [[X]], Counts(1, 1))[0][0]), X.T)

@@ -65,7 +65,7 @@ def test_reference(case: Case, folder: Path) -> None:
     modules, arguments = _modules(case, folder), _arguments(case, folder)
     streams = Streams()
     _feed(case, folder, streams)
-    outs = run_programs(dict(enumerate(modules)), dict(enumerate(arguments)), streams=streams, **_counts(case))
+    outs = run_programs(dict(enumerate(modules)), dict(enumerate(arguments)), Counts(**_counts(case)), streams=streams)
     _check(case, folder, [outs[device] for device in range(len(modules))])
     _check_transfers(case, folder, streams)
 

@@ -16,6 +16,7 @@ import pytest
 
 from distxla.compiler.verify.verifier import verify_module
 from distxla.errors import DistxlaError, InternalError
+from distxla.ir.counts import Counts
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
 from distxla.oracle.lockstep import run_reference
@@ -193,7 +194,7 @@ def check(child: Child, text: str, seed: int, *, front: bool) -> bool:
     style = str(numbers.choice(["plain", "plain", "wild", "nan"])) if not opcodes & INDEFINITE else "plain"
     arrays = [argument(leaf, numbers, style) for leaf in parameters(module)]
     try:
-        wanted = run_reference(module, [arrays], replicas=1, partitions=1, time_limit=REFERENCE_S)[0]
+        wanted = run_reference(module, [arrays], Counts(1, 1), time_limit=REFERENCE_S)[0]
     except DistxlaError as error:
         assert_clear(error, text)
         return False

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import distxla as dx
+from distxla.ir.counts import Counts
 from distxla.oracle.lockstep import run_reference
 from distxla.testing import ClusterPool
 from distxla.text.parser import parse_module
@@ -37,7 +38,7 @@ def test_text_comes_back(program: ShardedProgram, form: str) -> None:
 @each_form
 def test_reference_agrees_with_xla(program: ShardedProgram, form: str) -> None:
     module = parse_module(program.text(form))
-    program.assert_results(run_reference(module, program.arguments, replicas=1, partitions=program.devices))
+    program.assert_results(run_reference(module, program.arguments, Counts(1, program.devices)))
 
 
 @pytest.mark.sampled(one_in=4)
@@ -69,7 +70,7 @@ def test_results_can_be_arguments_without_leaving_their_devices(cluster: dx.Clus
     losses = []
     for _ in range(3):
         outs = step(state)
-        wanted = run_reference(module, expected, replicas=1, partitions=8)
+        wanted = run_reference(module, expected, Counts(1, 8))
         losses.append(float(np.asarray(outs[0][0])))
         assert losses[-1] == pytest.approx(float(wanted[0][0]), rel=1e-4)
         state = [[*outs[d][1:], *program.arguments[d][2:]] for d in range(8)]

@@ -100,8 +100,7 @@ def run_on_reference(
                 outs = run_programs(
                     programs,
                     given,
-                    replicas=world.counts.replicas,
-                    partitions=world.counts.partitions,
+                    world.counts,
                     time_limit=seconds_left(),
                     random_states=random_states,
                     streams=streams,

@@ -8,6 +8,7 @@ from zlib import crc32
 import numpy as np
 
 from distxla.conformance.values import Array, Values
+from distxla.ir.counts import Counts
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
 from distxla.lazy_dataclass import dataclass
@@ -49,7 +50,7 @@ class Case:
 
     def expected(self) -> list[list[Array]]:
         """outs[d][k]: leaf k of the result on device d, by the reference. Blocks for some milliseconds."""
-        outs = run_reference(self.module(), self.arguments(), replicas=self.replicas, partitions=self.partitions)
+        outs = run_reference(self.module(), self.arguments(), Counts(self.replicas, self.partitions))
         return [[np.asarray(leaf) for leaf in row if leaf is not None] for row in outs]
 
     def result_shapes(self) -> list[Shape]:

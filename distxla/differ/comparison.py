@@ -120,9 +120,7 @@ def recorded(
 ) -> tuple[Recording, list[list[Any]]]:
     """A run of the reference: all its arrays, and its results by device. rows: by device the arguments' leaves."""
     watch = Recording(store, None if change is None else change.value)
-    outs = run_reference(
-        program.module, rows, replicas=program.counts.replicas, partitions=program.counts.partitions, watch=watch
-    )
+    outs = run_reference(program.module, rows, program.counts, watch=watch)
     if program.arguments:
         for array in watch.arrays:
             if array.argument is not None:

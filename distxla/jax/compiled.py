@@ -206,7 +206,7 @@ class Compiled(PublicNames):
             [None] * program.tokens + [shards.split(whole, device) for whole, shards in wholes]
             for device in range(partitions)
         ]
-        outs = run_reference(self._executed_module(), rows, replicas=1, partitions=partitions)
+        outs = run_reference(self._executed_module(), rows, Counts(1, partitions))
         joined = [
             result.shards.join([row[k] for row in outs]) for k, result in enumerate(program.results, program.tokens)
         ]

@@ -70,8 +70,7 @@ class RunningLoop:
 class Peers(Protocol):
     """All devices of a run, as one of them sees them."""
 
-    replicas: int
-    partitions: int
+    counts: Counts
     streams: Streams
     channels: Channels
 
@@ -163,11 +162,11 @@ class InstructionEvaluation:
 
     def begin(self, operands: tuple[Any, ...]) -> Pending:
         op = cast(CollectiveOp, self.instruction.op)
-        groups = op.device_groups(Counts(self.world.replicas, self.world.partitions))
+        groups = op.device_groups(self.world.counts)
         members = next((group for group in groups if self.device.id in group), None)
         if members is None:
             raise InternalError(f"device {self.device.id} is in no group of {self.instruction.name}")
-        if self.device.id in op.silent_devices(Counts(self.world.replicas, self.world.partitions)):
+        if self.device.id in op.silent_devices(self.world.counts):
             zeros = tuple(map(nothing_received, operands, self.operand_shapes))
             return Settled(self, zeros if len(zeros) > 1 else zeros[0])
         pending = self.world.come(self, members, operands)

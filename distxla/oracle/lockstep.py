@@ -47,25 +47,23 @@ EVENTS = 32  # of each device that a report keeps
 def run_reference(
     module: Module,
     args: Sequence[Sequence[Any]],
+    counts: Counts,
     *,
-    replicas: int,
-    partitions: int,
     time_limit: float | None = None,
     watch: Watch | None = None,
 ) -> list[list[Array | None]]:
-    """Run one SPMD module on all replicas x partitions devices.
+    """Run one SPMD module on all devices of the counts.
 
     args: args[d][k] is leaf k of the entry's parameters on device d.  Returns outs[d][k], leaf k of the result (None
     for a token).  time_limit: seconds.  watch: sees every value.  Raises the errors of `run_programs`.
     """
-    devices = range(replicas * partitions)
+    devices = range(counts.devices)
     if len(args) != len(devices):
         raise ArgumentError(f"there are {len(devices)} devices and arguments for {len(args)}")
     outs = run_programs(
         dict.fromkeys(devices, module),
         dict(enumerate(args)),
-        replicas=replicas,
-        partitions=partitions,
+        counts,
         time_limit=time_limit,
         watch=watch,
     )
@@ -75,9 +73,8 @@ def run_reference(
 def run_programs(
     programs: Mapping[int, Module],
     args: Mapping[int, Sequence[Any]],
+    counts: Counts,
     *,
-    replicas: int,
-    partitions: int,
     time_limit: float | None = None,
     random_states: dict[int, int] | None = None,
     streams: Streams | None = None,
@@ -101,10 +98,10 @@ def run_programs(
         _check_executable(module)
     devices = {}
     for device, module in ((d, executed[id(m)]) for d, m in sorted(programs.items())):
-        if not 0 <= device < replicas * partitions:
-            raise ArgumentError(f"there is no device {device} among {replicas} x {partitions}")
+        if not 0 <= device < counts.devices:
+            raise ArgumentError(f"there is no device {device} among {counts.replicas} x {counts.partitions}")
         arguments = parameter_values(module, args.get(device, ()), device)
-        devices[device] = _Device(device, *divmod(device, partitions), module)
+        devices[device] = _Device(device, *divmod(device, counts.partitions), module)
         parameters = zip(arguments, module.entry_computation.parameters, strict=True)
         known = devices[device].dynamic_values
         devices[device].arguments = tuple(known.note(value, p.shape.without_layout()) for value, p in parameters)
@@ -116,7 +113,7 @@ def run_programs(
         if random_states is not None:
             devices[device].random_state = random_states.get(device, INITIAL_STATE)
     deadline = None if time_limit is None else clock.now() + time_limit
-    world = _World(devices, replicas, partitions, deadline, time_limit, streams or Streams(fed=False), watch)
+    world = _World(devices, counts, deadline, time_limit, streams or Streams(fed=False), watch)
     try:
         world.streams.begin(world.news)
         world.run()
@@ -209,19 +206,18 @@ class _World:
     def __init__(
         self,
         devices: dict[int, _Device],
-        replicas: int,
-        partitions: int,
+        counts: Counts,
         deadline: float | None,
         time_limit: float | None,
         streams: Streams,
         watch: Watch | None,
     ) -> None:
-        self.devices, self.replicas, self.partitions = devices, replicas, partitions
+        self.devices, self.counts = devices, counts
         self.deadline, self.time_limit = deadline, time_limit
         self.stopped = False
         self.returned = threading.Semaphore(0)
         self.news = threading.Event()  # set by outside threads that may have made a wait ready
-        self.channels = Channels({d.id: d.module for d in devices.values()}, Counts(replicas, partitions))
+        self.channels = Channels({d.id: d.module for d in devices.values()}, counts)
         self.streams, self.watch = streams, watch
         self._rounds = Rounds()
         self._last: dict[int, Instruction] = {}

@@ -46,8 +46,8 @@ def is_different(
     args = [_drawn(generator, shape) for shape in whole]
     rows = [[at.split(a, d) for a, at in zip(args, places, strict=True)] for d in range(counts.devices)]
     try:
-        found = run_reference(sharded, rows, replicas=counts.replicas, partitions=counts.partitions, time_limit=SECONDS)
-        wanted = run_reference(unsharded, [args], replicas=1, partitions=1, time_limit=SECONDS)[0][result]
+        found = run_reference(sharded, rows, counts, time_limit=SECONDS)
+        wanted = run_reference(unsharded, [args], Counts(1, 1), time_limit=SECONDS)[0][result]
     except DistxlaError:
         return False
     for device, leaves in enumerate(found):

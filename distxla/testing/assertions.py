@@ -95,11 +95,7 @@ def assert_matches_reference(
     logical = devices if executable.program.assignment is None else range(len(devices))
     (module,) = order_communication([(logical, module)], counts).modules  # as a call executes it
     reference = run_programs(
-        dict.fromkeys(devices, module),
-        dict(zip(devices, rows, strict=True)),
-        replicas=counts.replicas,
-        partitions=counts.partitions,
-        time_limit=seconds_left(),
+        dict.fromkeys(devices, module), dict(zip(devices, rows, strict=True)), counts, time_limit=seconds_left()
     )
     found = [
         _difference(got, np.asarray(wanted), k, device, tolerance)

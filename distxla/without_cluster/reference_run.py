@@ -81,8 +81,7 @@ def reference(
             outs = run_programs(
                 {device: program.module for device, program in programs.program_of.items()},
                 rows,
-                replicas=programs.counts.replicas,
-                partitions=programs.counts.partitions,
+                programs.counts,
                 time_limit=seconds_left(),
                 watch=watch,
             )

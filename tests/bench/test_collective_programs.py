@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from bench.collective_programs import BODIES, DIVIDED, READ_ELEMENTS, SIZES, build, loops
+from distxla.ir.counts import Counts
 from distxla.oracle.lockstep import run_reference
 from distxla.text.parser import parse_module
 
@@ -50,7 +51,7 @@ def test_a_loop_runs_its_collective(collective: str, size: str, members: int) ->
     loop = build(collective, members, size, SIZES[size])
     x = np.random.default_rng(0).integers(0, 9, (members, *loop.dims)).astype(np.float32)
     arguments = [[x[d], np.array(TRIPS, np.int32)] for d in range(members)]
-    outs = run_reference(parse_module(loop.text), arguments, replicas=1, partitions=members)
+    outs = run_reference(parse_module(loop.text), arguments, Counts(1, members))
     expected = once(collective, once(collective, x))
     np.testing.assert_array_equal(np.stack([leaves[0] for leaves in outs]), expected)
 

@@ -7,6 +7,7 @@ import pytest
 
 from bench.kernel_programs import KernelProgram, halving, kernel_programs
 from distxla.compiler.verify.verifier import verify_module
+from distxla.ir.counts import Counts
 from distxla.oracle.lockstep import run_reference
 from distxla.text.parser import parse_module
 
@@ -24,5 +25,5 @@ def test_names_are_unique() -> None:
 @pytest.mark.parametrize("count", [2, 3, 7, 16, 100])
 def test_halving_is_a_cumulative_sum(count: int) -> None:
     x = np.arange(1, count + 1, dtype=np.float32)
-    (out,) = run_reference(parse_module(halving(count)), [[x]], replicas=1, partitions=1)[0]
+    (out,) = run_reference(parse_module(halving(count)), [[x]], Counts(1, 1))[0]
     np.testing.assert_array_equal(out, np.cumsum(x))

@@ -10,6 +10,7 @@ import numpy as np
 
 import distxla as dx
 from distxla.compiler.verify.verifier import verify_module
+from distxla.ir.counts import Counts
 from distxla.ir.module import Module
 from distxla.oracle.lockstep import run_reference
 
@@ -72,7 +73,7 @@ class Example:
                     np.testing.assert_array_equal(got, want, err_msg=where)
 
     def run_by_reference(self) -> list[list[Any]]:
-        return run_reference(self.module(), self.device_arguments(), replicas=self.replicas, partitions=1)
+        return run_reference(self.module(), self.device_arguments(), Counts(self.replicas, 1))
 
 
 def f32(*values: Any) -> Array:

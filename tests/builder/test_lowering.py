@@ -11,6 +11,7 @@ import pytest
 
 import distxla as dx
 from distxla.compiler.verify.verifier import verify_module
+from distxla.ir.counts import Counts
 from distxla.oracle.lockstep import run_reference
 from distxla.text.parser import parse_module
 from distxla.text.printer import print_module
@@ -106,7 +107,7 @@ ENTRY doubled { p = f32[3] parameter(0)
     assert names == ["sub", "lambda", "twice", "doubled", "sub.1", "all"]  # one copy of the parsed module
     (metadata,) = [i.metadata for i in module["twice"] if i.metadata is not None]
     assert (metadata.get("source_file"), metadata.get("source_line")) == ("user.py", 5)
-    (outs,) = run_reference(module, [[np.float32([1, 2, 3])]], replicas=1, partitions=1)
+    (outs,) = run_reference(module, [[np.float32([1, 2, 3])]], Counts(1, 1))
     assert outs[0] is not None
     assert outs[0].tolist() == [-1, 11, 23]
 
@@ -157,5 +158,5 @@ def test_a_loop_of_collectives_runs() -> None:
     _, _, total = b.while_(lambda state: state[0] < 3, body, (0, x, x))
     module = b.build(total)
     verify_module(module)
-    outs = run_reference(module, [[np.int32(1 << d)] for d in range(4)], replicas=4, partitions=1)
+    outs = run_reference(module, [[np.int32(1 << d)] for d in range(4)], Counts(4, 1))
     assert [int(row[0]) for row in outs if row[0] is not None] == [15] * 4

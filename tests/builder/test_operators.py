@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import distxla as dx
+from distxla.ir.counts import Counts
 from distxla.ir.element_type import BF16, DATA_TYPES, F32, PRED, S32, ElementType
 from distxla.oracle.lockstep import run_reference
 
@@ -25,7 +26,7 @@ def run(program: Callable[..., Any], *arguments: Any) -> Any:
     """What a program gives for arrays, as NumPy; a tuple for several results."""
     b = dx.XlaBuilder("program")
     b.build(b._value(program(*(b.parameter(k, np.asarray(a)) for k, a in enumerate(arguments)))))
-    (outs,) = run_reference(b.build(), [[np.asarray(a) for a in arguments]], replicas=1, partitions=1)
+    (outs,) = run_reference(b.build(), [[np.asarray(a) for a in arguments]], Counts(1, 1))
     return outs[0] if len(outs) == 1 else tuple(outs)
 
 
@@ -159,7 +160,7 @@ def test_constants_of_every_type(element_type: ElementType) -> None:
         values = np.array([2, 1, 1]).astype(element_type.dtype)
     same, stated = b.constant(values), b.constant(values.tolist() if element_type.bits >= 32 else values, element_type)
     assert same.dtype is stated.dtype is element_type
-    (outs,) = run_reference(b.build(b.tuple([same, stated])), [[]], replicas=1, partitions=1)
+    (outs,) = run_reference(b.build(b.tuple([same, stated])), [[]], Counts(1, 1))
     for out in outs:
         assert out is not None
         assert out.tobytes() == values.tobytes()
@@ -193,7 +194,7 @@ def test_lowest_and_highest_values(element_type: ElementType) -> None:
             b.min_value(element_type)
         return
     low, high = b.min_value(element_type), b.max_value(element_type)
-    (outs,) = run_reference(b.build(b.tuple([low, high])), [[]], replicas=1, partitions=1)
+    (outs,) = run_reference(b.build(b.tuple([low, high])), [[]], Counts(1, 1))
     lowest, highest = (np.asarray(out).astype(np.float64) for out in outs)
     assert lowest < highest or element_type.kind == "pred"
     assert (highest == np.inf) == (element_type.name in ("f16", "bf16", "f32", "f64", "f8e5m2", "f8e4m3", "f8e3m4"))

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import basic_indices
 
 import distxla as dx
+from distxla.ir.counts import Counts
 from distxla.oracle.lockstep import run_reference
 from tests.samples import examples
 
@@ -22,7 +23,7 @@ def filled(dims: tuple[int, ...], start: int = 0) -> Array:
 
 
 def result(b: dx.XlaBuilder, root: dx.XlaOp, *arguments: Array) -> Any:
-    (outs,) = run_reference(b.build(root), [list(arguments)], replicas=1, partitions=1)
+    (outs,) = run_reference(b.build(root), [list(arguments)], Counts(1, 1))
     return outs[0]
 
 

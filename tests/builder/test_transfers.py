@@ -12,6 +12,7 @@ import pytest
 
 import distxla as dx
 from distxla.compiler.verify.verifier import verify_module
+from distxla.ir.counts import Counts
 from distxla.ir.module import Module
 from distxla.oracle.lockstep import run_reference
 from distxla.text.parser import parse_module
@@ -38,7 +39,7 @@ def test_after_all_joins_tokens() -> None:
     b = dx.XlaBuilder("tokens")
     token = b.after_all([b.create_token(), b.create_token()])
     value = b.add_dependency(b.optimization_barrier(b.constant(3)), token)
-    (outs,) = run_reference(built(b), [[]], replicas=1, partitions=1)
+    (outs,) = run_reference(built(b), [[]], Counts(1, 1))
     assert (str(token.shape), str(value.shape), outs) == ("token[]", "s32[]", [3])
     with pytest.raises(dx.VerificationError, match="joins tokens"):
         b.after_all([value])
@@ -109,7 +110,7 @@ def test_the_pages_custom_call() -> None:
     dx.register_custom_call("builder_test_myfunc", myfunc)
     try:
         arguments = [np.float32([1, 2]), np.float32([[10, 20, 30], [40, 50, 60]])]
-        (outs,) = run_reference(module, [arguments], replicas=1, partitions=1)
+        (outs,) = run_reference(module, [arguments], Counts(1, 1))
     finally:
         dx.unregister_custom_call("builder_test_myfunc")
     assert outs[0] is not None

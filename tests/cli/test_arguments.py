@@ -12,6 +12,7 @@ from distxla.cli.arguments import read_arguments
 from distxla.cli.generated_values import generate
 from distxla.cli.programs import read_world
 from distxla.errors import ArgumentError
+from distxla.ir.counts import Counts
 from distxla.ir.element_type import DATA_TYPES, ElementType
 from distxla.ir.shape import Shape
 from distxla.oracle.lockstep import run_reference
@@ -77,7 +78,7 @@ ENTRY main {
 def results(module: Path, seed: int) -> list[Any]:
     (program,) = read_world([str(module)], None, None, seed).programs
     assert program.generated == ("few", "pair")
-    return run_reference(program.module, [[]], replicas=1, partitions=1)[0]
+    return run_reference(program.module, [[]], Counts(1, 1))[0]
 
 
 def test_constants_are_generated_from_the_seed(tmp_path: Path) -> None:

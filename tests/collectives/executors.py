@@ -24,6 +24,6 @@ def run_module(
     parsed = parse_module(module) if isinstance(module, str) else module
     verify_module(parsed, replicas, partitions)
     if executor == "reference":
-        return run_reference(parsed, arguments, replicas=replicas, partitions=partitions)
+        return run_reference(parsed, arguments, Counts(replicas, partitions))
     target = None if executor == "compiled" else executor
     return run_devices(compile_module(parsed, Counts(replicas, partitions), CompileOptions(target=target)), arguments)

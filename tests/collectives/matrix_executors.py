@@ -50,7 +50,7 @@ def _late(waits: random.Random, delay: float, routine: Any, *arguments: Any) -> 
 def by_reference(case: Case) -> Sequence[Sequence[Any]]:
     module = parse_module(case.text)
     verify_module(module, *case.counts)
-    return run_reference(module, case.args, replicas=case.counts[0], partitions=case.counts[1])
+    return run_reference(module, case.args, Counts(case.counts[0], case.counts[1]))
 
 
 def by_threads(case: Case) -> Sequence[Sequence[Any]]:

@@ -103,7 +103,7 @@ def test_results_are_those_of_xla(name: str, xla: Xla, tmp_path: Path) -> None:
     xla.results(tmp_path / "out.npz")
     module = parse_module(text)
     by_code = run_devices(compile_module(module, Counts(1, DEVICES)), arguments)
-    by_reference = run_reference(module, arguments, replicas=1, partitions=DEVICES)
+    by_reference = run_reference(module, arguments, Counts(1, DEVICES))
     answers: Sequence[Sequence[Sequence[Any]]] = (by_code, by_reference)
     with np.load(tmp_path / "out.npz") as wanted:
         for outs in answers:

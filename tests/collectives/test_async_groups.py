@@ -44,7 +44,7 @@ def test_results(group: Group, scheduled: bool) -> None:
     verify_world([(EVERYBODY, module)], Counts(DEVICES, 1))
     assert examine([(EVERYBODY, module)], Counts(DEVICES, 1)).outcome is Outcome.SAFE
     arguments = [[x] for x in group.arguments()]
-    check(group, run_reference(module, arguments, replicas=DEVICES, partitions=1))
+    check(group, run_reference(module, arguments, Counts(DEVICES, 1)))
     program = compile_module(module, Counts(DEVICES, 1))
     devices = Devices(program)
     for _ in range(2):

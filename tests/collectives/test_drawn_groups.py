@@ -25,11 +25,11 @@ def test_groups_give_what_their_instructions_give(seed: int) -> None:
     """In the order of the text, and in the scheduler's."""
     drawn = DrawnGroups(seed)
     plain = parse_module(drawn.plain)
-    wanted = run_reference(plain, ARGUMENTS, replicas=DEVICES, partitions=1)
+    wanted = run_reference(plain, ARGUMENTS, Counts(DEVICES, 1))
     module = parse_module(drawn.grouped).replace(is_scheduled=seed % 2 == 0)
     verify_module(module, DEVICES, 1)
     assert examine([(range(DEVICES), module)], Counts(DEVICES, 1)).outcome is Outcome.SAFE
-    found = [run_reference(module, ARGUMENTS, replicas=DEVICES, partitions=1)]
+    found = [run_reference(module, ARGUMENTS, Counts(DEVICES, 1))]
     program = compile_module(module, Counts(DEVICES, 1))
     for devices in (Devices(program), DelayedDevices(program, seed, 0.002)):
         found.append(devices(ARGUMENTS))

@@ -22,7 +22,7 @@ def run_case(seed: int) -> None:
     counts = (case.replicas, case.partitions)
     module = parse_module(case.text, f"random_{seed}.hlo")
     verify_module(module, *counts)
-    wanted = run_reference(module, case.arguments, replicas=counts[0], partitions=counts[1], time_limit=60)
+    wanted = run_reference(module, case.arguments, Counts(*counts), time_limit=60)
     program = compile_module(module, Counts(counts[0], counts[1]))
     for devices in (Devices(program), DelayedDevices(program, seed, 0.0005)):
         for _ in range(2):
@@ -43,8 +43,7 @@ def test_recvs_of_other_channels_than_their_sends(seed: int) -> None:
     apart = re.sub(r"( recv(?:-done)?\(.*channel_id=)([1-9])", r"\g<1>1\2", case.text)
     assert apart != case.text
     wanted, found = (
-        run_reference(parse_module(text), case.arguments, replicas=counts[0], partitions=counts[1], time_limit=60)
-        for text in (case.text, apart)
+        run_reference(parse_module(text), case.arguments, Counts(*counts), time_limit=60) for text in (case.text, apart)
     )
     compiled = run_devices(compile_module(parse_module(apart), Counts(counts[0], counts[1])), case.arguments)
     for outs in (found, compiled):

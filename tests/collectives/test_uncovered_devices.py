@@ -46,7 +46,7 @@ def test_who_is_in_no_group_gets_zeros(
         for _ in range(replicas * partitions)
     ]
     if executor == "reference":
-        outs = run_reference(module, arguments, replicas=replicas, partitions=partitions)
+        outs = run_reference(module, arguments, Counts(replicas, partitions))
     else:
         outs = run_devices(compile_module(module, Counts(replicas, partitions)), arguments)
     for device, source in enumerate(sources):

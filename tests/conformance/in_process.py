@@ -16,6 +16,7 @@ from distxla.cli.conformance_run import run_all
 from distxla.cli.foreign_executor import CaseFiles, Failure
 from distxla.conformance.suite import chosen
 from distxla.errors import DistxlaError
+from distxla.ir.counts import Counts
 from distxla.ir.shape import Shape
 from distxla.oracle.lockstep import run_reference
 from distxla.text.parser import parse_module
@@ -52,8 +53,7 @@ class ReadsFiles:
             outs = run_reference(
                 parse_module(self.rewrite(files.module.read_text())),
                 self.given(args),
-                replicas=files.replicas,
-                partitions=files.partitions,
+                Counts(files.replicas, files.partitions),
             )
         except DistxlaError as error:
             return Failure("refused", error.message)

@@ -49,7 +49,7 @@ def evaluated(case: Case) -> dict[int, Any]:
         streams.infeed(device).put_all(items)
     programs = {device: module for devices, module in case.modules() for device in devices}
     arguments = {device: [X] for device in programs}
-    return run_programs(programs, arguments, replicas=case.replicas, partitions=1, streams=streams, time_limit=60)
+    return run_programs(programs, arguments, Counts(case.replicas, 1), streams=streams, time_limit=60)
 
 
 def diagnosis_of(case: Case) -> Diagnosis:

@@ -125,7 +125,7 @@ def test_a_bitcast_keeps_the_buffer_whatever_the_layouts(source: tuple[int, ...]
     head = ["HloModule casts", "ENTRY main {", f"  p = f32[2,3,4]{{{order}}} parameter(0)"]
     text = "\n".join([*head, *casts, f"  ROOT t = ({', '.join(shapes)}) tuple({names})", "}"])
     module = parse_module(text, "<test>")
-    evaluated = run_reference(module, [[array]], replicas=1, partitions=1)[0]
+    evaluated = run_reference(module, [[array]], Counts(1, 1))[0]
     compiled = run_single(compile_module(module, Counts(1, 1)), [array])
     buffer = Layout(source).pack(array)
     for (name, target), one, other in zip(targets, evaluated, compiled, strict=True):
@@ -151,7 +151,7 @@ def test_layouts_of_entry_and_literals_leave_logical_values_alone() -> None:
     module = parse_module(text, "<test>")
     wanted = MARKED * 11
     for argument in (MARKED, np.asfortranarray(MARKED), MARKED[::-1][::-1]):
-        (got,) = run_reference(module, [[argument]], replicas=1, partitions=1)[0]
+        (got,) = run_reference(module, [[argument]], Counts(1, 1))[0]
         np.testing.assert_array_equal(got, wanted)
         (got,) = run_single(compile_module(module, Counts(1, 1)), [argument])
         np.testing.assert_array_equal(got, wanted)

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 
+from distxla.ir.counts import Counts
 from distxla.jax.partitioner.partitioning import Partitioned
 from distxla.oracle.lockstep import run_reference
 from distxla.text.parser import parse_module
@@ -48,7 +49,7 @@ def run(partitioned: Partitioned, args: Sequence[Any]) -> list[Any]:
         for d in range(n)
     ]
     module = parse_module(partitioned.text)
-    outs = run_reference(module, rows, replicas=partitioned.replicas, partitions=partitioned.partitions)
+    outs = run_reference(module, rows, Counts(partitioned.replicas, partitioned.partitions))
     return [a.shards.join([outs[d][k] for d in range(n)]) for k, a in enumerate(partitioned.results)]
 
 

@@ -17,6 +17,7 @@ pytest.importorskip("jaxlib")
 import distxla as dx
 from distxla.compiler.partitioners import device_program
 from distxla.errors import ArgumentError, DistxlaError
+from distxla.ir.counts import Counts
 from distxla.jax.partitioner.exported import Exported, read_exported
 from distxla.jax.private import names as private_names
 from distxla.oracle.lockstep import run_reference
@@ -63,7 +64,7 @@ def test_every_form_is_loaded_and_partitioned(form: str, tmp_path: Path) -> None
     assert whole is not None
     w, x = numbers(8, 4), numbers(16, 8)
     rows = [[a.shards.split(v, d) for a, v in zip(whole.parameters, (w, x), strict=True)] for d in range(4)]
-    outs = run_reference(whole.module, rows, replicas=1, partitions=4)
+    outs = run_reference(whole.module, rows, Counts(1, 4))
     np.testing.assert_allclose(whole.results[0].shards.join([row[0] for row in outs]), np.tanh(x @ w), rtol=1e-5)
     (dot,) = [i for i in module.entry_computation if i.opcode == "dot"]
     assert (module.frame(dot) or "").startswith("layer.py:9")
@@ -165,7 +166,7 @@ def test_an_export_for_several_platforms_runs_as_for_cpu(platforms: list[str], f
     module = dx.load(path)
     assert [i.shape.dims for i in module.entry_computation if i.opcode == "parameter"] == [(4,)]
     x = numbers(4)
-    (row,) = run_reference(module, [[x]], replicas=1, partitions=1)
+    (row,) = run_reference(module, [[x]], Counts(1, 1))
     np.testing.assert_array_equal(np.asarray(row[0]), factor * x)
 
 
@@ -175,7 +176,7 @@ def test_an_export_for_several_platforms_is_partitioned(tmp_path: Path) -> None:
     whole = device_program(dx.load(path))
     assert whole is not None
     x = numbers(4)
-    rows = run_reference(whole.module, [[x[:2]], [x[2:]]], replicas=1, partitions=2)
+    rows = run_reference(whole.module, [[x[:2]], [x[2:]]], Counts(1, 2))
     np.testing.assert_array_equal(whole.results[0].shards.join([np.asarray(row[0]) for row in rows]), -x)
 
 

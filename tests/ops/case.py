@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from distxla.ir.computation import Computation
+from distxla.ir.counts import Counts
 from distxla.ir.element_type import ElementType, element_type
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
@@ -132,7 +133,7 @@ class Case:
 
     def evaluated(self) -> list[Array | None]:
         """The result's leaves by the op's own `evaluate`."""
-        return run_reference(self.module(), [self.values()], replicas=1, partitions=1)[0]
+        return run_reference(self.module(), [self.values()], Counts(1, 1))[0]
 
 
 def _no_computation(name: str) -> Any:

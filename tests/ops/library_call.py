@@ -68,7 +68,7 @@ class LibraryCall:
         """The results by the reference, and by compiled code."""
         module = self.module
         assert not obstacles(module)
-        reference = run_reference(module, [arguments], replicas=1, partitions=1)[0]
+        reference = run_reference(module, [arguments], Counts(1, 1))[0]
         compiled = run_devices(compile_module(module, Counts(1, 1)), [arguments])[0]
         return [r for r in reference if r is not None], compiled
 
@@ -80,7 +80,7 @@ class LibraryCall:
         with pytest.raises(UnsupportedOpError) as checked:
             require_executable(module)
         with pytest.raises(UnsupportedOpError) as run:
-            run_reference(module, [arguments], replicas=1, partitions=1)
+            run_reference(module, [arguments], Counts(1, 1))
         with pytest.raises(UnsupportedOpError) as compiled:
             compile_module(module, Counts(1, 1))
         assert {checked.value.message, run.value.message, compiled.value.message} == {found[1]}

@@ -37,7 +37,7 @@ def one_instruction(expression: str, operands: Sequence[str], computations: str 
 
 def evaluated(text: str, *arguments: Any, replicas: int = 1) -> list[Array]:
     """The array leaves of device 0's result, by the ops' `evaluate`; every device gets the arguments."""
-    outs = run_reference(parsed(text), [arguments] * replicas, replicas=replicas, partitions=1)[0]
+    outs = run_reference(parsed(text), [arguments] * replicas, Counts(replicas, 1))[0]
     return [out for out in outs if out is not None]
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from distxla.compiler.verify.verifier import verify_module
+from distxla.ir.counts import Counts
 from distxla.ir.element_type import element_type_of
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
@@ -109,7 +110,7 @@ class StructuredCase:
         return np.asarray(values).astype(dtype)
 
     def evaluated(self) -> list[Array]:
-        return [np.asarray(a) for a in run_reference(self.module(), [self.values()], replicas=1, partitions=1)[0]]
+        return [np.asarray(a) for a in run_reference(self.module(), [self.values()], Counts(1, 1))[0]]
 
     def compiled(self) -> list[Array]:
         result = Kernel(self.module())(*self.values())

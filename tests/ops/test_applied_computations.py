@@ -47,7 +47,7 @@ def test_arrays_on_the_way_are_computed_where_they_are_read() -> None:
     verify_module(module)
     indices = np.array([0, 3, 1, 7, -2], np.int32)
     wanted = np.array([-10, -40, -20, -40, -10], np.float32)
-    np.testing.assert_array_equal(run_reference(module, [[indices]], replicas=1, partitions=1)[0][0], wanted)
+    np.testing.assert_array_equal(run_reference(module, [[indices]], Counts(1, 1))[0][0], wanted)
     np.testing.assert_array_equal(run_single(compile_module(module, Counts(1, 1)), [indices])[0], wanted)
 
 
@@ -77,5 +77,5 @@ def test_an_annotation_is_its_operand(target: str) -> None:
     module = parse_module(REDUCTION.format(root=f"s = f32[] add(a, b)\n  ROOT {annotation}"))
     verify_module(module)
     x = np.array([1, 2, 4, 8, 16], np.float32)
-    assert run_reference(module, [[x]], replicas=1, partitions=1)[0][0] == 31
+    assert run_reference(module, [[x]], Counts(1, 1))[0][0] == 31
     assert run_single(compile_module(module, Counts(1, 1)), [x])[0] == 31

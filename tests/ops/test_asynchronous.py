@@ -220,7 +220,7 @@ def test_collectives(name: str) -> None:
     module = parse_module(text)
     verify_module(module, 4, 1)
     arguments = [[x] for x in xs]
-    by_reference = run_reference(module, arguments, replicas=4, partitions=1)
+    by_reference = run_reference(module, arguments, Counts(4, 1))
     by_code = run_devices(compile_module(module, Counts(4, 1)), arguments)
     for outs in (by_reference, by_code):
         for i, leaves in enumerate(outs):
@@ -282,7 +282,7 @@ ALONE = {
 def test_on_one_device(name: str) -> None:
     text, wanted = ALONE[name]
     module = parsed(text)
-    by_reference = run_reference(module, [[X]], replicas=1, partitions=1)[0]
+    by_reference = run_reference(module, [[X]], Counts(1, 1))[0]
     by_code = run_devices(compile_module(module, Counts(1, 1)), [[X]])[0]
     for outs in (by_reference, by_code):
         for got, want in zip(outs, wanted, strict=True):
@@ -313,7 +313,7 @@ def test_programs_meet_in_synchronous_and_asynchronous_forms() -> None:
         )
     )
     single = parse_module(_entry("ROOT s = f32[8] all-reduce(x), replica_groups={}, to_apply=add", before=ADD))
-    outs = run_programs({0: pair, 1: single}, {0: [X], 1: [X]}, replicas=2, partitions=1)
+    outs = run_programs({0: pair, 1: single}, {0: [X], 1: [X]}, Counts(2, 1))
     np.testing.assert_array_equal(outs[0][0], 2 * X)  # type: ignore[arg-type]
     np.testing.assert_array_equal(outs[1][0], 2 * X)  # type: ignore[arg-type]
 
@@ -371,7 +371,7 @@ ENTRY""",
     verify_module(module, 2, 1)
     arguments = [[X[:6]], [X[:4]]]
     by_code = run_devices(compile_module(module, Counts(2, 1)), arguments)
-    by_reference = run_reference(module, arguments, replicas=2, partitions=1)
+    by_reference = run_reference(module, arguments, Counts(2, 1))
     for code, reference, x in zip(by_code, by_reference, arguments, strict=True):
         for got, expected, wanted in zip(code, reference, (2 * X[:4], -x[0], 2 * X[:4]), strict=True):
             np.testing.assert_array_equal(np.asarray(got), wanted)

@@ -34,6 +34,6 @@ ENTRY main {
 def test_it_is_its_decomposition(attributes: str) -> None:
     module = parse_module(COMPOSITE.replace("ATTRIBUTES", attributes))
     x = np.array([1, 2, 3], np.float32)
-    assert np.array_equal(run_reference(module, [[x]], replicas=1, partitions=1)[0][0], x * x)
+    assert np.array_equal(run_reference(module, [[x]], Counts(1, 1))[0][0], x * x)
     assert np.array_equal(run_single(compile_module(module, Counts(1, 1)), [x])[0], x * x)
     assert parse_module(print_module(module)) == module

@@ -88,6 +88,6 @@ def test_runs_the_chosen_computations(text: str, selector: Any, want: Any) -> No
     module = parse_module(text)
     verify_module(module)
     arguments = [np.asarray(selector), X]
-    np.testing.assert_array_equal(run_reference(module, [arguments], replicas=1, partitions=1)[0][0], want)
+    np.testing.assert_array_equal(run_reference(module, [arguments], Counts(1, 1))[0][0], want)
     compiled = run_single(compile_module(module, Counts(1, 1)), arguments)
     np.testing.assert_array_equal(compiled[0], want)

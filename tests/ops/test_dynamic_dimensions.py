@@ -44,7 +44,7 @@ NOT_AS_XLA = {
 def by_reference(text: str, rows: Sequence[Sequence[Any]], partitions: int = 1) -> list[list[Any]]:
     module = parse_module(text, "<test>")
     verify_module(module)
-    return run_reference(module, rows, replicas=1, partitions=partitions)
+    return run_reference(module, rows, Counts(1, partitions))
 
 
 def assert_equal(got: Any, wanted: Any, what: str) -> None:
@@ -388,7 +388,7 @@ def test_chains_on_padded_arrays_agree_with_natural_arrays(chain: list[tuple[str
     assert shape == Pipeline().through("pad-dynamic-dimensions").run(module).result
     for n, m in ((0, 3), (1, 4), (2, 0), (4, 1), (6, 2), (5, 5)):
         (wanted,) = by_reference(text, [arguments(n, m)])[0]
-        found: Any = run_reference(static, [arguments(n, m)], replicas=1, partitions=1)[0]
+        found: Any = run_reference(static, [arguments(n, m)], Counts(1, 1))[0]
         got = found[0][: int(found[1])] if len(found) > 1 else found[0]
         assert_equal(got, wanted, f"n={n}, m={m}")
 

@@ -52,7 +52,7 @@ def compiled(text: str, args: Sequence[Any], feed: Feed) -> tuple[list[Array], A
 def evaluated(text: str, args: Sequence[Any], feed: Feed) -> tuple[list[Array], Any]:
     streams = ReferenceStreams(fed=False)
     feed(streams)
-    outs = run_programs({0: parsed(text)}, {0: args}, replicas=1, partitions=1, streams=streams)
+    outs = run_programs({0: parsed(text)}, {0: args}, Counts(1, 1), streams=streams)
     return [out for out in outs[0] if out is not None], streams
 
 
@@ -188,16 +188,16 @@ def test_an_item_of_another_type_is_named(item: Any, message: str) -> None:
     streams = ReferenceStreams()
     module = parsed(echo("(f32[2], s32[])"))
     streams.infeed(0).put_all([good, item, good])
-    run_programs({0: module}, {0: []}, replicas=1, partitions=1, streams=streams)
+    run_programs({0: module}, {0: []}, Counts(1, 1), streams=streams)
     with pytest.raises(ArgumentError, match=r"feed.hlo:4:3.* f on device 0: item 1 of the infeed: .*" + message):
-        run_programs({0: module}, {0: []}, replicas=1, partitions=1, streams=streams)
-    run_programs({0: module}, {0: []}, replicas=1, partitions=1, streams=streams)
+        run_programs({0: module}, {0: []}, Counts(1, 1), streams=streams)
+    run_programs({0: module}, {0: []}, Counts(1, 1), streams=streams)
     assert all(same(item, good) for item in taken(streams, 2))
 
 
 def test_without_streams_an_infeed_has_ended_and_an_outfeed_goes_nowhere() -> None:
     with pytest.raises(StreamEndError, match="wants item 0: the infeed was closed after 0 items"):
-        run_programs({0: parsed(echo("f32[2]"))}, {0: []}, replicas=1, partitions=1)
+        run_programs({0: parsed(echo("f32[2]"))}, {0: []}, Counts(1, 1))
 
 
 @pytest.mark.parametrize("item", ["f32[<=4]", "(s32[], f32[2,<=4])", "(f32[2], token[])"])
@@ -213,4 +213,4 @@ ENTRY main {{
         parsed(text)
     module = parse_module(text)
     with pytest.raises(UnsupportedOpError, match="this version cannot execute infeed of "):
-        run_programs({0: module}, {0: []}, replicas=1, partitions=1)
+        run_programs({0: module}, {0: []}, Counts(1, 1))

@@ -358,7 +358,7 @@ def test_what_jax_lowers_for_a_gpu(name: str, monkeypatch: pytest.MonkeyPatch) -
     assert not obstacles(module)
     own = with_gradients(attention(scale=0.25, **options))
     wanted = own(*(jax.numpy.asarray(a, np.float32) for a in arguments))
-    reference = run_reference(module, [arguments], replicas=1, partitions=1)[0]
+    reference = run_reference(module, [arguments], Counts(1, 1))[0]
     compiled = run_devices(compile_module(module, Counts(1, 1)), [arguments])[0]
     for results in (reference, compiled):
         for got, right in zip(results, wanted, strict=True):

@@ -89,7 +89,7 @@ def test_what_jax_calls_on_a_gpu(name: str, dtype: str) -> None:
     assert target in called
     assert not obstacles(module)
     wanted = jax.tree.leaves(jax.jit(function)(argument))
-    reference = run_reference(module, [[argument]], replicas=1, partitions=1)[0]
+    reference = run_reference(module, [[argument]], Counts(1, 1))[0]
     compiled = run_devices(compile_module(module, Counts(1, 1)), [[argument]])[0]
     for results in (reference, compiled):
         for got, right in zip(results, wanted, strict=True):

@@ -179,7 +179,7 @@ def operand(kind: str, *dims: int) -> Array:
 
 def by_both(module: Module, arguments: Leaves) -> list[tuple[str, list[Array]]]:
     """The results of the reference and of compiled code."""
-    (reference,) = run_reference(module, [list(arguments)], replicas=1, partitions=1)
+    (reference,) = run_reference(module, [list(arguments)], Counts(1, 1))
     compiled = run_single(compile_module(module, Counts(1, 1)), arguments)
     return [("reference", [np.asarray(r) for r in reference]), ("compiled", compiled)]
 

@@ -36,6 +36,6 @@ def test_the_value_passes_through(name: str) -> None:
     module = parse_module(f"HloModule m\nENTRY main {{\n  x = f32[3] parameter(0)\n  {BODIES[name]}\n}}\n")
     verify_module(module)
     x = np.array([1.0, -0.0, np.nan], np.float32)
-    by_reference = run_reference(module, [[x]], replicas=1, partitions=1)[0]
+    by_reference = run_reference(module, [[x]], Counts(1, 1))[0]
     compiled = run_single(compile_module(module, Counts(1, 1)), [x])
     assert np.asarray(by_reference[0]).tobytes() == np.asarray(compiled[0]).tobytes() == x.tobytes()

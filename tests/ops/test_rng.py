@@ -50,8 +50,7 @@ def _runs(
     wanted = [
         [np.asarray(leaf) for leaf in outs[0]]
         for outs in (
-            run_programs({0: module}, {0: arguments}, replicas=1, partitions=1, random_states=states)
-            for _ in range(count)
+            run_programs({0: module}, {0: arguments}, Counts(1, 1), random_states=states) for _ in range(count)
         )
     ]
     program = compile_module(module, Counts(1, 1), CompileOptions(target=target))
@@ -217,7 +216,7 @@ ENTRY main {
 def test_replicas_begin_alike() -> None:
     module = parsed(_program("f32", "uniform", "4"))
     arguments = [np.float32(0), np.float32(1)]
-    outs = run_programs(dict.fromkeys(range(2), module), dict.fromkeys(range(2), arguments), replicas=2, partitions=1)
+    outs = run_programs(dict.fromkeys(range(2), module), dict.fromkeys(range(2), arguments), Counts(2, 1))
     assert np.array_equal(outs[0][0], outs[1][0])  # type: ignore[arg-type]
 
 

@@ -145,7 +145,7 @@ def _cases(name: str) -> list[Structured]:
 def _evaluated(name: str) -> list[Array]:
     module = parse_module(_text(name, _cases(name)))
     verify_module(module)
-    return [np.asarray(a) for a in run_reference(module, [_arguments(name)], replicas=1, partitions=1)[0]]
+    return [np.asarray(a) for a in run_reference(module, [_arguments(name)], Counts(1, 1))[0]]
 
 
 def _assert_equal(name: str, cases: list[Structured], got: list[Array], wanted: list[Array]) -> None:

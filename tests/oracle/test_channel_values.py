@@ -7,6 +7,7 @@ import pytest
 
 from distxla.compiler.verify.verifier import verify_module
 from distxla.errors import CollectiveMismatchError, DeadlockError
+from distxla.ir.counts import Counts
 from distxla.ir.module import Module
 from distxla.oracle.lockstep import run_programs, run_reference
 from distxla.text.parser import parse_module
@@ -22,7 +23,7 @@ def test_values_arrive(case: ChannelCase) -> None:
         verify_module(module, case.replicas, case.partitions)
         programs |= dict.fromkeys(devices, module)
     arguments = {device: case.arguments(device) for device in programs}
-    outs = run_programs(programs, arguments, replicas=case.replicas, partitions=case.partitions, time_limit=60)
+    outs = run_programs(programs, arguments, Counts(case.replicas, case.partitions), time_limit=60)
     assert not case.wrong(outs)
 
 
@@ -39,7 +40,7 @@ ENTRY main {{
 
 
 def run_both(module: Module) -> None:
-    run_reference(module, [[np.zeros(2, np.float32)]] * 2, replicas=2, partitions=1)
+    run_reference(module, [[np.zeros(2, np.float32)]] * 2, Counts(2, 1))
 
 
 SEND = f"s = (f32[2], u32[], token[]) send(x, t), {annotated('{{0,1},{1,0}}')}"

@@ -7,6 +7,7 @@ import pytest
 
 import distxla as dx
 from distxla.errors import CollectiveMismatchError
+from distxla.ir.counts import Counts
 from distxla.oracle.lockstep import run_programs, run_reference
 
 DEVICES = 8
@@ -56,9 +57,7 @@ group must take that branch or none; replica-id i (train.hlo:23:3) decides it"""
 def test_a_member_that_skipped_a_collective_long_before_it_shows() -> None:
     """Its next one met the others' one before: what is wrong is not where they wait."""
     with pytest.raises(dx.DeadlockError) as caught:
-        run_reference(
-            dx.parse(SKIPPED, "train.hlo"), [[np.zeros(4, np.float32)]] * DEVICES, replicas=DEVICES, partitions=1
-        )
+        run_reference(dx.parse(SKIPPED, "train.hlo"), [[np.zeros(4, np.float32)]] * DEVICES, Counts(DEVICES, 1))
     lines = str(caught.value).splitlines()
     assert lines[0].endswith("device 0 waits in q (train.hlo:27:8) for device 3, whose program has ended")
     assert "\n".join(lines[3:]) == LINES
@@ -115,7 +114,7 @@ def test_no_hint_moves_an_instruction_before_what_it_takes(operand: str, hint: s
     programs = {0: dx.parse(RECEIVES.replace("OPERAND", operand), "a.hlo"), 1: dx.parse(SENDS, "b.hlo")}
     args = [np.zeros(4, np.float32)]
     with pytest.raises(dx.DeadlockError) as caught:
-        run_programs(programs, {0: args, 1: args}, replicas=2, partitions=1)
+        run_programs(programs, {0: args, 1: args}, Counts(2, 1))
     assert str(caught.value).splitlines()[-1].strip() == hint
 
 
@@ -151,7 +150,7 @@ def test_two_programs_that_meet_with_what_nothing_else_could_meet(other: str, hi
     programs = {0: dx.parse(MEETS, "a.hlo"), 1: dx.parse(other, "b.hlo")}
     args = {0: [np.zeros(4, np.float32)], 1: [np.zeros(4, np.int32 if "s32" in other else np.float32)]}
     with pytest.raises(CollectiveMismatchError) as caught:
-        run_programs(programs, args, replicas=2, partitions=1)
+        run_programs(programs, args, Counts(2, 1))
     assert str(caught.value).splitlines()[-1] == f"  hint: {hint}"
 
 
@@ -181,7 +180,7 @@ def test_a_branch_that_a_device_should_take_before_it_waits() -> None:
     programs = {device: dx.parse(text, f"{'ab'[device]}.hlo") for device, text in enumerate(texts)}
     args = {device: [np.zeros(4, np.float32)] for device in programs}
     with pytest.raises(dx.DeadlockError) as caught:
-        run_programs(programs, args, replicas=2, partitions=1)
+        run_programs(programs, args, Counts(2, 1))
     assert str(caught.value).splitlines()[-1] == (
         "  hint: let device 1 run u (b.hlo:7:8), which is in a branch of q (b.hlo:15:3), before cd (b.hlo:14:3)"
     )
@@ -213,7 +212,7 @@ def test_cycles_that_are_alike_get_one_hint() -> None:
         programs |= {2 * number: module, 2 * number + 1: module}
     args = {device: [np.zeros(4, np.float32)] for device in programs}
     with pytest.raises(dx.DeadlockError) as caught:
-        run_programs(programs, args, replicas=4, partitions=1)
+        run_programs(programs, args, Counts(4, 1))
     assert str(caught.value).splitlines()[-2:] == [
         "  cycles: 0 -> 2 -> 0, 1 -> 3 -> 1",
         "  hint: move c (b.hlo:7:3) before sd (b.hlo:6:3) on devices 2, 3, or move c (a.hlo:7:3) before sd (a.hlo:6:3) "

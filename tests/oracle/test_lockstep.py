@@ -15,6 +15,7 @@ from distxla.errors import (
     TimeLimitError,
     UnsupportedOpError,
 )
+from distxla.ir.counts import Counts
 from distxla.oracle.lockstep import run_programs, run_reference
 from distxla.text.parser import parse_module
 
@@ -42,7 +43,7 @@ def arguments(devices: int) -> list[list[np.ndarray]]:
 
 
 def test_groups_meet_in_their_order() -> None:
-    outs = run_reference(parse_module(all_reduce("{{0,2},{1,3}}")), arguments(4), replicas=4, partitions=1)
+    outs = run_reference(parse_module(all_reduce("{{0,2},{1,3}}")), arguments(4), Counts(4, 1))
     assert [leaves[0].tolist() for leaves in outs] == [[2, 20], [4, 40], [2, 20], [4, 40]]
 
 
@@ -73,21 +74,21 @@ ENTRY main {
   ROOT w = (s32[], s32[]) while(s), condition=condition, body=body
 }
 """)
-    outs = run_reference(module, [[np.int32(3)], [np.int32(0)]], replicas=2, partitions=1)
+    outs = run_reference(module, [[np.int32(3)], [np.int32(0)]], Counts(2, 1))
     assert [[int(leaf) for leaf in leaves] for leaves in outs] == [[3, 3], [0, 0]]
 
 
 def test_programs_on_disjoint_devices_meet_in_one_group() -> None:
     one = parse_module(all_reduce("{{0,1}}"), "one.hlo")
     other = parse_module(all_reduce("{{0,1}}").replace("HloModule m", "HloModule other"), "other.hlo")
-    outs = run_programs({0: one, 1: other}, dict(enumerate(arguments(2))), replicas=2, partitions=1)
+    outs = run_programs({0: one, 1: other}, dict(enumerate(arguments(2))), Counts(2, 1))
     assert outs[0][0].tolist() == outs[1][0].tolist() == [1, 10]
 
 
 def test_a_group_that_nobody_completes_is_a_deadlock() -> None:
     module = parse_module(all_reduce("{{0,1},{2}}"), "half.hlo")
     with pytest.raises(DeadlockError) as caught:
-        run_programs({0: module, 2: module}, dict(enumerate(arguments(3))), replicas=3, partitions=1)
+        run_programs({0: module, 2: module}, dict(enumerate(arguments(3))), Counts(3, 1))
     assert (
         str(caught.value)
         .splitlines()[0]
@@ -111,15 +112,13 @@ ENTRY main {
     with pytest.raises(
         CollectiveMismatchError, match=r"a round of devices 0, 1: device 0 enters with y .*, device 1 with y"
     ):
-        run_programs(
-            {0: parse_module(all_reduce("{{0,1}}")), 1: gather}, dict(enumerate(arguments(2))), replicas=2, partitions=1
-        )
+        run_programs({0: parse_module(all_reduce("{{0,1}}")), 1: gather}, dict(enumerate(arguments(2))), Counts(2, 1))
 
 
 def test_an_obstacle_is_named_before_anything_runs() -> None:
     module = parse_module("ENTRY main { t = token[] after-all() ROOT i = (f32[<=2], token[]) infeed(t) }", "feed.hlo")
     with pytest.raises(UnsupportedOpError, match=r"cannot execute infeed of f32\[<=2\]") as caught:
-        run_reference(module, [[]], replicas=1, partitions=1)
+        run_reference(module, [[]], Counts(1, 1))
     assert caught.value.location is not None
     assert caught.value.location.file == "feed.hlo"
 
@@ -128,7 +127,7 @@ def test_an_obstacle_is_named_before_anything_runs() -> None:
 def test_an_elided_constant_is_named_before_anything_runs(literal: str) -> None:
     module = parse_module(f"ENTRY main {{ ROOT c = {literal} }}")
     with pytest.raises(UnsupportedOpError, match="the text elides the constant's value") as caught:
-        run_reference(module, [[]], replicas=1, partitions=1)
+        run_reference(module, [[]], Counts(1, 1))
     assert caught.value.location is not None
 
 
@@ -142,7 +141,7 @@ def test_an_elided_constant_is_named_before_anything_runs(literal: str) -> None:
 )
 def test_arguments_must_fit(leaves: list[np.ndarray], message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
-        run_reference(parse_module(all_reduce("{}")), [leaves], replicas=1, partitions=1)
+        run_reference(parse_module(all_reduce("{}")), [leaves], Counts(1, 1))
 
 
 def test_the_time_limit_ends_an_endless_loop() -> None:
@@ -153,7 +152,7 @@ always { p = s32[] parameter(0) ROOT yes = pred[] constant(true) }
 ENTRY main { p = s32[] parameter(0) ROOT w = s32[] while(p), condition=always, body=again }
 """)
     with pytest.raises(TimeLimitError, match=r"0\.2 s"):
-        run_reference(module, [[np.int32(0)]], replicas=1, partitions=1, time_limit=0.2)
+        run_reference(module, [[np.int32(0)]], Counts(1, 1), time_limit=0.2)
 
 
 def test_arrays_beyond_the_memory_are_named() -> None:
@@ -167,4 +166,4 @@ ENTRY main {
 """
     module = parse_module(text)
     with pytest.raises(ExecutionError, match=r"not enough memory for [bn] \(f32\[1000000000,1000000\]"):
-        run_reference(module, [[np.float32(1)]], replicas=1, partitions=1)
+        run_reference(module, [[np.float32(1)]], Counts(1, 1))

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from distxla.errors import CollectiveMismatchError, DeadlockError, TimeLimitError
+from distxla.ir.counts import Counts
 from distxla.ir.module import Module
 from distxla.ops.all_reduce import AllReduceDone, AllReduceStart
 from distxla.ops.copy import Copy
@@ -43,7 +44,7 @@ def done(name: str, operand: str) -> str:
 def run(*programs: Module, **limits: Any) -> list[list[float]]:
     count = len(programs)
     arguments = {d: [np.float32(d + 1)] for d in range(count)}
-    outs = run_programs(dict(enumerate(programs)), arguments, replicas=count, partitions=1, **limits)
+    outs = run_programs(dict(enumerate(programs)), arguments, Counts(count, 1), **limits)
     return [[float(leaf) for leaf in outs[d]] for d in range(count)]  # type: ignore[arg-type]
 
 

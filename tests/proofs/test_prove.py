@@ -14,6 +14,7 @@ import jax
 
 from distxla.compiler.verify.verifier import verify_module
 from distxla.errors import DistxlaError
+from distxla.ir.counts import Counts
 from distxla.ir.module import Module
 from distxla.jax.partitioner.loading import read_module
 from distxla.lazy_dataclass import replace
@@ -94,7 +95,7 @@ def results(sharded: Sharded, args: list[Any]) -> list[list[Any]]:
     devices = sharded.counts.devices
     assert sharded.parameters is not None
     rows = [[p.shards.split(x, d) for p, x in zip(sharded.parameters, args, strict=True)] for d in range(devices)]
-    return run_reference(sharded.module, rows, replicas=1, partitions=devices, time_limit=20)
+    return run_reference(sharded.module, rows, Counts(1, devices), time_limit=20)
 
 
 def is_same(sharded: Sharded, found: list[list[Any]], wanted: list[Any]) -> bool:
@@ -133,7 +134,7 @@ def changed(sharded: Sharded, unsharded: Module, draw: random.Random) -> list[tu
 def test_no_change_that_matters_is_called_equal(name: str) -> None:
     sharded, unsharded, args = manual(name)
     given = drawn(args, 1)
-    wanted = run_reference(unsharded, [given], replicas=1, partitions=1)[0]
+    wanted = run_reference(unsharded, [given], Counts(1, 1))[0]
     assert is_same(sharded, results(sharded, given), wanted)
     verdicts = changed(sharded, unsharded, random.Random(name))
     for new, verdict in verdicts:

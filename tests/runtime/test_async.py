@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import distxla as dx
+from distxla.ir.counts import Counts
 from distxla.oracle.lockstep import run_programs, run_reference
 from distxla.runtime.cluster import Cluster
 from distxla.testing import ClusterPool
@@ -99,8 +100,7 @@ def test_a_late_device_stops_nobody_before_the_end(cluster: Cluster, name: str, 
             f"ROOT d = {done}",
         ),
         arguments,
-        replicas=DEVICES,
-        partitions=1,
+        Counts(DEVICES, 1),
     )
     for device in range(DEVICES):
         np.testing.assert_array_equal(outs[device][3], wanted[device][0])
@@ -157,7 +157,7 @@ def test_two_pairs_in_a_loop_around_another_round_of_the_same_group(cluster: Clu
     module = dx.parse(text, "loop.hlo")
     random = np.random.default_rng(1)
     arguments = [[random.standard_normal(8192).astype(np.float32) for _ in range(2)] for _ in range(DEVICES)]
-    wanted = run_reference(module, arguments, replicas=DEVICES, partitions=1)
+    wanted = run_reference(module, arguments, Counts(DEVICES, 1))
     outs = cluster.compile(module)(arguments)
     for got, want in zip(outs, wanted, strict=True):
         for a, b in zip(got, want, strict=True):
@@ -174,7 +174,7 @@ def test_programs_with_pairs_meet_programs_without(cluster: Cluster, name: str, 
     single = program(f"ROOT d = {done.split()[0]} {start.replace('-start', '')}", operand=operand)
     programs = {0: pair, 1: single, 2: pair, 3: single}
     arguments = {d: [np.arange(count, dtype=np.float32) * d] for d in range(DEVICES)}
-    wanted = run_programs(programs, arguments, replicas=DEVICES, partitions=1)
+    wanted = run_programs(programs, arguments, Counts(DEVICES, 1))
     outs = cluster.run({range(0, 3, 2): pair, range(1, 4, 2): single}, arguments)
     for device in range(DEVICES):
         np.testing.assert_array_equal(np.asarray(outs[device][0]), wanted[device][0])
@@ -190,7 +190,7 @@ def test_random_modules(cluster: Cluster, seed: int) -> None:
     arguments = [
         [random.integers(-9, 9, sizes[kind]).astype(np.int32) for kind in made.parameters] for _ in range(DEVICES)
     ]
-    wanted = run_reference(module, arguments, replicas=DEVICES, partitions=1)
+    wanted = run_reference(module, arguments, Counts(DEVICES, 1))
     outs = cluster.compile(module)(arguments)
     for got, want in zip(outs, wanted, strict=True):
         for a, b in zip(got, want, strict=True):
@@ -242,7 +242,7 @@ def test_starts_do_not_match_what_is_different(cluster: Cluster, name: str) -> N
     with pytest.raises(dx.CollectiveMismatchError, match=r"branching\.hlo:9:3"):
         step(arguments, time_limit=20)
     with pytest.raises(dx.CollectiveMismatchError, match=r"branching\.hlo:9:3"):
-        run_reference(module, arguments, replicas=DEVICES, partitions=1)
+        run_reference(module, arguments, Counts(DEVICES, 1))
 
 
 CROSSED = f"""HloModule crossed, replica_count={DEVICES}
@@ -272,7 +272,7 @@ def test_groups_may_be_entered_in_any_order_where_nobody_waits(cluster: Cluster)
     text = CROSSED.replace("ONE", "\n  ".join([up, down, *ends, root]))
     module = dx.parse(text.replace("OTHER", "\n  ".join([down, up, *ends, root])))
     outs = cluster.compile(module)(arguments, time_limit=20)
-    wanted = run_reference(module, arguments, replicas=DEVICES, partitions=1)
+    wanted = run_reference(module, arguments, Counts(DEVICES, 1))
     for got, want in zip(outs, wanted, strict=True):
         for a, b in zip(got, want, strict=True):
             np.testing.assert_array_equal(np.asarray(a), np.full(4, 6, np.float32))
@@ -283,4 +283,4 @@ def test_groups_may_be_entered_in_any_order_where_nobody_waits(cluster: Cluster)
     with pytest.raises(dx.DistxlaError):
         cluster.compile(module)(arguments, time_limit=20)
     with pytest.raises(dx.DistxlaError):
-        run_reference(module, arguments, replicas=DEVICES, partitions=1)
+        run_reference(module, arguments, Counts(DEVICES, 1))

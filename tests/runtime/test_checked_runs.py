@@ -57,9 +57,7 @@ def test_compiled_run_names_the_first(cluster: dx.Cluster, program: CheckedProgr
 @each_program
 def test_reference_names_the_same(program: CheckedProgram) -> None:
     module, origins = parse_module(program.text), Origins()
-    outs = run_programs(
-        dict.fromkeys((0, 1), module), dict(enumerate(program.rows)), replicas=2, partitions=1, origins=origins
-    )
+    outs = run_programs(dict.fromkeys((0, 1), module), dict(enumerate(program.rows)), Counts(2, 1), origins=origins)
     error = origins.error(outs)
     assert found(error) == program.expected
     if error is not None:

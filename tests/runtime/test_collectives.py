@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 
 import distxla as dx
 from distxla.errors import ExecutionError
+from distxla.ir.counts import Counts
 from distxla.ir.module import Module
 from distxla.oracle.lockstep import run_programs, run_reference
 from distxla.rewrites.reduction_order import with_reduction_order
@@ -115,7 +116,7 @@ def test_ten_runs_under_load_have_the_same_bits(cluster: dx.Cluster, order: str)
         found = {tuple(np.asarray(a).tobytes() for row in step(given) for a in row) for _ in range(10)}
     assert len(found) == 1
     quiet = step(given)
-    wanted = run_reference(with_reduction_order(parse_module(PROGRAM), order), given, replicas=2, partitions=2)
+    wanted = run_reference(with_reduction_order(parse_module(PROGRAM), order), given, Counts(2, 2))
     assert [[np.asarray(a).tobytes() for a in row] for row in quiet] == [[a.tobytes() for a in row] for row in wanted]
     assert {tuple(np.asarray(a).tobytes() for row in quiet for a in row)} == found
     for pair in ((0, 1), (2, 3)):  # every member of a group has the same
@@ -177,7 +178,7 @@ ENTRY main {
 @pytest.mark.parametrize("seed", range(12))
 def test_two_programs_in_the_same_collectives(seed: int) -> None:
     """The reference alone; replicas run the next test."""
-    _check_two_programs(seed, lambda programs, rows: run_programs(programs, rows, replicas=DEVICES, partitions=1))
+    _check_two_programs(seed, lambda programs, rows: run_programs(programs, rows, Counts(DEVICES, 1)))
 
 
 @pytest.fixture(scope="module")

@@ -62,7 +62,7 @@ def both(cluster: Cluster, text: str, *args: Any) -> list[list[Any]]:
     """Device 0's results of the compiled program and of the reference."""
     module = dx.parse(text, "call.hlo")
     compiled = [np.asarray(leaf) for leaf in cluster.compile(module)(list(args))[0] if leaf.hlo_shape.is_array]
-    other = run_reference(module, [list(args)] * DEVICES, replicas=DEVICES, partitions=1)[0]
+    other = run_reference(module, [list(args)] * DEVICES, Counts(DEVICES, 1))[0]
     return [compiled, [leaf for leaf in other if leaf is not None]]
 
 
@@ -270,7 +270,7 @@ def test_what_a_callable_may_not_do(cluster: Cluster, function: Any, message: st
     with pytest.raises(dx.ExecutionError, match=message):
         cluster.compile(module)([X, Y])
     with pytest.raises(dx.ExecutionError, match=message):
-        run_reference(module, [[X, Y]] * DEVICES, replicas=DEVICES, partitions=1)
+        run_reference(module, [[X, Y]] * DEVICES, Counts(DEVICES, 1))
 
 
 def test_a_call_whose_result_nobody_reads_is_made(cluster: Cluster, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import distxla as dx
+from distxla.ir.counts import Counts
 from distxla.ops.custom_calls import user
 from distxla.ops.custom_calls.ffi.attributes import Typed, read_attributes
 from distxla.ops.custom_calls.ffi.config import ConfigError
@@ -57,7 +58,7 @@ def simple(target: str, *more: str) -> dx.Module:
 
 
 def on_reference(module: dx.Module, *args: Any) -> Any:
-    return run_reference(module, [list(args)] * 2, replicas=2, partitions=1)[0]
+    return run_reference(module, [list(args)] * 2, Counts(2, 1))[0]
 
 
 @pytest.mark.cluster

@@ -100,6 +100,6 @@ def test_random_programs(cluster: dx.Cluster, seed: int) -> None:
     arguments = {d: [x] for d, x in enumerate(X)}
     found = order_communication(programs, Counts(4, 1)).modules
     reference = {d: module for (devices, _), module in zip(programs, found, strict=True) for d in devices}
-    wanted = run_programs(reference, arguments, replicas=4, partitions=1, time_limit=60)
+    wanted = run_programs(reference, arguments, Counts(4, 1), time_limit=60)
     outs = cluster.run(dict(programs), arguments, time_limit=60)
     assert all(np.array_equal(np.asarray(outs[d][0]), wanted[d][0]) for d in range(4))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import distxla as dx
+from distxla.ir.counts import Counts
 from distxla.oracle.lockstep import run_reference
 from distxla.runtime.calls import dispatch
 from distxla.testing import ClusterPool
@@ -34,7 +35,7 @@ def test_random_modules_under_load(cluster: dx.Cluster, seed: int, monkeypatch: 
     random = np.random.default_rng(seed)
     sizes = {"s32[4]": (4,), "s32[8]": (8,), "s32[]": ()}
     args = [[random.integers(-9, 9, sizes[kind]).astype(np.int32) for kind in made.parameters] for _ in range(DEVICES)]
-    wanted = run_reference(module, args, replicas=DEVICES, partitions=1)
+    wanted = run_reference(module, args, Counts(DEVICES, 1))
     step = cluster.compile(module)
     step(args)
     monkeypatch.setattr(dispatch, "SLICE_NS", 20_000)

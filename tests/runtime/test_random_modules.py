@@ -22,7 +22,7 @@ def _check(seed: int, devices: int, *, pairs: bool = False) -> None:
     random = np.random.default_rng(seed)
     sizes = {"s32[4]": (4,), "s32[8]": (8,), "s32[]": ()}
     args = [[random.integers(-9, 9, sizes[kind]).astype(np.int32) for kind in made.parameters] for _ in range(devices)]
-    wanted = run_reference(module, args, replicas=devices, partitions=1)
+    wanted = run_reference(module, args, Counts(devices, 1))
     got = run_devices(compile_module(module, Counts(devices, 1)), args)
     for device in range(devices):
         for k, (a, b) in enumerate(zip(got[device], wanted[device], strict=True)):

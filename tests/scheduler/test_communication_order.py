@@ -211,7 +211,7 @@ def test_what_groups_begin_may_come_earlier() -> None:
     assert modules == order.modules
     for modules_in_order in (order.modules, modules):
         verify_world([([device], module) for device, module in enumerate(modules_in_order)], Counts(2, 1))
-    outs = run_programs(dict(enumerate(modules)), {0: [x], 1: [x + 1]}, replicas=2, partitions=1)
+    outs = run_programs(dict(enumerate(modules)), {0: [x], 1: [x + 1]}, Counts(2, 1))
     for device in range(2):
         np.testing.assert_array_equal(outs[device][0], x + 1 - device + 2 * x + 1)  # type: ignore[arg-type]
         assert compile_module(modules[device], Counts(2, 1)).sites
@@ -298,7 +298,7 @@ def planted(data: st.DataObject, steps: int) -> None:
     verify_together(found, Counts(devices, 1))
     by_device_ = {device: module for ids, module in found for device in ids}
     arguments = {device: [np.full(4, 1 + device, np.float32)] for device in range(devices)}
-    run_programs(by_device_, arguments, replicas=devices, partitions=1, time_limit=60)
+    run_programs(by_device_, arguments, Counts(devices, 1), time_limit=60)
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))

@@ -54,7 +54,7 @@ def diagnosis_of(programs: Programs, devices: int, arguments: dict[int, list[Any
     """What the reference finds; None where everybody ends."""
     modules = {device: module for part, module in programs for device in part}
     try:
-        run_programs(modules, arguments, replicas=devices, partitions=1)
+        run_programs(modules, arguments, Counts(devices, 1))
     except DeadlockError as stuck:
         return stuck.diagnosis
     return None

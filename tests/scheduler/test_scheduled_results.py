@@ -27,7 +27,7 @@ def test_any_computation_gives_the_same_bits(text: str) -> None:
         for _ in range(DEVICES)
     ]
     programs, given_args = dict.fromkeys(range(DEVICES), module), dict(enumerate(args))
-    expected = run_programs(programs, given_args, replicas=DEVICES, partitions=1)
+    expected = run_programs(programs, given_args, Counts(DEVICES, 1))
     found = run_devices(compile_module(module, Counts(DEVICES, 1)), args)
     for device in range(DEVICES):
         for mine, theirs in zip(found[device], expected[device], strict=True):

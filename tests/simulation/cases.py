@@ -234,7 +234,7 @@ def _deadlock(found: deadlock_programs.Case) -> Case:
     if found.deadlocks:
         return Case(found.name, found.replicas, parts, arguments, None, WRONG)
     modules = {device: module for devices, module in parts for device in devices}
-    outs = run_programs(modules, dict(enumerate(arguments)), replicas=found.replicas, partitions=1)
+    outs = run_programs(modules, dict(enumerate(arguments)), Counts(found.replicas, 1))
     results = tuple(outs[device] for device in range(found.replicas))
     return Case(found.name, found.replicas, parts, arguments, results)
 
@@ -256,7 +256,7 @@ def _own(own: Text, devices: int) -> Case:
     arguments = tuple([np.arange(size, dtype=np.float32) % 64 + 10 * d] for d in every)
     everybody = tuple(every)
     if not own.items:
-        results = run_reference(module, arguments, replicas=devices, partitions=1)
+        results = run_reference(module, arguments, Counts(devices, 1))
         return Case(own.name, devices, ((everybody, module),), arguments, tuple(results))
     items = tuple(np.full(size, k + 1, np.float32) for k in range(own.items))
     sums = [[arguments[d][0] + sum(items[: k + 1]) for k in range(own.items)] for d in every]

@@ -125,7 +125,7 @@ def test_a_wrong_plan_is_wrong_when_interpreted(monkeypatch: pytest.MonkeyPatch)
 def _agrees(executor: str) -> bool:
     module, arguments = parse_module(SUM), [[X], [X * 3]]
     found = run_module(executor, module, arguments, 2)
-    wanted = run_reference(module, arguments, replicas=2, partitions=1)
+    wanted = run_reference(module, arguments, Counts(2, 1))
     return [row[0].tolist() for row in found] == [row[0].tolist() for row in wanted]
 
 

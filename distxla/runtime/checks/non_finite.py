@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from distxla.compiler.plan.watch_plan import aligned
 from distxla.errors import DistxlaError, NonFiniteError
+from distxla.ir.counts import Counts
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
@@ -304,7 +305,7 @@ def evaluated(
     module = program.replace(
         computations=program.reached(watched.fused), entry=watched.fused, header=(), entry_layout=None, source=None
     )
-    outs = run_programs({device: module}, {device: operands}, replicas=replicas, partitions=partitions, origins=origins)
+    outs = run_programs({device: module}, {device: operands}, Counts(replicas, partitions), origins=origins)
     for leaf in outs[device]:
         if leaf is not None and (found := origins.of(leaf, kind)) is not None:
             return found

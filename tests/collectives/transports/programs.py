@@ -140,9 +140,7 @@ def made(text: str) -> tuple[CompiledProgram, list[Arrays], list[Arrays]]:
 
 def reference(module: Module, args: Sequence[Sequence[Any]]) -> list[Arrays]:
     verify_module(module, len(args), 1)
-    return [
-        [np.asarray(array) for array in row] for row in run_reference(module, args, replicas=len(args), partitions=1)
-    ]
+    return [[np.asarray(array) for array in row] for row in run_reference(module, args, Counts(len(args), 1))]
 
 
 def require_bits(outs: Sequence[Sequence[Any]], expected: Sequence[Sequence[Any]]) -> None:

@@ -228,7 +228,7 @@ def test_matches_the_reference(name):
 
 
 def check(module, args):
-    wanted = run_reference(module, args, replicas=1, partitions=1)[0]
+    wanted = run_reference(module, args, Counts(1, 1))[0]
     program = compile_module(module, Counts(1, 1))
     devices = Devices(program)
     before = [np.array(a) for a in args[0]]

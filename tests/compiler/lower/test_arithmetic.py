@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from distxla.ir.counts import Counts
 from distxla.ir.element_type import DATA_TYPES, ElementType
 from distxla.ops.elementwise_binary import ROWS as BINARY
 from distxla.ops.elementwise_unary import ROWS as UNARY
@@ -70,7 +71,7 @@ def check(expression: str, operands: list[Array], result: ElementType, ulps: int
     count = len(operands[0])
     text = elementwise(expression, [f"{k}[{count}]" for k in kinds], f"{result}[{count}]")
     got = Kernel(text)(*operands)
-    ((wanted,),) = run_reference(parse_module(text, "<test>"), [operands], replicas=1, partitions=1)
+    ((wanted,),) = run_reference(parse_module(text, "<test>"), [operands], Counts(1, 1))
     if result.is_complex:
         # parts lose digits where they cancel; the number does not
         assert got.dtype == wanted.dtype

@@ -43,7 +43,7 @@ def test_floats_to_integers(source: str) -> None:
     text = f"HloModule conversions\nENTRY main {{\n  x = {source}{shape} parameter(0)\n" + "\n".join(lines) + "\n}\n"
     module = parse_module(text)
     got = run_single(compile_module(module, Counts(1, 1)), [values])
-    wanted = run_reference(module, [[values]], replicas=1, partitions=1)[0]
+    wanted = run_reference(module, [[values]], Counts(1, 1))[0]
     for name, a, b in zip(INTEGERS, got, wanted, strict=True):
         wrong = np.flatnonzero(a != np.asarray(b))
         assert wrong.size == 0, f"{values[wrong[:4]]} as {name}: {a[wrong[:4]]} instead of {np.asarray(b)[wrong[:4]]}"

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from distxla.ir.counts import Counts
 from distxla.ir.module import Module
 from distxla.oracle.lockstep import run_reference
 from distxla.text.parser import parse_module
@@ -50,7 +51,7 @@ def check(made: Module, seed: int = 0, ulps: int | None = None) -> Kernel:
             arrays.append(rng.integers(0, 5, shape.dims).astype(shape.dtype.dtype))
     kernel = Kernel(made)
     got = kernel(*arrays)
-    (wanted,) = run_reference(made, [arrays], replicas=1, partitions=1)
+    (wanted,) = run_reference(made, [arrays], Counts(1, 1))
     results = got if isinstance(got, tuple) else (got,)
     for leaf, value, want in zip(made.entry_computation.root_instruction.shape.leaves(), results, wanted, strict=True):
         assert want is not None
@@ -159,7 +160,7 @@ def _check_sums(made: Module, kind: str) -> None:
         shape = parameter.shape
         arrays.append((rng.normal(size=shape.dims) * 8).astype(shape.dtype.dtype))
     got = Kernel(made)(*arrays)
-    ((wanted,),) = run_reference(made, [arrays], replicas=1, partitions=1)
+    ((wanted,),) = run_reference(made, [arrays], Counts(1, 1))
     assert wanted is not None
     if kind == "s32":
         np.testing.assert_array_equal(got, wanted)
@@ -247,7 +248,7 @@ def test_dot(kind: str, expression: str, result: str, left: str, right: str) -> 
         (rng.normal(size=p.shape.dims) * 4).astype(p.shape.dtype.dtype) for p in made.entry_computation.parameters
     ]
     got = Kernel(made)(*arrays)
-    ((wanted,),) = run_reference(made, [arrays], replicas=1, partitions=1)
+    ((wanted,),) = run_reference(made, [arrays], Counts(1, 1))
     assert wanted is not None
     wide = np.complex128 if kind == "c64" else np.float64
     tolerance = {"bf16": 1e-2, "s32": 0, "f64": 1e-12}.get(kind, 1e-5)

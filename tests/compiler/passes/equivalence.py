@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from distxla.compiler.verify.verifier import verify_module
+from distxla.ir.counts import Counts
 from distxla.ir.module import Module
 from distxla.oracle.lockstep import run_reference
 from distxla.text.parser import parse_module
@@ -45,8 +46,8 @@ def assert_same(text: str, module: Module, replicas: int = 1, partitions: int = 
     original = parse_module(text, "<test>")
     args = arguments(original, replicas * partitions)
     with np.errstate(all="ignore"):
-        wanted = run_reference(original, args, replicas=replicas, partitions=partitions)
-        got = run_reference(module, args, replicas=replicas, partitions=partitions)
+        wanted = run_reference(original, args, Counts(replicas, partitions))
+        got = run_reference(module, args, Counts(replicas, partitions))
     for device, (ours, theirs) in enumerate(zip(got, wanted, strict=True)):
         for leaf, (a, b) in enumerate(zip(ours, theirs, strict=True)):
             assert a.dtype == b.dtype, (device, leaf)

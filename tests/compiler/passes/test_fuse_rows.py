@@ -142,7 +142,7 @@ def test_compiled_agrees_with_the_reference(text: str, count: int) -> None:
     generator = np.random.default_rng(0)
     args = [generator.standard_normal(p.shape.dims).astype(np.float32) for p in module.entry_computation.parameters]
     got = run_single(compile_module(module, Counts(1, 1)), args)
-    for ours, wanted in zip(got, run_reference(module, [args], replicas=1, partitions=1)[0], strict=True):
+    for ours, wanted in zip(got, run_reference(module, [args], Counts(1, 1))[0], strict=True):
         np.testing.assert_allclose(ours, wanted, rtol=2e-5, atol=1e-6)
 
 

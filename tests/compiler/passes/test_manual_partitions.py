@@ -9,6 +9,7 @@ from distxla.compiler.obstacles import obstacles
 from distxla.compiler.passes.manual_partitions import per_device
 from distxla.compiler.verify.verifier import verify_module
 from distxla.errors import UnsupportedOpError
+from distxla.ir.counts import Counts
 from distxla.ir.shards import Shards
 from distxla.ops.custom_calls.annotation import ANNOTATIONS
 from distxla.oracle.lockstep import run_reference
@@ -32,7 +33,7 @@ def test_both_forms_become_the_same_per_device_program(text: str) -> None:
     assert [str(p.shape) for p in found.module.entry_computation.parameters] == ["f32[2,2]", "f32[2]", "f32[]"]
     assert [str(placed.shape) for placed in found.results] == ["f32[4,8]", "f32[8]", "f32[]"]
     args = [[p.shards.split(a, d) for p, a in zip(found.parameters, ARGUMENTS)] for d in range(PARTITIONS)]
-    outs = run_reference(found.module, args, replicas=1, partitions=PARTITIONS)
+    outs = run_reference(found.module, args, Counts(1, PARTITIONS))
     for k, (placed, want) in enumerate(zip(found.results, expected(), strict=True)):
         assert np.array_equal(placed.shards.join([row[k] for row in outs]), want)
 
@@ -46,7 +47,7 @@ def test_whole_programs_become_what_xla_partitions_them_into(program: ShardedPro
     mine, theirs = (m.entry_computation for m in (found.module, parse_module(program.text("partitioned"))))
     assert [p.shape.without_layout() for p in mine.parameters] == [p.shape.without_layout() for p in theirs.parameters]
     assert mine.root_instruction.shape.compatible(theirs.root_instruction.shape)
-    program.assert_results(run_reference(found.module, program.arguments, replicas=1, partitions=program.devices))
+    program.assert_results(run_reference(found.module, program.arguments, Counts(1, program.devices)))
 
 
 def test_between_regions_arrays_may_be_computed_element_by_element() -> None:
@@ -65,7 +66,7 @@ def test_between_regions_arrays_may_be_computed_element_by_element() -> None:
         assert found is not None
         verify_module(found.module)
         args = [[p.shards.split(a, d) for p, a in zip(found.parameters, ARGUMENTS)] for d in range(PARTITIONS)]
-        outs = run_reference(found.module, args, replicas=1, partitions=PARTITIONS)
+        outs = run_reference(found.module, args, Counts(1, PARTITIONS))
         joined = found.results[1].shards.join([row[1] for row in outs])
         assert np.array_equal(joined, 1.5 * np.arange(8, dtype=np.float32))
 
@@ -96,7 +97,7 @@ def test_an_array_that_everybody_has_is_cut_where_it_is_needed() -> None:
     verify_module(found.module)
     assert [str(placed.shard_shape) for placed in found.parameters] == ["f32[2,2]", "f32[8]", "f32[]"]
     args = [[p.shards.split(a, d) for p, a in zip(found.parameters, ARGUMENTS)] for d in range(PARTITIONS)]
-    outs = run_reference(found.module, args, replicas=1, partitions=PARTITIONS)
+    outs = run_reference(found.module, args, Counts(1, PARTITIONS))
     assert np.array_equal(found.results[1].shards.join([row[1] for row in outs]), expected()[1])
 
 

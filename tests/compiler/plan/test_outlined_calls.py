@@ -191,7 +191,7 @@ def test_outlined_calls_give_the_same(executor: str, name: str, small_budget: No
         [random.uniform(-1, 1, p.shape.dims).astype(np.float32) for p in module.entry_computation.parameters]
         for _ in range(replicas)
     ]
-    wanted = run_reference(module, rows, replicas=replicas, partitions=1)
+    wanted = run_reference(module, rows, Counts(replicas, 1))
     for got, want in zip(run_module(executor, module, rows, replicas, 1), wanted, strict=True):
         for mine, theirs in zip(got, want, strict=True):
             np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-6)

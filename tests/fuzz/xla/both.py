@@ -92,9 +92,7 @@ def by_distxla(program: RandomProgram, target: str | None = None, *, is_regroupe
 
 
 def by_reference(program: RandomProgram) -> list[list[Array]]:
-    found = run_reference(
-        parse_module(program.text), program.arguments(), replicas=program.replicas, partitions=program.partitions
-    )
+    found = run_reference(parse_module(program.text), program.arguments(), Counts(program.replicas, program.partitions))
     return [[leaf for leaf in leaves if leaf is not None] for leaves in found]
 
 

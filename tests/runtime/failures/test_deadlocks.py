@@ -145,7 +145,7 @@ def test_what_has_no_counterpart_is_refused_everywhere(clusters: Clusters, name:
     texts = []
     for run in (
         lambda: verify_world([(range(2), module)], Counts(2, 1)),
-        lambda: run_programs({0: module, 1: module}, {0: [X], 1: [X]}, replicas=2, partitions=1),
+        lambda: run_programs({0: module, 1: module}, {0: [X], 1: [X]}, Counts(2, 1)),
         lambda: clusters.of(2).compile(module)([[X], [X]], time_limit=20),
     ):
         with pytest.raises(DeadlockError) as caught:

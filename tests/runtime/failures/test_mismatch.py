@@ -162,7 +162,7 @@ def compiled(cluster: dx.Cluster, first: Module, second: Module) -> Any:
 
 def evaluated(first: Module, second: Module) -> Any:
     programs = {0: first, **dict.fromkeys(range(1, 4), second)}
-    return lambda: run_programs(programs, dict.fromkeys(range(DEVICES), ARGUMENTS), replicas=DEVICES, partitions=1)
+    return lambda: run_programs(programs, dict.fromkeys(range(DEVICES), ARGUMENTS), Counts(DEVICES, 1))
 
 
 @pytest.mark.sampled(one_in=3)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import distxla as dx
+from distxla.ir.counts import Counts
 from distxla.oracle.lockstep import run_reference
 from distxla.runtime.cluster import Cluster
 from tests.collectives.async_group_flows import FLOWS
@@ -35,7 +36,7 @@ def test_random_modules(cluster: Cluster, seed: int) -> None:
     arguments = [
         [random.integers(-9, 9, sizes[kind]).astype(np.int32) for kind in made.parameters] for _ in range(DEVICES)
     ]
-    wanted = run_reference(module, arguments, replicas=DEVICES, partitions=1)
+    wanted = run_reference(module, arguments, Counts(DEVICES, 1))
     outs = cluster.compile(module)(arguments, time_limit=60)
     for got, want in zip(outs, wanted, strict=True):
         for a, b in zip(got, want, strict=True):

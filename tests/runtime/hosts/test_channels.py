@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import distxla as dx
+from distxla.ir.counts import Counts
 from distxla.oracle.lockstep import run_programs
 from distxla.runtime.cluster import Cluster
 
@@ -77,7 +78,7 @@ def cluster(address: str, request: pytest.FixtureRequest) -> Iterator[Cluster]:
 
 def expected(programs: dict[int, dx.Module], args: dict[int, list[np.ndarray]]) -> list[bytes]:
     """Bytes of the reference's results, by device."""
-    outs = run_programs(programs, args, replicas=1, partitions=4)
+    outs = run_programs(programs, args, Counts(1, 4))
     return [np.asarray(outs[device][0]).tobytes() for device in sorted(outs)]
 
 
