@@ -53,7 +53,7 @@ class Guarded:
         self._arena_bytes = 0
         plan_program.place = self._place  # type: ignore[assignment]
         # The arena has inaccessible pages in it: what can be written is filled below.
-        entry._EntryEmitter.fill_all = lambda _: None  # type: ignore[method-assign]
+        entry.fill_at_begin = lambda *_: None
         # An array that ends at a page's end begins anywhere: no kernel may count on alignment here.
         ir.values.ArgumentAttributes.align = property(lambda _: 0, lambda _, __: None)
 

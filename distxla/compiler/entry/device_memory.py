@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 
 from llvmlite import ir
 
 from distxla.collectives.transports.seam import GridSite, LaunchedRound
+from distxla.compiler.entry.fill_unwritten import written_anew
 from distxla.compiler.entry.function_body import FunctionBody
-from distxla.compiler.plan.buffers import Buffer, Copy, Kernel, MemoryRegion, Transfer
+from distxla.compiler.entry.sites import Sites
+from distxla.compiler.lower.grid.program import GridProgram, place_of
+from distxla.compiler.lower.kernels import kernel_key
+from distxla.compiler.plan.buffers import Buffer, Communicate, Copy, Kernel, MemoryRegion, PlanStep, Transfer
+from distxla.compiler.plan.transfers import ticket_buffer
 from distxla.emit.native_function import I32, I64
 from distxla.ir.instruction import Instruction
+from distxla.ops.support.collective_start_done import AsyncPart, async_part_of
 from distxla.program.abi import Status
 from distxla.program.artifact import Factor, LaunchedKernel
 from distxla.targets.grid_calls import ArrayKind, GridCalls
@@ -25,20 +31,29 @@ KINDS = {
 
 class DeviceMemory:
     """Emits them into functions that execute steps. launched: the kernels so far.  launching: name and opcode of the
-    instruction of each step that launches some."""
+    instruction of each step that launches some.
 
-    def __init__(self, llvm_module: ir.Module, calls: GridCalls) -> None:
-        self._llvm_module, self._calls = llvm_module, calls
+    waits: until a step's kernels are done, for their own time.  fills: memory before a step writes it, so that a read
+    of bytes that it doesn't write shows.
+    """
+
+    def __init__(self, calls: GridCalls, grid: GridProgram, sites: Sites, *, waits: bool, fills: bool) -> None:
+        self._calls, self._grid, self._sites, self._waits, self._fills = calls, grid, sites, waits, fills
         self.launched: list[LaunchedKernel] = []
         self.launching: list[tuple[str, str]] = []
+        self._found: dict[Hashable, tuple[LaunchedKernel, int]] = {}  # and the number of its first launch
         self._launches = 0
         self._constants: dict[int, tuple[int, int]] = {}  # by the plan's number: the program's own, and bytes
 
-    def add(self, kernel: LaunchedKernel) -> int:
-        """Add a kernel: the number of its first launch."""
-        self.launched.append(kernel)
-        first, self._launches = self._launches, self._launches + len(kernel.launches)
-        return first
+    def _kernel(self, key: Hashable) -> tuple[LaunchedKernel, int]:
+        """A kernel of the grid, and the number of its first launch."""
+        if key not in self._found:
+            made = self._grid.kernels[key]
+            kernel = LaunchedKernel(made.launches, made.scratch_bytes, made.products)
+            self.launched.append(kernel)
+            self._found[key] = kernel, self._launches
+            self._launches += len(kernel.launches)
+        return self._found[key]
 
     def _step(self, instruction: Instruction) -> int:
         """The number of another step that launches kernels."""
@@ -47,7 +62,8 @@ class DeviceMemory:
 
     def emit_entry(self, name: str, body: FunctionBody) -> None:
         """The function that a call begins with, which calls the finished `body`."""
-        function = ir.Function(self._llvm_module, body.function.function_type, name)
+        body.function.linkage = "internal"
+        function = ir.Function(body.builder.module, body.function.function_type, name)
         builder, (context,) = ir.IRBuilder(function.append_basic_block("entry")), function.args
         _return_unless_ok(builder, self._calls.emit_begin(builder, context, len(self._constants)))
         for number, (own, size) in self._constants.items():
@@ -56,23 +72,28 @@ class DeviceMemory:
         _return_unless_ok(builder, builder.call(body.function, [context]))
         builder.ret(self._calls.emit_wait(builder, context))
 
-    def emit(self, body: FunctionBody, step: Transfer | Copy) -> None:
-        """A copy between the memories, or within the kernels' own."""
-        builder, context = body.builder, body.context
-        if isinstance(step, Copy):
-            target, source = self._address(body, step.target), self._address(body, step.source)
-            status = self._calls.emit_copy(builder, context, target, source, step.source.size)
-        else:
-            emit = self._calls.emit_upload if step.to_device else self._calls.emit_download
-            address, place = self._address(body, step.buffer), body.pointer(step.buffer)
-            places = (address, place) if step.to_device else (place, address)
-            status = emit(builder, context, *places, step.buffer.size)
-        body.fail_unless_zero(status)
+    def has_arrays_of(self, step: PlanStep) -> bool:
+        """Whether the step is one for the emitters here."""
+        if isinstance(step, Kernel):
+            return self._grid.is_on_device(step)
+        return step.on_device if isinstance(step, Copy | Communicate) else isinstance(step, Transfer)
 
-    def emit_launches(
-        self, body: FunctionBody, step: Kernel, kernel: LaunchedKernel, first: int, *, waits: bool
-    ) -> None:
-        """first: the number of the kernel's first launch.  waits: until they are done."""
+    def emit_copy(self, body: FunctionBody, step: Copy) -> None:
+        """A copy within the kernels' memory."""
+        target, source = self._address(body, step.target), self._address(body, step.source)
+        body.fail_unless_zero(self._calls.emit_copy(body.builder, body.context, target, source, step.source.size))
+
+    def emit_transfer(self, body: FunctionBody, step: Transfer) -> None:
+        """A copy between the memories."""
+        emit = self._calls.emit_upload if step.to_device else self._calls.emit_download
+        address, place = self._address(body, step.buffer), body.pointer(step.buffer)
+        places = (address, place) if step.to_device else (place, address)
+        body.fail_unless_zero(emit(body.builder, body.context, *places, step.buffer.size))
+
+    def emit_kernel(self, body: FunctionBody, step: Kernel) -> None:
+        """The launches of a kernel."""
+        kernel, first = self._kernel(kernel_key(self._grid.structure, step))
+        self._fill(body, written_anew(step), kernel.scratch_bytes)
         builder, context = body.builder, body.context
         buffers = [buffer for buffer in (*step.operands, *step.results) if buffer.region is not MemoryRegion.NONE]
         addresses = [self._address(body, buffer) for buffer in buffers]
@@ -99,7 +120,7 @@ class DeviceMemory:
                 with kernels:
                     launch(product.first, done)
         launch(done, len(kernel.launches))
-        if waits:
+        if self._waits:
             body.fail_unless_zero(self._calls.emit_wait(builder, context))
 
     def _place(self, body: FunctionBody, factor: Factor, addresses: Sequence[ir.Value]) -> ir.Value:
@@ -108,21 +129,30 @@ class DeviceMemory:
         )
         return body.builder.add(begin, I64(factor.offset))
 
-    def emit_fill(self, body: FunctionBody, buffers: Iterable[Buffer], scratch_bytes: int) -> None:
-        """Fill buffers and the scratch memory, so that a read of bytes that the next kernel doesn't write shows."""
+    def _fill(self, body: FunctionBody, buffers: Iterable[Buffer], scratch_bytes: int) -> None:
+        """Fill buffers and the scratch memory, if that is asked for."""
+        if not self._fills:
+            return
         places = [(self._address(body, buffer), buffer.size) for buffer in buffers if buffer.size]
         if scratch_bytes:
             places.append((self._calls.emit_scratch(body.builder, body.context), scratch_bytes))
         for address, size in places:
             body.fail_unless_zero(self._calls.emit_fill(body.builder, body.context, address, UNWRITTEN, size))
 
-    def grid_site(self, instruction: Instruction, kernels: Sequence[tuple[LaunchedKernel, int]]) -> GridSite:
-        """What a transport needs to do rounds by these kernels, given with the numbers of their first launches."""
-        number = self._step(instruction)
+    def emit_communicate(self, body: FunctionBody, step: Communicate) -> None:
+        """A round between the kernels' memories, which finds all kernels before it done."""
+        number = self._step(step.instruction)
+        kernels = map(self._kernel, self._grid.rounds[place_of(step)])
         rounds = tuple(LaunchedRound(number, launch, kernel.launches) for kernel, launch in kernels)
-        return GridSite(self._calls, rounds)
+        site = self._sites.add(step, GridSite(self._calls, rounds))
+        self._emit_own_places(body, step.results)
+        self._fill(body, written_anew(step), 0)
+        if async_part_of(step.instruction.op) is not AsyncPart.DONE:  # which posts nothing
+            self.emit_wait(body)
+        operands, results = (self._exported(body, each, ticket_buffer(step)) for each in (step.operands, step.results))
+        self._sites.emit_call(body, step, site, operands, results)
 
-    def emit_exported(self, body: FunctionBody, buffers: Sequence[Buffer], on_host: Buffer | None) -> ir.Value:
+    def _exported(self, body: FunctionBody, buffers: Sequence[Buffer], on_host: Buffer | None) -> ir.Value:
         """A u64 array of what a round posts: the exported addresses of buffers, and of the one `on_host` its offset."""
         table = body.begin.alloca(I64, size=max(1, len(buffers)))
         for k, buffer in enumerate(buffers):
@@ -135,7 +165,7 @@ class DeviceMemory:
             body.builder.store(value, body.builder.gep(table, [I64(k)], source_etype=I64))
         return table
 
-    def emit_own_places(self, body: FunctionBody, buffers: Iterable[Buffer]) -> None:
+    def _emit_own_places(self, body: FunctionBody, buffers: Iterable[Buffer]) -> None:
         """Buffers that the next round writes are in this device's arena, not in one of its group's."""
         for buffer in buffers:
             if buffer.region is MemoryRegion.SHARED:

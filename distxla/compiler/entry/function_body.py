@@ -158,6 +158,10 @@ class FunctionBody:
                 self.begin.store(I64(0), elsewhere)
         return table
 
+    def call(self, function: ir.Function) -> None:
+        """Call another function that executes steps."""
+        self.fail_unless_zero(self.builder.call(function, [self.context]))
+
     def fail_unless_zero(self, status: ir.Value) -> None:
         go_on = self.function.append_basic_block("go_on")
         bad = self.builder.icmp_unsigned("!=", status, I32(Status.OK))

@@ -5,11 +5,13 @@ Points are steps of the plan; their numbers count from 0, in the order of `Compi
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 
 from llvmlite import ir
 
 from distxla.collectives.transports.injection_point import emit_hook
+from distxla.compiler.entry.function_body import FunctionBody
 from distxla.compiler.plan.buffers import Communicate, Copy, Kernel, Plan, PlanStep, Swap, Transfer
 from distxla.emit.native_function import I32
 from distxla.ir.instruction import Instruction, Span
@@ -68,17 +70,16 @@ class InjectionPoints:
     def is_at(self, step: PlanStep) -> bool:
         return id(step) in self._numbers
 
-    def before(self, builder: ir.IRBuilder, context: ir.Value, step: PlanStep) -> None:
-        """Call the hook before a step, if it is a point."""
-        self._emit(builder, context, step, BEFORE_STEP)
+    @contextmanager
+    def around(self, body: FunctionBody, step: PlanStep) -> Iterator[None]:
+        """Call the hook before and after a step, if it is a point."""
+        self._emit(body, step, BEFORE_STEP)
+        yield
+        self._emit(body, step, AFTER_STEP)
 
-    def after(self, builder: ir.IRBuilder, context: ir.Value, step: PlanStep) -> None:
-        """Call the hook after a step, if it is a point."""
-        self._emit(builder, context, step, AFTER_STEP)
-
-    def _emit(self, builder: ir.IRBuilder, context: ir.Value, step: PlanStep, moment: int) -> None:
+    def _emit(self, body: FunctionBody, step: PlanStep, moment: int) -> None:
         if self.is_at(step):
-            builder.call(self._function, [context, I32(4 * self._numbers[id(step)] + moment)])
+            body.builder.call(self._function, [body.context, I32(4 * self._numbers[id(step)] + moment)])
 
 
 def _by_name(module: Module) -> dict[str, list[Instruction]]:

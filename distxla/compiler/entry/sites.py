@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from llvmlite import ir
 
+from distxla.collectives.protocols.control_block import R_EVENTS
 from distxla.collectives.signature import summary
-from distxla.collectives.transports.seam import CommunicationEmitter, GridSite
+from distxla.collectives.transports.seam import ROUTINE_ARGUMENTS, CommunicationEmitter, GridSite
+from distxla.compiler.entry.function_body import FunctionBody
 from distxla.compiler.lower.emitter import ScalarEmitter
 from distxla.compiler.plan.buffers import Communicate, shares
+from distxla.emit.native_function import I8, I32, I64, POINTER, load_function
 from distxla.errors import CompileError
 from distxla.ir.counts import Counts
 from distxla.ir.module import Module
@@ -22,9 +26,9 @@ from distxla.program.artifact import CommunicatorSpec, EnclosingLoop, HostRoutin
 
 
 class Sites:
-    """The sites of a program while its entry is emitted.
+    """The sites of a program while its entry is emitted, and the calls of their routines.
 
-    found: those so far, in the order of their numbers.
+    found: those so far, in the order of their numbers.  loops: around the current step, as ControlFlow's.
     """
 
     def __init__(
@@ -33,7 +37,9 @@ class Sites:
         module: Module,
         communication: CommunicationEmitter,
         counts: Counts,
+        loops: Sequence[EnclosingLoop],
     ) -> None:
+        self._loops = loops
         self.found: list[Site] = []
         self._llvm_module, self._module, self._communication = llvm_module, module, communication
         self._counts = counts
@@ -44,8 +50,25 @@ class Sites:
         """By number."""
         return tuple(spec for _, spec in sorted(self._communicators.values(), key=lambda found: found[0]))
 
-    def add(self, step: Communicate, loops: tuple[EnclosingLoop, ...], grid: GridSite | None) -> int:
-        """Number the step's site and emit its routine. loops: around it.  grid: as for `CommunicationEmitter.emit`."""
+    def emit(self, body: FunctionBody, step: Communicate) -> None:
+        """A step whose arrays are in the host's memory."""
+        site = self.add(step)
+        self.emit_call(body, step, site, body.offset_table(step.operands), body.result_table(step.results))
+
+    def emit_call(
+        self, body: FunctionBody, step: Communicate, site: int, operands: ir.Value, results: ir.Value
+    ) -> None:
+        """Call the step's routine. operands, results: tables of where they are."""
+        table = body.field("communicate")
+        slot = body.builder.gep(table, [I64(site)], source_etype=POINTER)
+        routine = load_function(body.builder, slot, I32, ROUTINE_ARGUMENTS, "routine")
+        body.fail_unless_zero(body.builder.call(routine, [body.context, I32(site), operands, results]))
+        if step.instruction.op.lowering is not Lowering.HOST:  # the flight recorder has begun an event, which is over
+            place = body.begin.gep(body.field("record"), [I64(R_EVENTS)], source_etype=I8)
+            body.builder.store(body.builder.add(body.builder.load(place, typ=I64), I64(1)), place)
+
+    def add(self, step: Communicate, grid: GridSite | None = None) -> int:
+        """Number the step's site and emit its routine. grid: as for `CommunicationEmitter.emit`."""
         instruction, index = step.instruction, len(self.found)
         if instruction.op.lowering is Lowering.HOST:
             self.found.append(self._host_site(step))
@@ -66,7 +89,7 @@ class Sites:
             item=item,
             shares=shares(step.results) and not step.on_device,
             facets=summary(self._module, instruction, operands),
-            loops=loops,
+            loops=tuple(self._loops),
             sends=instruction.op.transfer.sends,
             receives=instruction.op.transfer.receives,
             completes=bool(instruction.op.start_done.completes),

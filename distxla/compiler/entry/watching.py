@@ -12,7 +12,8 @@ A table describes a step: offsets in the report, in bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import reduce
 
 from llvmlite import ir
@@ -58,21 +59,19 @@ T_STEP, T_ENTRY, T_LOOPS, T_COUNTERS, T_OPERANDS = 0, 1, 2, 3, 3 + LOOP_DEPTHS  
 
 
 class Watching:
-    """Emits into functions that execute steps; does nothing without a plan. offset: of the report in the arena."""
+    """Emits into functions that execute steps."""
 
-    def __init__(self, llvm_module: ir.Module, plan: WatchPlan | None) -> None:
+    def __init__(self, llvm_module: ir.Module, plan: WatchPlan) -> None:
         self._llvm_module, self._plan = llvm_module, plan
         self._returned: dict[int, ir.Value] = {}
 
     def looks_at(self, step: Kernel) -> bool:
         """Whether the step's kernel is to look at what it stores."""
-        return self._plan is not None and not self._plan.passes_on(step)
+        return not self._plan.passes_on(step)
 
     def begin(self, body: FunctionBody, *, is_filled: bool) -> None:
         """The entry begins. is_filled: the memory was filled with a marker."""
         plan = self._plan
-        if plan is None:
-            return
         builder, report = body.builder, self._report(body)
         if is_filled:  # over the zeros of the driver
             emit_zero(builder, report, I64(4 * plan.report.words))
@@ -90,30 +89,32 @@ class Watching:
 
     def end(self, body: FunctionBody) -> None:
         """The entry ends: look through results that are copies of parameters."""
-        if self._plan is not None:
-            for leaf in self._plan.results.values():
-                self._look(body, leaf)
+        for leaf in self._plan.results.values():
+            self._look(body, leaf)
 
     def kernel_returns(self, watched: frozenset[int] | None, returned: ir.Value) -> None:
         """Of the step that has just been emitted. watched: KernelFunction.watched."""
         self._returned = {} if watched is None else dict.fromkeys(watched, returned)
 
-    def before(self, body: FunctionBody, step: PlanStep) -> None:
+    @contextmanager
+    def around(self, body: FunctionBody, step: PlanStep) -> Iterator[None]:
+        """Note what a step sends, and give the arrays that it has written their origins."""
+        self._before(body, step)
+        yield
+        self._after(body, step)
+
+    def _before(self, body: FunctionBody, step: PlanStep) -> None:
         """What the other members of a collective get from this device."""
-        plan = self._plan
-        if plan is None or not isinstance(step, Communicate) or step.instruction.op.lowering is Lowering.HOST:
+        if not isinstance(step, Communicate) or step.instruction.op.lowering is Lowering.HOST:
             return
         builder, origins = body.builder, I64(0)
-        for leaf in plan.read(step):
+        for leaf in self._plan.read(step):
             origins = builder.or_(origins, builder.load(self._shadow(body, leaf.buffer), typ=I64))
         if not isinstance(origins, ir.Constant):
             with builder.if_then(builder.icmp_unsigned("!=", origins, I64(0)), likely=False):
                 builder.call(_sent(self._llvm_module), [self._report(body), self._table(step), origins])
 
-    def after(self, body: FunctionBody, step: PlanStep) -> None:
-        """The step is over: give the arrays that it has written their origins."""
-        if self._plan is None:
-            return
+    def _after(self, body: FunctionBody, step: PlanStep) -> None:
         if isinstance(step, Copy):
             origins = body.builder.load(self._shadow(body, step.source), typ=I64)
             body.builder.store(origins, self._shadow(body, step.target))
@@ -124,22 +125,10 @@ class Watching:
         elif isinstance(step, Kernel | Communicate):
             self._computed(body, step)
 
-    def loop(self, body: FunctionBody, step: Loop) -> None:
-        """A loop begins."""
-        if self._plan is not None:
-            body.builder.store(I32(0), self._counter(body, step))
-
-    def iteration(self, body: FunctionBody, step: Loop) -> None:
-        """An iteration begins."""
-        if self._plan is not None:
-            place = self._counter(body, step)
-            body.builder.store(body.builder.add(body.builder.load(place, typ=I32), I32(1)), place)
-
     # --- a step
 
     def _computed(self, body: FunctionBody, step: Kernel | Communicate) -> None:
         plan, returned = self._plan, self._returned
-        assert plan is not None
         self._returned = {}
         written = plan.written(step)
         watched = {id(leaf.buffer) for leaf in written}
@@ -188,7 +177,6 @@ class Watching:
     ) -> None:
         """kept: operands that the results without any have their origins from."""
         plan, builder = self._plan, body.builder
-        assert plan is not None
         with builder.if_else(has_any, likely=False) as (bad, good):
             with bad:
                 for leaf in plan.read(step):
@@ -237,7 +225,6 @@ class Watching:
     def _keep_operands(self, body: FunctionBody, step: Kernel | Communicate) -> None:
         """Copy the operands of a fusion that has just made the first NaN or Inf of its own."""
         plan, builder = self._plan, body.builder
-        assert plan is not None
         number = plan.numbers[id(step)]
         watched = plan.report.steps[number]
         if watched.snapshot < 0:
@@ -257,7 +244,6 @@ class Watching:
     def _table(self, step: Kernel | Communicate) -> ir.Value:
         """The constant that describes a step to the common functions."""
         plan = self._plan
-        assert plan is not None
         number = plan.numbers[id(step)]
         name = f"watched_{number}"
         found = self._llvm_module.globals.get(name)
@@ -277,7 +263,6 @@ class Watching:
     # --- places
 
     def _report(self, body: FunctionBody) -> ir.Value:
-        assert self._plan is not None
         return body.pointer(Buffer(ALIGNMENT, MemoryRegion.ARENA, self._plan.report.offset))
 
     def _at(self, body: FunctionBody, offset: int) -> ir.Value:
@@ -287,19 +272,17 @@ class Watching:
     def _word(self, body: FunctionBody, word: int) -> ir.Value:
         return self._at(body, 4 * word)
 
-    def _counter(self, body: FunctionBody, step: Loop) -> ir.Value:
-        assert self._plan is not None
+    def counter(self, body: FunctionBody, step: Loop) -> ir.Value:
+        """Where a loop's iterations are counted, i32."""
         return self._word(body, HEADER_WORDS + self._plan.loops[id(step)])
 
     def _shadow_offset(self, buffer: Buffer) -> int:
-        assert self._plan is not None
         return 4 * self._plan.report.shadows + 8 * self._plan.shadows[id(buffer)]
 
     def _shadow(self, body: FunctionBody, buffer: Buffer) -> ir.Value:
         return self._at(body, self._shadow_offset(buffer))
 
     def _store(self, body: FunctionBody, shadow: int, origins: ir.Value) -> None:
-        assert self._plan is not None
         body.builder.store(origins, self._at(body, 4 * self._plan.report.shadows + 8 * shadow))
 
     def _scan(self, body: FunctionBody, leaf: WatchedLeaf) -> ir.Value:
