@@ -20,6 +20,7 @@ from distxla.compiler.lower.fusion import emit_elements
 from distxla.compiler.lower.reduction import Reduction, emit_reductions
 from distxla.compiler.lower.row_fusions import RowView, Stage, emit_rows
 from distxla.compiler.plan.buffers import Kernel
+from distxla.compiler.plan.same_places import positions_in_one_place
 from distxla.emit.native_function import I32, POINTER, VOID, declared
 from distxla.errors import CompileError, DistxlaError, InternalError
 from distxla.ir.computation import Computation
@@ -141,11 +142,7 @@ def emit_kernel_function(
     function = ir.Function(llvm_module, kernel_type(operand_leaves, result_leaves, watches=watches), name)
     function.attributes.add("nounwind")
     count = len(operand_leaves)
-    shared: set[int] = set()
-    if (overwritten := instruction.op.in_place.operand) is not None:
-        # A result may be the memory of its operand, and of no other.
-        first = sum(leaf.is_array for shape in operands[:overwritten] for leaf in shape.leaves())
-        shared = {*range(first, first + len(result_leaves)), *range(count, count + len(result_leaves))}
+    shared = positions_in_one_place(step)
     for position, (argument, leaf) in enumerate(zip(function.args[1:-1], [*operand_leaves, *result_leaves])):
         argument.attributes.align = ALIGNMENT
         argument.attributes.dereferenceable = max(1, leaf.byte_size)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from distxla.compiler.plan.buffers import Kernel
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
@@ -51,6 +52,19 @@ def alike_leaves(values: Values, instruction: Instruction, alike: Mapping[int, i
     )
 
 
+def positions_in_one_place(step: Kernel, alike: Iterable[tuple[int, int]] = ()) -> set[int]:
+    """The positions, among the leaves with data of the operands and then of the result, of those that may be the same
+    memory: results and the operand that the op overwrites, and the leaves of `alike`, numbered as in `Kernel`."""
+    instruction = step.instruction
+    operands = [sum(leaf.is_array for leaf in step.computation[o].shape.leaves()) for o in instruction.operands]
+    count, results = sum(operands), sum(leaf.is_array for leaf in instruction.shape.leaves())
+    pairs = [*alike]
+    if (overwritten := instruction.op.in_place.operand) is not None:
+        first = sum(operands[:overwritten])
+        pairs += [(first + k, k) for k in range(results)]
+    return {position for operand, result in pairs for position in (operand, count + result)}
+
+
 def _has_form(operand: Shape, place: Shape) -> bool:
     return operand.is_array and operand.dims == place.dims and operand.byte_size == place.byte_size
 
@@ -75,4 +89,4 @@ def _is_read_alike(fused: Computation, parameters: Iterable[Instruction]) -> boo
     return True
 
 
-__all__ = ["alike_leaves", "overwrites_as_it_reads"]
+__all__ = ["alike_leaves", "overwrites_as_it_reads", "positions_in_one_place"]

@@ -11,6 +11,7 @@ from distxla.compiler.lower.grid.grid_emitter import GridEmitter, NoGridFormErro
 from distxla.compiler.lower.grid.launches import GridKernel
 from distxla.compiler.lower.kernels import emit_instruction
 from distxla.compiler.plan.buffers import Kernel
+from distxla.compiler.plan.same_places import positions_in_one_place
 from distxla.emit.native_function import I32, POINTER, VOID
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
@@ -37,7 +38,7 @@ def emit_grid_kernel(grid_module: GridModule, module: Module, step: Kernel, name
     except NoGridFormError:
         _restore(grid_module, globals_before)
         raise
-    leaves = operand_leaves, result_leaves, _shared(step, operands, result_leaves)
+    leaves = operand_leaves, result_leaves, positions_in_one_place(step, step.alike)
     return launched(grid_module, function, emit, name, lambda arguments: _declare_arguments(arguments, *leaves))
 
 
@@ -75,7 +76,7 @@ def _emit_body(
     instruction = step.instruction
     number, context, *places, scratch = function.args
     count = len(operand_leaves)
-    shared = _shared(step, operands, result_leaves)
+    shared = positions_in_one_place(step, step.alike)
     _declare_arguments(function.args[1:], operand_leaves, result_leaves, shared)
     read_only = [context, *(place for k, place in enumerate(places[:count]) if k not in shared)]
     builder = ir.IRBuilder(function.append_basic_block("entry"))
@@ -103,16 +104,6 @@ def begin(emit: GridEmitter) -> None:
     emit.entry = builder.block
     builder.branch(start)
     builder.position_at_end(start)
-
-
-def _shared(step: Kernel, operands: list[Shape], result_leaves: list[Shape]) -> set[int]:
-    """The positions of operands' and results' leaves that may be the same memory."""
-    in_place = step.instruction.op.in_place.operand
-    count = sum(leaf.is_array for shape in operands for leaf in shape.leaves())
-    if in_place is None:
-        return {position for operand, result in step.alike for position in (operand, count + result)}
-    first = sum(leaf.is_array for shape in operands[:in_place] for leaf in shape.leaves())
-    return {*range(first, first + len(result_leaves)), *range(count, count + len(result_leaves))}
 
 
 def _declare_arguments(
