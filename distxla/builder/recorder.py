@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from inspect import signature
 from typing import Any, Self, TypeAlias
@@ -12,18 +12,18 @@ from typing import Any, Self, TypeAlias
 from distxla.builder.accepted_values import ShapeLike, as_integer, as_literal, as_sequence, as_shape, as_word
 from distxla.builder.blame import broken_rule
 from distxla.builder.call_site import CallSite, call_site, shown
-from distxla.builder.imports import copied_computations, shared_key
 from distxla.builder.xla_op import OperandLike, XlaOp
 from distxla.errors import HloSyntaxError, VerificationError
 from distxla.ir.computation import Computation
 from distxla.ir.counts import Counts
 from distxla.ir.element_type import ELEMENT_TYPES, ElementType
-from distxla.ir.instruction import Instruction
+from distxla.ir.instruction import Instruction, Metadata
 from distxla.ir.literal import Literal
 from distxla.ir.module import Module
 from distxla.ir.op import Op, RuleViolation
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ir.sharding import Sharding
+from distxla.ir.structure import Structure
 from distxla.lazy_dataclass import dataclass, replace
 from distxla.ops.constant import Constant
 from distxla.ops.parameter import Parameter
@@ -384,3 +384,39 @@ def _as_sharding(value: str | Sharding | None) -> Sharding | None:
     except HloSyntaxError as error:
         raise broken_rule(f"sharding: {value!r} is none: {error.message}", "sharding") from None
     return sharding
+
+
+def copied_computations(module: Module, names: Mapping[str, str]) -> Iterator[Computation]:
+    """The module's computations, called ones first, under new names; metadata no longer needs the module's tables."""
+    for computation in module.computations:
+        instructions = tuple(
+            instruction.replace(
+                op=instruction.op.rename_computations(names.__getitem__),
+                metadata=_resolved(module, instruction.metadata),
+            )
+            for instruction in computation
+        )
+        yield Computation(names[computation.name], instructions, computation.root, computation.execution_thread)
+
+
+def _resolved(module: Module, metadata: Metadata | None) -> Metadata | None:
+    """The file and the line in place of a reference to the module's stack frames."""
+    if metadata is None or metadata.get("stack_frame_id") is None:
+        return metadata
+    fields = [(key, value) for key, value in metadata.fields if key != "stack_frame_id"]
+    tables = module.frames
+    frame = dict(tables.stack_frames).get(metadata.get("stack_frame_id"))
+    row = dict(tables.file_locations).get(frame.file_location_id) if frame is not None else None
+    file = dict(tables.file_names).get(row.file_name_id) if row is not None else None
+    if row is not None and file is not None:
+        fields += [("source_file", file), ("source_line", row.line)]
+    return Metadata(tuple(fields))
+
+
+def shared_key(module: Module) -> Hashable | None:
+    """Equal for computations of scalars that differ in names and places only; None for any other computation."""
+    computation = module.entry_computation
+    scalars = all(leaf.is_array and leaf.rank == 0 for i in computation for leaf in i.shape.leaves())
+    if not scalars or any(i.op.called_computations or i.sharding or i.frontend_attributes for i in computation):
+        return None
+    return Structure(module).key(computation)

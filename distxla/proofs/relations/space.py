@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Sequence
+from fractions import Fraction
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from distxla.ir.counts import Counts
@@ -14,7 +17,6 @@ from distxla.ir.shape import Shape
 from distxla.lazy_dataclass import dataclass
 from distxla.proofs.relations.lines import Array, Lines, Pool
 from distxla.proofs.relations.relation import NoRule, Parts, Relation
-from distxla.proofs.relations.rounding import as_fraction
 from distxla.proofs.relations.terms import ENDLESS, Axis, Term, Terms
 
 LARGEST_CONSTANT = 1 << 22  # elements
@@ -126,6 +128,28 @@ class Space:
 
 def _fits(array: Array) -> bool:
     return bool(array.size and abs(int(array.max())) < LARGEST_INDEX and abs(int(array.min())) < LARGEST_INDEX)
+
+
+def as_fraction(value: Any) -> Fraction:
+    """The fraction of the smallest denominator that rounds to this float: a third of a sum is the sum of thirds.
+
+    value: finite, not 0, of any NumPy type of floats.
+    """
+    exact = Fraction(float(value))
+    eps: Any = ml_dtypes.finfo(value.dtype).eps  # type: ignore[no-untyped-call]
+    mantissa, exponent = math.frexp(abs(float(value)))
+    half = Fraction(float(eps)) * Fraction(2) ** (exponent - 1) * Fraction(499, 1000)  # no two floats share a fraction
+    low = abs(exact) - (half / 2 if mantissa == 0.5 else half)  # below a power of two floats are twice as dense
+    return _simplest(low, abs(exact) + half) * (1 if exact > 0 else -1)
+
+
+def _simplest(low: Fraction, high: Fraction) -> Fraction:
+    """The fraction of the smallest denominator in [low, high], of positive numbers."""
+    whole = -(-low.numerator // low.denominator)
+    if whole <= high:
+        return Fraction(whole)
+    floor = low.numerator // low.denominator
+    return floor + 1 / _simplest(1 / (high - floor), 1 / (low - floor))
 
 
 __all__ = ["Axis", "Doubt", "Space"]

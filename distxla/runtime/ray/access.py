@@ -7,6 +7,7 @@ has already joined is used as it is and left alone.
 from __future__ import annotations
 
 import atexit
+import ctypes
 import os
 import secrets
 import socket
@@ -23,7 +24,6 @@ from distxla.lazy_dataclass import dataclass
 from distxla.machine.shortages import started_thread
 from distxla.runtime.ray import client, machine, versions
 from distxla.runtime.ray.embedded import EmbeddedRay
-from distxla.runtime.ray.forks import watch_forks
 from distxla.runtime.ray.plain import PlainRay
 from distxla.runtime.ray.session import RayHere, Session
 
@@ -322,3 +322,29 @@ def _join(address: str) -> None:
             ray.init(address=address, log_to_driver=False, logging_level="ERROR", configure_logging=False)
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise ClusterError(f"could not join the Ray cluster at {address}: {error}") from error
+
+
+@cache
+def watch_forks() -> None:
+    """From now on forked children leave Ray to this process, which has joined it.
+
+    Ray's objects have threads that a child lacks. Its exit handler would wait for them for ever, as would the
+    destructors of its library's static objects; others use what is not there.
+    """
+    os.register_at_fork(after_in_child=_leave_to_parent)
+
+
+def _leave_to_parent() -> None:
+    """Take Ray's exit handler away, and keep its objects until the process ends, which it does without destructors of
+    static objects once Python has ended."""
+    worker: Any = sys.modules.get("ray._private.worker")
+    state: Any = sys.modules.get("ray._private.state")
+    if worker is None:
+        return
+    atexit.unregister(worker.shutdown)
+    for kept in (worker.global_worker, getattr(state, "state", None)):
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
+    libc = ctypes.CDLL(None)
+    # They run in reverse order, before all that were registered before the fork, with the exit status as the argument.
+    for last in (libc._exit, libc.fcloseall):
+        libc.on_exit(last, None)

@@ -12,27 +12,38 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import secrets
 import socket
 import subprocess
 import threading
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 from distxla import clock
 from distxla.errors import ClusterError
 from distxla.machine.memory_limits import ARENAS, address_space
 from distxla.machine.processes import is_readable
+from distxla.machine.shortages import FILES, MEMORY, PROCESSES, ROOM
 from distxla.runtime.ray import commands
 from distxla.runtime.ray.commands import RayFiles
 from distxla.runtime.ray.driver_process import RayDriverProcess
 from distxla.runtime.ray.session import Session
-from distxla.runtime.ray.shortages import explained
 from distxla.runtime.ray.supervised import Supervised
 from distxla.runtime.ray.token import Token
 
 START_LIMIT_S = 60.0
 STALL_LIMIT_S = 30.0  # for a step of the start that is quick, such as a shell
+_BY_MESSAGE: Final = (
+    (r"what\(\): +(?:thread: )?Resource temporarily unavailable", PROCESSES),
+    (r"pthread_create failed|Cannot fork|can't start new thread|fork\w*: .*Resource temporarily", PROCESSES),
+    (r"std::bad_alloc|Cannot allocate memory|\bMemoryError\b", MEMORY),
+    (r"Too many open files", FILES),
+    (r"No space left on device", ROOM),
+)
+_STACK = re.compile(r"\(\+0x|    @ |[Ss]tack ?[Tt]race|\*\*\*|\[0x[0-9a-f]+\]|PC: @")  # lines that do not help a user
+_MOST = 8  # lines of a server
 
 
 class EmbeddedRay:
@@ -193,3 +204,13 @@ def _package() -> Path:
 def _open_fifo(path: str) -> int:
     os.mkfifo(path, 0o600)
     return os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)
+
+
+def explained(what: str, logs: str) -> str:
+    """`what`, and what the messages in a folder say that is missing, in one line; else their first lines."""
+    texts = [path.read_text(errors="replace") for path in sorted(Path(logs).glob("*.err"))]
+    for pattern, missing in _BY_MESSAGE:
+        if any(re.search(pattern, text) for text in texts):
+            return f"{what}: {missing}"
+    lines = [line for text in texts for line in [x for x in text.splitlines() if not _STACK.search(x)][:_MOST]]
+    return "\n".join([what, *("".join(c for c in line[:300] if c.isprintable()) for line in lines)]).strip()

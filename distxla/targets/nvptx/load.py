@@ -12,10 +12,10 @@ from distxla.errors import InternalError, raised
 from distxla.program.abi import Status
 from distxla.program.artifact import CompiledProgram
 from distxla.targets.local_rank import ALONE, LocalRank
-from distxla.targets.nvptx.assignment import ordinals
 from distxla.targets.nvptx.call_state import BEGIN, CONSTANT, DRIVER, FAILED, OPEN
 from distxla.targets.nvptx.device_code import DeviceCode
 from distxla.targets.nvptx.driver.choice import driver_named
+from distxla.targets.nvptx.driver.errors import DriverError
 from distxla.targets.nvptx.process_gpu import ProcessGpu
 from distxla.targets.nvptx.program_memory import ProgramOnGpu
 from distxla.targets.registry import native_target
@@ -112,6 +112,22 @@ def _native(
         return Status.OK
 
     return ctypes.CFUNCTYPE(ctypes.c_int32, *arguments)(call)
+
+
+def ordinals(local: LocalRank, gpus: int) -> list[int]:
+    """The GPU of each of the machine's devices, of so many that the process sees. One each if there are enough.
+
+    DriverError where there are too few for `per_gpu`.
+    """
+    size = local.size
+    if local.given or gpus == 0:
+        return [0] * size
+    if local.per_gpu is None:
+        return list(range(size)) if size <= gpus else [rank * gpus // size for rank in range(size)]
+    if size > local.per_gpu * gpus:
+        found = "1 GPU" if gpus == 1 else f"{gpus} GPUs"
+        raise DriverError(f"{size} devices are on this machine, which has {found}, and devices_per_gpu={local.per_gpu}")
+    return [rank // local.per_gpu for rank in range(size)]
 
 
 __all__ = ["LaunchingImage", "load_image", "resolve_import"]

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from bisect import bisect_right
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -21,12 +23,44 @@ from distxla.program.artifact import CompiledProgram
 from distxla.targets.nvptx.call_state import CALLED, STAGING_BYTES, CallState
 from distxla.targets.nvptx.cublas.gemm import gemm_numbers
 from distxla.targets.nvptx.device_code import DeviceCode
-from distxla.targets.nvptx.device_ranges import DeviceRanges
 from distxla.targets.nvptx.driver.driver import Context, Module
 from distxla.targets.nvptx.driver.errors import DriverCallError, DriverError
 from distxla.targets.nvptx.exported_blocks import ExportedBlock, ExportedTable
 from distxla.targets.nvptx.interfaces.cublas import GEMM
 from distxla.targets.nvptx.process_gpu import ProcessGpu
+
+ALIGNMENT = 256  # of what is allocated on a GPU
+
+
+class DeviceRanges:
+    """Ranges of the host's memory side by side in one block of the GPU's; those that overlap stay together.
+
+    bytes: of the block.
+    """
+
+    def __init__(self, ranges: Iterable[tuple[int, int]]) -> None:
+        """ranges: (start, bytes)."""
+        merged: list[list[int]] = []
+        for start, size in sorted(ranges):
+            if merged and start < merged[-1][1]:
+                merged[-1][1] = max(merged[-1][1], start + size)
+            elif size:
+                merged.append([start, start + size])
+        self.bytes = 0
+        self._starts, self._ends, self._offsets = [], [], []
+        for start, end in merged:
+            self._starts.append(start)
+            self._ends.append(end)
+            self._offsets.append(self.bytes)
+            self.bytes += -(-(end - start) // ALIGNMENT) * ALIGNMENT
+
+    def offset_of(self, place: int) -> int | None:
+        """Where the block has the host's address; None where it hasn't."""
+        number = bisect_right(self._starts, place) - 1
+        if number < 0 or place >= self._ends[number]:
+            return None
+        return int(self._offsets[number] + place - self._starts[number])
+
 
 CONTEXT_BYTES = ctypes.sizeof(ProgramContext)
 BEFORE_RANGES = DeviceRanges([(0, CONTEXT_BYTES)]).bytes  # the context, at the begin of the block

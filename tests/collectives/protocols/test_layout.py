@@ -8,12 +8,12 @@ import pytest
 from llvmlite import ir
 
 from distxla.collectives.protocols import control_block, event, group, permute, proxy_queue, stream
-from distxla.collectives.protocols.documentation import MODULES, declared
 from distxla.collectives.protocols.layout import Area, Order, Word, packed, u32_words
 from distxla.collectives.protocols.proxy_queue import ProxyEvent
 from distxla.emit.atomics_builder import AtomicsBuilder
 from distxla.emit.native_function import I32, I64, POINTER, VOID, i32, i64
 from distxla.errors import InternalError
+from docs.protocol_tables import MODULES, declared
 from docs.update_tables import PROTOCOLS, updated_protocols
 
 EXAMPLE = Area("example", "for tests", 64)

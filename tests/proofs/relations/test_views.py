@@ -18,8 +18,7 @@ from distxla.proofs.coordinates import coordinates, lies_at
 from distxla.proofs.relations import views
 from distxla.proofs.relations.lines import NOWHERE, Pool, is_nowhere
 from distxla.proofs.relations.relation import NoRule, Relation
-from distxla.proofs.relations.rounding import as_fraction
-from distxla.proofs.relations.space import Space
+from distxla.proofs.relations.space import Space, as_fraction
 from distxla.proofs.relations.terms import Terms
 
 Array = np.ndarray[Any, Any]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from distxla.machine.shortages import PROCESSES, of_error
-from distxla.runtime.ray.shortages import explained
+from distxla.runtime.ray.embedded import explained
 
 STACK = """/lib/libc.so.6(__libc_start_main+0x85) [0x7fe919445305] __libc_start_main
 [2026-11-29 13:16:49,100 E 20216 20216] (gcs_server) logging.cc:125: Stack trace:

@@ -12,12 +12,12 @@ from distxla.ir.counts import Counts
 from distxla.program.options import CompileOptions
 from distxla.targets.local_rank import LocalRank
 from distxla.targets.nvptx import load
-from distxla.targets.nvptx.assignment import ordinals
 from distxla.targets.nvptx.driver.binding import Binding
 from distxla.targets.nvptx.driver.choice import chosen, open_driver
 from distxla.targets.nvptx.driver.emulated.library import EmulatedGpu, EmulatedLibrary, visible_numbers
 from distxla.targets.nvptx.driver.errors import DriverError
 from distxla.targets.nvptx.interfaces import driver as interface
+from distxla.targets.nvptx.load import ordinals
 from distxla.text.parser import parse_module
 
 

@@ -15,12 +15,11 @@ from distxla.program.options import CompileOptions
 from distxla.targets.nvptx import load
 from distxla.targets.nvptx.call_state import STAGED_ALIGNMENT, STAGING_BYTES
 from distxla.targets.nvptx.device_code import DeviceCode
-from distxla.targets.nvptx.device_ranges import ALIGNMENT, DeviceRanges
 from distxla.targets.nvptx.driver.binding import Binding
 from distxla.targets.nvptx.driver.emulated.library import EmulatedLibrary
 from distxla.targets.nvptx.driver.errors import DriverError
 from distxla.targets.nvptx.process_gpu import ProcessGpu
-from distxla.targets.nvptx.program_memory import ProgramOnGpu
+from distxla.targets.nvptx.program_memory import ALIGNMENT, DeviceRanges, ProgramOnGpu
 from distxla.text.parser import parse_module
 from tests.compiler.runner import Devices, run_single
 from tests.targets.nvptx.driver_calls import replace_driver_function

@@ -1,20 +1,25 @@
-"""Which library's driver this process uses."""
+"""Which library's driver this process uses, and NVIDIA's, loaded where it is installed."""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
+from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from distxla.targets.nvptx.driver.binding import Binding
 from distxla.targets.nvptx.driver.driver import Driver
 from distxla.targets.nvptx.driver.errors import DriverError
+from distxla.targets.nvptx.driver.native_functions import require_functions
+from distxla.targets.nvptx.interfaces.driver import FUNCTIONS, Library
 
 if TYPE_CHECKING:
     from distxla.targets.nvptx.driver.emulated.library import EmulatedLibrary
 
 VARIABLE = "DISTXLA_GPU_DRIVER"
+LIBRARY = "libcuda.so.1"
 EMULATED, CUDA = "emulated", "cuda"
 _EMULATED_GPUS = re.compile(rf"{EMULATED}(?::([1-9]\d?))?")
 
@@ -42,8 +47,6 @@ def driver_named(name: str) -> Driver:
     """The driver of a name that `chosen` gave; DriverError where it can't be used."""
     if is_emulated(name):
         return Binding(emulated_driver(name))
-    from distxla.targets.nvptx.driver.cuda import load_cuda
-
     return Binding(load_cuda())
 
 
@@ -55,4 +58,20 @@ def emulated_driver(name: str) -> EmulatedLibrary:
     return emulated_library(int(found[1] or 1) if found else 0, os.environ.get("CUDA_VISIBLE_DEVICES"))
 
 
-__all__ = ["CUDA", "EMULATED", "VARIABLE", "chosen", "driver_named", "emulated_driver", "is_emulated", "open_driver"]
+def load_cuda(load: Callable[[str], ctypes.CDLL] = ctypes.CDLL) -> Library:
+    """NVIDIA's library, its functions with their types. DriverError where it is missing, or lacks a function."""
+    try:
+        library = load(LIBRARY)
+    except OSError as error:
+        raise DriverError(
+            f"{LIBRARY} can't be loaded: {error}; it comes with NVIDIA's driver, and into a container with NVIDIA's "
+            "container toolkit"
+        ) from error
+    require_functions(library, LIBRARY, FUNCTIONS, "the driver is too old")
+    return cast(Library, library)
+
+
+__all__ = [
+    *("CUDA", "EMULATED", "VARIABLE", "chosen", "driver_named", "emulated_driver", "is_emulated", "load_cuda"),
+    "open_driver",
+]

@@ -11,7 +11,7 @@ import pytest
 from distxla.targets.nvptx.architectures import newest_for
 from distxla.targets.nvptx.code import code_for
 from distxla.targets.nvptx.driver.binding import Binding, BoundContext
-from distxla.targets.nvptx.driver.cuda import load_cuda
+from distxla.targets.nvptx.driver.choice import load_cuda
 from distxla.targets.nvptx.driver.emulated.kernels import packed
 from distxla.targets.nvptx.driver.emulated.library import EmulatedGpu, EmulatedLibrary
 from distxla.targets.nvptx.driver.errors import DriverError

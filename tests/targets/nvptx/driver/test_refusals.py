@@ -11,8 +11,7 @@ import pytest
 from distxla.errors import OutOfMemoryError
 from distxla.targets.nvptx.architectures import VERSIONS
 from distxla.targets.nvptx.driver.binding import LEAST_VERSIONS
-from distxla.targets.nvptx.driver.choice import chosen, open_driver
-from distxla.targets.nvptx.driver.cuda import load_cuda
+from distxla.targets.nvptx.driver.choice import chosen, load_cuda, open_driver
 from distxla.targets.nvptx.driver.emulated.library import EmulatedGpu
 from distxla.targets.nvptx.driver.errors import DriverError
 from distxla.targets.nvptx.interfaces import driver as interface
