@@ -22,7 +22,7 @@ from distxla.program.artifact import CompiledProgram
 from distxla.runtime import cluster
 from distxla.runtime.arrays import executable
 from distxla.runtime.arrays.executable import Executable
-from distxla.runtime.calls import dispatch, program_loading, unloading
+from distxla.runtime.calls import call_end, dispatch, program_loading, unloading
 from distxla.runtime.calls.program_loading import ProgramLoader
 from distxla.runtime.cluster import Cluster
 from distxla.runtime.groups import channel_connections, communicators
@@ -56,7 +56,17 @@ ENTRY main {{
 }}
 """
 ARGUMENTS = [[np.full(4, 1, np.float32)], [np.full(4, 2, np.float32)]]
-CALLING = (program_loading, channel_connections, communicators, dispatch, streams, control_block_view, local, unloading)
+CALLING = (
+    program_loading,
+    channel_connections,
+    communicators,
+    call_end,
+    dispatch,
+    streams,
+    control_block_view,
+    local,
+    unloading,
+)
 CALLS = (*CALLING, cluster, executable)
 
 

@@ -24,6 +24,7 @@ from distxla.errors import (
 from distxla.ops.ragged_all_to_all import out_of_range
 from distxla.program.abi import Status
 from distxla.program.artifact import CompiledProgram
+from distxla.runtime.calls.call_end import CallEnd, Do, Happened, Step
 from distxla.runtime.calls.cluster_hosts import Hosts
 from distxla.runtime.calls.fault_injection import Aftermath
 from distxla.runtime.failures import stragglers
@@ -32,7 +33,6 @@ from distxla.runtime.failures.mismatch import mismatch
 from distxla.runtime.failures.reports import PostMortemSnapshot, stuck_error
 from distxla.runtime.failures.stragglers import Stragglers
 from distxla.runtime.groups.communicators import Communicators
-from distxla.runtime.hosts.host_end import HostEnd
 from distxla.runtime.hosts.process_watch import ProcessEnd, current_site, current_step, ended, site_text
 from distxla.runtime.hosts.recorder_rings import read_rings
 from distxla.runtime.hosts.remote import proxy_waits
@@ -78,9 +78,8 @@ class Dispatcher:
         self._read_at = 0  # ns of CLOCK_MONOTONIC when records were read last
         self._lock = threading.Lock()
         self._epoch = 0  # of proxies: failed calls so far
-        # devices of a failed call of which some still compute, and hosts that are waited for; None for those where an
-        # interrupt came amid the end
-        self._unsettled: tuple[list[int], list[HostEnd] | None] | None = None
+        self._call_end = CallEnd(len(self._ends))
+        self._devices: list[int] = []  # of the last call
         self._kept: list[object] = []
         self.stop_reason: Callable[[], DistxlaError | None] = lambda: None  # why the call in flight should end now
         self.programs: dict[int, CompiledProgram] = {}
@@ -112,6 +111,7 @@ class Dispatcher:
         start = clock.now()
         end = None if time_limit is None else start + time_limit
         self._stragglers.begin()
+        self._devices = devices
         try:
             issue()
             for host in self._ends:
@@ -120,10 +120,10 @@ class Dispatcher:
                 if outcome == call_loops.CALL_ABORTED:
                     break
         except DeadlockError:
-            self._end(devices, patient=True)
+            self._end(Happened.FAILED)
             raise
         except BaseException:
-            self._end(devices)
+            self._end(Happened.STOPPED)
             raise
         if outcome == call_loops.CALL_ABORTED or self._hosts.is_aborted:
             try:
@@ -133,7 +133,7 @@ class Dispatcher:
                 snapshot = self._post_mortem(records, devices)
                 found = snapshot.devices()
             finally:  # an interrupt, too, must not leave the abort flag behind
-                self._end(devices, patient=True)
+                self._end(Happened.FAILED)
             error = self._failure(devices, died, found)
             lost = isinstance(error, ReplicaLostError)  # the instructions of all devices may tell why
             if lost or any(device.doing in (Doing.WAITS, Doing.ARRIVED) for device in found.values()):
@@ -150,34 +150,32 @@ class Dispatcher:
         if time_limit is not None:
             checked_seconds(time_limit)
         with self._lock:
-            if self._unsettled is None:
-                return
-            devices, late = self._unsettled
-            if late is None:
-                self._end(devices)
+            if self._call_end.is_over:
                 return
             begun = clock.now()
             end = None if time_limit is None else begun + time_limit
             notice = stragglers.NOTICE_S
+            if not self._call_end.late:
+                self._end(Happened.CALLED)
             try:
-                while not self._are_back(late):
+                while self._call_end.late:
+                    self._end(Happened.CALLED, SLICE_NS / 1e9)
                     waited = clock.now() - begun
-                    if waited >= notice:
+                    if self._call_end.late and waited >= notice:
                         notice *= 2
-                        stragglers.tell(stragglers.late(self._still_there(late), waited))
-                    if end is not None and clock.now() >= end:
+                        stragglers.tell(stragglers.late(self._still_there(), waited))
+                    if self._call_end.late and end is not None and clock.now() >= end:
                         raise TimeLimitError(
                             f"the time limit of {time_limit:g} s ran out before all devices of a call that had failed "
                             "had come back"
                         )
             except BaseException:
-                self._end(devices)
+                self._end(Happened.STOPPED)
                 raise
-            self._restart()
 
-    def _still_there(self, late: list[HostEnd]) -> list[DeviceState]:
+    def _still_there(self) -> list[DeviceState]:
         """The devices that are not back, with their steps where these are known."""
-        rows = {device: row for host in late for device, row in host.still_there().items()}
+        rows = {device: row for i in self._call_end.late for device, row in self._ends[i].still_there().items()}
         records, found = Records(rows, self._hosts.device_count), []
         for device, row in sorted(rows.items()):
             name, where = (current_step(records, device, self.programs, self.modules) if row else None) or ("", None)
@@ -192,11 +190,8 @@ class Dispatcher:
 
     def keep(self, *things: object) -> None:
         """After a failed call: hold memory that its devices may still read and write, until all are back."""
-        if self._unsettled is not None:
+        if not self._call_end.is_over:
             self._kept += things
-
-    def _are_back(self, late: list[HostEnd]) -> bool:
-        return all(host.has_ended(SLICE_NS / 1e9) for host in late) or bool(self._lost())
 
     def _require_progress(self, end: float | None, time_limit: float | None, devices: list[int]) -> None:
         """Raise where the time is over, devices can never go on, or the call is to end."""
@@ -296,41 +291,40 @@ class Dispatcher:
                 ahead.update(dict.fromkeys(agent.devices, agent.ahead))
         return PostMortemSnapshot(records, devices, self.programs, self.modules, missing, lost, self._read_at, ahead)
 
-    def _end(self, devices: list[int], *, patient: bool = False) -> None:
-        """Release every wait and get all devices of the call back, by force where they do not come.
+    def _end(self, event: Happened, patience: float | None = None) -> None:
+        """Take the steps that follow an event of the end of a call. patience: seconds for a host that is awaited."""
+        if event is not Happened.CALLED:
+            self._call_end.begin()  # first: from here on an interrupt leaves the end to the next call
+        patience = PATIENCE_S if patience is None else patience
+        step = self._call_end.handle(event, whole=self._is_whole())
+        while step is not None:
+            is_done = self._take(step, patience)
+            step = self._call_end.handle(Happened.DONE if is_done else Happened.LATE, whole=self._is_whole())
+        if self._call_end.is_over:
+            self._kept = []  # no proxy sends from it any more
 
-        patient: those that still compute are left to that, and `settle` gets them back. After an interrupt, too.
-        """
-        self._unsettled = devices, None
-        patient = patient and not self._lost() and not self._failures()
-        for host in self._ends:
-            host.begin_end([d for d in devices if d in host.devices], patient=patient)
-        if patient:
-            late = [host for host in self._ends if not host.has_ended(PATIENCE_S)]
-            if late:
-                self._unsettled = devices, late
-                return
+    def _take(self, step: Step, patience: float) -> bool:
+        """Take a step of the end of a call; whether that has done it."""
+        if step.do is Do.AWAIT:
+            return self._ends[step.host].has_ended(patience)
+        if step.do is Do.FORCE:
+            self._ends[step.host].finish_end()
+        elif step.do is Do.CLEAR:
+            self._epoch += 1
+            for host in self._ends:
+                host.begin_clear(self._communicators.restart(host.index, self._epoch))
+            for host in reversed(self._ends):  # that of this process behind its proxy's last access
+                host.finish_clear()
+        elif step.do is Do.ALLOW:
+            self._hosts.allow()
         else:
             for host in self._ends:
-                host.finish_end()
-        self._restart()
+                mine = [d for d in self._devices if d in host.devices]
+                host.begin_end(mine, patient=step.do is Do.RELEASE)
+        return True
 
-    def _restart(self) -> None:
-        """All devices of a failed call are back: be ready for the next one."""
-        if not self._lost() and not self._failures():
-            self._reset()
-        self._unsettled = None
-        self._kept = []  # no proxy sends from it any more
-
-    def _reset(self) -> None:
-        """Reset all hosts for the next call."""
-        self._epoch += 1
-        for host in self._ends:
-            host.begin_clear(self._communicators.restart(host.index, self._epoch))
-        for host in reversed(self._ends):  # that of this process behind its proxy's last access
-            host.finish_clear()
-        if not self._failures() and not self._lost():
-            self._hosts.allow()
+    def _is_whole(self) -> bool:
+        return not self._lost() and not self._failures()
 
     def _failure(self, devices: list[int], died: list[ProcessEnd], found: Mapping[int, DeviceState]) -> DistxlaError:
         """found: the state of all devices when the call failed."""

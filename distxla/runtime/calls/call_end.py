@@ -1,0 +1,93 @@
+"""The end of a call that has failed: an event in, the next step out. Nothing here waits."""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import NamedTuple
+
+
+class Happened(Enum):
+    """An event. `whole` beside it: whether all replicas live and all hosts can go on."""
+
+    FAILED = auto()  # the call, by itself: its devices come back, but for those that still compute
+    STOPPED = auto()  # the call must end now: an interrupt, a time limit, an error
+    DONE = auto()  # the step
+    LATE = auto()  # the host that was awaited has not come back
+    CALLED = auto()  # the next call wants to begin
+
+
+class Do(Enum):
+    """A step. AWAIT and FORCE are of one host, the others of all hosts, before any is awaited."""
+
+    RELEASE = auto()  # every wait, and leave those devices to it that still compute
+    END = auto()  # release every wait, and end by force those that do not come
+    AWAIT = auto()  # for a while, until the host's devices are back
+    FORCE = auto()  # wait until the host's devices are back, or are killed
+    CLEAR = auto()  # what the call left in the transports
+    ALLOW = auto()  # calls
+
+
+class Step(NamedTuple):
+    """What to do, and to which host."""
+
+    do: Do
+    host: int = 0
+
+
+class CallEnd:
+    """The end of the calls of a cluster with so many ends of hosts, one call after the other.
+
+    An exception may come between any two lines of the thread that takes the steps: an end that has begun and did not
+    complete its steps is begun again by force, at the next call at the latest. So the state is one value, which is
+    replaced at once.
+    """
+
+    def __init__(self, hosts: int) -> None:
+        self._all = tuple(range(hosts))
+        self._state: tuple[Do | None, tuple[int, ...], tuple[int, ...]] = None, (), ()  # step, hosts to come, late ones
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the next call may begin."""
+        return self._state == (None, (), ())
+
+    @property
+    def late(self) -> tuple[int, ...]:
+        """Hosts that the next call must wait for, once no step is left; those devices still compute."""
+        return self._state[2]
+
+    def begin(self) -> None:
+        """A call has failed: until its end is over no other may begin."""
+        self._state = Do.END, self._all, ()
+
+    def handle(self, event: Happened, *, whole: bool) -> Step | None:
+        """The next step; None: the end is over, or goes on with the next call, which waits for `late`."""
+        step, hosts, late = self._state
+        if event is Happened.FAILED and whole:
+            return self._next(Do.RELEASE, self._all)
+        if event in (Happened.FAILED, Happened.STOPPED):
+            return self._next(Do.END, self._all)
+        if event is Happened.CALLED:
+            if step is None:  # where a replica is lost, no call begins any more
+                return self._next(Do.AWAIT, late) if late and whole else self._next(None)
+            return self._next(Do.END, self._all)
+        if step is Do.RELEASE:
+            return self._next(Do.AWAIT, hosts)
+        if step is Do.END:
+            return self._next(Do.FORCE, hosts)
+        if step in (Do.AWAIT, Do.FORCE):
+            if event is Happened.LATE:
+                late = (*late, hosts[0])
+            if hosts[1:]:
+                return self._next(step, hosts[1:], late)
+            if late:
+                return self._next(None, (), late)
+            return self._next(Do.CLEAR if whole else None)
+        return self._next(Do.ALLOW if step is Do.CLEAR and whole else None)
+
+    def _next(self, do: Do | None, hosts: tuple[int, ...] = (), late: tuple[int, ...] = ()) -> Step | None:
+        self._state = do, hosts, late
+        return None if do is None else Step(do, hosts[0] if hosts else 0)
+
+
+__all__ = ["CallEnd", "Do", "Happened", "Step"]
