@@ -37,6 +37,16 @@ def test_imports_go_downwards() -> None:
     assert run.returncode == 0, run.stdout[run.stdout.find("Broken contracts") :] + run.stderr
 
 
+def test_no_test_imports_another() -> None:
+    """What several tests share stands in a file of its own, such as dot_cases.py beside test_dot.py."""
+    found = []
+    for path in (path for path in SOURCES if path.relative_to(ROOT).parts[0] == "tests"):
+        for match in re.finditer(r"^from (tests\.[\w.]+) import (.*)", path.read_text(), re.MULTILINE):
+            if any(part.startswith("test_") for part in (*match[1].split("."), *re.findall(r"\w+", match[2]))):
+                found.append(f"{path.relative_to(ROOT)}: {match[0]}")
+    assert not found
+
+
 def test_time_comes_from_one_clock() -> None:
     """distxla/clock.py, so that a simulation can hand in its own."""
     others = {

@@ -13,22 +13,8 @@ from distxla.compiler.obstacles import obstacles
 from distxla.ir.module import Module
 from distxla.text.parser import parse_module
 from distxla.text.printer import print_module
-from tests.builder import (
-    examples_collectives,
-    examples_computations,
-    examples_data_movement,
-    examples_elementwise,
-    examples_numerics,
-)
 from tests.builder.example import Example
-
-EXAMPLES: list[Example] = [
-    *examples_data_movement.EXAMPLES,
-    *examples_elementwise.EXAMPLES,
-    *examples_computations.EXAMPLES,
-    *examples_numerics.EXAMPLES,
-    *examples_collectives.EXAMPLES,
-]
+from tests.builder.examples_cases import EXAMPLES
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=str)

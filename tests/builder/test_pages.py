@@ -7,7 +7,7 @@ import inspect
 import pytest
 
 import distxla as dx
-from tests.builder.test_examples import EXAMPLES
+from tests.builder.examples_cases import EXAMPLES
 
 UNARY = (
     "abs cbrt ceil clz cos erf exp expm1 floor imag is_finite log log1p logistic neg not_ population_count real round "

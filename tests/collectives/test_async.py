@@ -28,7 +28,7 @@ from distxla.ops.support.collective_start_done import TICKET, AsyncPart, async_p
 from distxla.ops.support.executable import CollectiveOp
 from distxla.program.abi import Status
 from tests.collectives.devices import Code, World, layout, module_of, reduction
-from tests.collectives.transports.shared_memory.test_emitter import (
+from tests.collectives.transports.shared_memory.emitter_cases import (
     Array,
     Case,
     case_of,

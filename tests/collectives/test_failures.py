@@ -18,7 +18,7 @@ from distxla.ops.all_reduce import AllReduce
 from distxla.ops.collective_permute import CollectivePermute
 from distxla.program.abi import Status
 from tests.collectives.devices import Code, World, module_of, program_shapes
-from tests.collectives.transports.shared_memory.test_emitter import Case, case_of
+from tests.collectives.transports.shared_memory.emitter_cases import Case, case_of
 
 
 def test_members_with_different_instructions_get_mismatch() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import stat
 import time
@@ -15,12 +14,9 @@ from distxla import clock
 from distxla.compiler import cache_folder as module
 from distxla.compiler.cache_folder import TAG, TAG_CONTENT, CacheFolder, UnsafeFolderError, cache_folder, cache_limit
 from distxla.errors import ArgumentError
+from tests.compiler.cache_folder_cases import key
 
 OVERHEAD = 50  # bytes of an entry beside its content
-
-
-def key(number: int) -> str:
-    return hashlib.sha256(bytes([number])).hexdigest()
 
 
 def state(path: Path) -> dict[str, tuple[int, int, int, bytes]]:

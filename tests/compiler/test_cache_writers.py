@@ -15,7 +15,7 @@ import pytest
 
 from distxla.compiler import cache_folder as module
 from distxla.compiler.cache_folder import TAG, TAG_CONTENT, CacheFolder
-from tests.compiler.test_cache_folder import key
+from tests.compiler.cache_folder_cases import key
 
 REPOSITORY = Path(__file__).parents[2]
 

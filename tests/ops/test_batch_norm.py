@@ -10,24 +10,12 @@ import pytest
 from distxla.compiler.compile import optimised
 from distxla.errors import VerificationError
 from distxla.ir.element_type import element_type
-from tests.ops.program_case import Array, compiled, evaluated, one_instruction, parsed
+from tests.ops.batch_norm_cases import OPCODES, program
+from tests.ops.program_case import Array, compiled, evaluated, parsed
 
-EPSILON = 0.001
 # relative to the largest element: several roundings of the type it is computed in, or one of the result's
 TOLERANCES = {"f64": 1e-13, "f32": 5e-6, "f16": 1e-3, "bf16": 8e-3, "f8e5m2": 0.25}
 SIZES = [((4, 5, 3), 2), ((4, 5, 3), 0), ((7,), 0), ((2, 3, 4, 5), 1), ((3, 0), 1), ((1, 3), 1)]
-OPCODES = ("batch-norm-training", "batch-norm-inference", "batch-norm-grad")
-
-
-def _program(opcode: str, element: str, dims: tuple[int, ...], feature: int) -> str:
-    array, vector = f"{element}[{','.join(map(str, dims))}]", f"{element}[{dims[feature]}]"
-    operands = {
-        "batch-norm-training": [array, vector, vector],
-        "batch-norm-inference": [array, vector, vector, vector, vector],
-        "batch-norm-grad": [array, vector, vector, vector, array],
-    }[opcode]
-    result = array if opcode == "batch-norm-inference" else f"({array}, {vector}, {vector})"
-    return one_instruction(f"{result} {opcode}(@), epsilon={EPSILON}, feature_index={feature}", operands)
 
 
 def _arguments(opcode: str, element: str, dims: tuple[int, ...], feature: int) -> list[Array]:
@@ -57,7 +45,7 @@ def _assert_close(got: list[Array], wanted: list[Any], tolerance: float) -> None
 @pytest.mark.parametrize("element", TOLERANCES)
 def test_compiled_agrees_with_evaluate(opcode: str, element: str) -> None:
     for dims, feature in SIZES:
-        text, arguments = _program(opcode, element, dims, feature), _arguments(opcode, element, dims, feature)
+        text, arguments = program(opcode, element, dims, feature), _arguments(opcode, element, dims, feature)
         wanted, got = evaluated(text, *arguments), compiled(text, *arguments)
         assert [a.dtype for a in got] == [a.dtype for a in wanted]
         _assert_close(got, wanted, TOLERANCES[element])
@@ -72,7 +60,7 @@ def test_evaluate_agrees_with_xla(opcode: str, element: str) -> None:
     from tests.ops.xla_cpu import run_by_xla
 
     for dims, feature in SIZES:
-        text, arguments = _program(opcode, element, dims, feature), _arguments(opcode, element, dims, feature)
+        text, arguments = program(opcode, element, dims, feature), _arguments(opcode, element, dims, feature)
         # XLA computes in f16 itself, ours in f32
         tolerance = 0.03 if element == "f16" else 4 * TOLERANCES[element]
         _assert_close(evaluated(text, *arguments), run_by_xla(text, arguments), tolerance)
@@ -83,7 +71,7 @@ def test_a_large_mean_does_not_cancel() -> None:
     dims = (1000, 4)
     x = (np.random.default_rng(0).standard_normal(dims) * 0.1 + 5000).astype(np.float32)
     ones = np.ones(4, np.float32)
-    _, mean, variance = compiled(_program("batch-norm-training", "f32", dims, 1), x, ones, ones)
+    _, mean, variance = compiled(program("batch-norm-training", "f32", dims, 1), x, ones, ones)
     wide = x.astype(np.float64)
     np.testing.assert_allclose(mean, wide.mean(0), rtol=1e-6)
     np.testing.assert_allclose(variance, wide.var(0), rtol=1e-4)
@@ -95,7 +83,7 @@ def test_what_is_not_finite_stays_in_its_feature(special: float, place: int) -> 
     x = np.arange(12, dtype=np.float32).reshape(6, 2)
     x[place, 1] = special
     ones = np.ones(2, np.float32)
-    text = _program("batch-norm-training", "f32", x.shape, 1)
+    text = program("batch-norm-training", "f32", x.shape, 1)
     wanted, got = evaluated(text, x, ones, ones), compiled(text, x, ones, ones)
     assert np.isfinite(got[0][:, 0]).all()
     assert np.isnan(got[2][1])
@@ -106,7 +94,7 @@ def test_what_is_not_finite_stays_in_its_feature(special: float, place: int) -> 
 def test_f16_does_not_overflow() -> None:
     x = np.array([[100.0], [300.0], [500.0]], np.float16)
     one = np.ones(1, np.float16)
-    _, mean, variance = compiled(_program("batch-norm-training", "f16", x.shape, 0 + 1), x, one, one)
+    _, mean, variance = compiled(program("batch-norm-training", "f16", x.shape, 0 + 1), x, one, one)
     assert mean == np.float16(300)
     assert variance == np.float16(26666.666)
 
@@ -114,7 +102,7 @@ def test_f16_does_not_overflow() -> None:
 @pytest.mark.parametrize("opcode", ["batch-norm-training", "batch-norm-grad"])
 def test_both_sums_are_one_loop(opcode: str) -> None:
     """The operand is read twice in all: for the sums, and for the result."""
-    module = optimised(parsed(_program(opcode, "f32", (64, 32, 16), 2)))
+    module = optimised(parsed(program(opcode, "f32", (64, 32, 16), 2)))
     dims = module.entry_computation.parameters[0].shape.dims
     loops = [i for i in module.entry_computation if i.opcode == "fusion"]
     assert sum(any(inner.shape.dims == dims and inner.operands for inner in module[i.op.calls]) for i in loops) == 2
@@ -123,8 +111,8 @@ def test_both_sums_are_one_loop(opcode: str) -> None:
 @pytest.mark.parametrize(
     ("text", "rule"),
     [
-        (_program("batch-norm-training", "s32", (4, 3), 1), "batch-norm-training.C2"),
-        (_program("batch-norm-training", "f32", (4, 3), 1).replace("feature_index=1", "feature_index=2"), "C1"),
+        (program("batch-norm-training", "s32", (4, 3), 1), "batch-norm-training.C2"),
+        (program("batch-norm-training", "f32", (4, 3), 1).replace("feature_index=1", "feature_index=2"), "C1"),
     ],
 )
 def test_rules(text: str, rule: str) -> None:

@@ -10,8 +10,8 @@ import pytest
 from distxla.compiler.obstacles import obstacles
 from distxla.ops.custom_calls.lapack_target import lapack_names
 from distxla.ops.custom_calls.target import built_in_targets
+from tests.ops.lapack_calls_cases import by_both, operand
 from tests.ops.library_call import LibraryCall
-from tests.ops.test_lapack_calls import by_both, operand
 
 TARGET = "cpu_csr_sparse_dense_ffi"
 ROWS = {  # where rows begin, and columns: empty rows at either end and between; a column that is none adds nothing

@@ -11,19 +11,25 @@ import pytest
 
 from distxla.compiler.obstacles import obstacles
 from distxla.errors import DistxlaError
-from tests.ops import test_gpu_attention, test_gpu_block_scaled, test_gpu_convolution, test_gpu_matmul, test_gpu_norm
-from tests.ops import test_gpu_solvers as solvers
-from tests.ops import test_gpu_sort_and_scan as sort_and_scan
+from tests.ops import (
+    gpu_attention_cases,
+    gpu_block_scaled_cases,
+    gpu_convolution_cases,
+    gpu_matmul_cases,
+    gpu_norm_cases,
+    gpu_solvers_cases,
+    gpu_sort_and_scan_cases,
+)
 from tests.ops.library_call import LibraryCall
 
-ATTENTION = test_gpu_attention.CASES.values()
-TABLES = [test_gpu_matmul.CASES, test_gpu_convolution.ALL, test_gpu_block_scaled.CASES, test_gpu_norm.CASES]
+ATTENTION = gpu_attention_cases.CASES.values()
+TABLES = [gpu_matmul_cases.CASES, gpu_convolution_cases.ALL, gpu_block_scaled_cases.CASES, gpu_norm_cases.CASES]
 CALLS: list[LibraryCall] = [
     *(call for table in TABLES for call, _ in table.values()),
     *(call for case in ATTENTION for call in (case.forward(), case.backward())),
-    *sort_and_scan.FORMS.values(),
-    *(call for call, _ in sort_and_scan.SCANS.values()),
-    *(call for call, _, _ in solvers.CALLS.values()),
+    *gpu_sort_and_scan_cases.FORMS.values(),
+    *(call for call, _ in gpu_sort_and_scan_cases.SCANS.values()),
+    *(call for call, _, _ in gpu_solvers_cases.CALLS.values()),
 ]
 TYPES = ("f32", "s8", "pred", "c64", "bf16", "f8e4m3fn", "s32", "u8", "f64", "s4", "f4e2m1fn", "u64")
 VALUES: tuple[Any, ...] = (0, 1, -1, 2, 0.5, "", "x", "NaN", "Infinity", 10**400, True, None, [], {}, "7", "kElu")

@@ -15,14 +15,13 @@ from distxla.compiler.obstacles import obstacles
 from distxla.errors import DistxlaError
 from distxla.ir.counts import Counts
 from distxla.ir.module import Module
-from distxla.oracle.lockstep import run_reference
 from distxla.text.parser import parse_module
 from tests.compiler.runner import run_single
 from tests.ops.case import Array
+from tests.ops.lapack_calls_cases import Leaves, by_both, operand
 
 jax = pytest.importorskip("jax")
 
-Leaves = Sequence[Array]
 Function = Callable[[Any], Any]
 
 
@@ -167,21 +166,6 @@ KINDS = ("float32", "complex128", "float64", "complex64")
 # the same HLO and the same libraries, in a third less time; what LLVM makes of the rest is none of our business
 QUICKLY = {"xla_backend_optimization_level": 0}
 TOLERANCES = {"float32": 2e-4, "complex64": 2e-4, "float64": 1e-11, "complex128": 1e-11}
-
-
-def operand(kind: str, *dims: int) -> Array:
-    generator = np.random.default_rng([*dims])
-    value = generator.normal(size=dims)
-    if kind.startswith("complex"):
-        value = value + 1j * generator.normal(size=dims)
-    return value.astype(kind)
-
-
-def by_both(module: Module, arguments: Leaves) -> list[tuple[str, list[Array]]]:
-    """The results of the reference and of compiled code."""
-    (reference,) = run_reference(module, [list(arguments)], Counts(1, 1))
-    compiled = run_single(compile_module(module, Counts(1, 1)), arguments)
-    return [("reference", [np.asarray(r) for r in reference]), ("compiled", compiled)]
 
 
 def optimized_text(compiled: Any) -> str:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.ops.feed_cases import compiled, evaluated, same, taken
 from tests.ops.random_feeds import BODIES, RECEIVES, SENDS, Statement, Walk, module_text
-from tests.ops.test_feed import compiled, evaluated, same, taken
 from tests.samples import examples
 
 MOST_ITEMS = 200

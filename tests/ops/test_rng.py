@@ -19,6 +19,7 @@ from distxla.program.options import CompileOptions
 from tests.compiler.runner import Devices
 from tests.gpu_driver import gpu_driver  # noqa: F401 - a fixture
 from tests.ops.program_case import Array, compiled, evaluated, parsed
+from tests.ops.rng_cases import program
 from tests.tolerances import ulps_between
 
 SIGNIFICANCE = 1e-3  # the streams are fixed: a test that passes once always does
@@ -29,16 +30,6 @@ def special() -> Any:
     """Imported by the tests that need it: each of xdist's workers imports this module. scipy.stats takes four times
     as long."""
     return import_module("scipy.special")
-
-
-def _program(element: ElementType | str, distribution: str, dims: str = "1000,3") -> str:
-    return f"""HloModule random
-ENTRY main {{
-  a = {element}[] parameter(0)
-  b = {element}[] parameter(1)
-  ROOT r = {element}[{dims}] rng(a, b), distribution=rng_{distribution}
-}}
-"""
 
 
 def _runs(
@@ -67,7 +58,7 @@ def _runs(
 def test_uniform_numbers_are_the_same_by_reference(element: ElementType) -> None:
     bounds = (-1, 3) if element.is_float else (-2, 1) if element.is_signed else (0, 3)
     a, b = (np.array(bound).astype(element.dtype) for bound in bounds)
-    wanted, got = _runs(_program(element, "uniform"), (a, b))
+    wanted, got = _runs(program(element, "uniform"), (a, b))
     for (ours,), (theirs,) in zip(got, wanted, strict=True):
         assert ours.dtype == theirs.dtype == element.dtype
         assert ours.tobytes() == theirs.tobytes()
@@ -80,7 +71,7 @@ def test_uniform_numbers_are_the_same_by_reference(element: ElementType) -> None
 @pytest.mark.parametrize("element", FLOATS, ids=str)
 def test_normal_numbers_are_nearly_the_same_by_reference(element: ElementType) -> None:
     a, b = (np.array(bound).astype(element.dtype) for bound in (-1, 2))
-    wanted, got = _runs(_program(element, "normal"), (a, b))
+    wanted, got = _runs(program(element, "normal"), (a, b))
     for (ours,), (theirs,) in zip(got, wanted, strict=True):
         # Near zero a and b * z cancel.
         near = np.abs(ours.astype(np.float64) - theirs.astype(np.float64)) < 4e-6
@@ -97,7 +88,7 @@ def test_normal_numbers_are_nearly_the_same_by_reference(element: ElementType) -
 def test_distribution_of_floats(element: str, distribution: str, wanted: tuple[float, float], special: Any) -> None:
     """By Kolmogorov and Smirnov. wanted: where the standard form of the distribution is moved and stretched to."""
     dtype = np.dtype({"f16": "f2", "f32": "f4", "f64": "f8"}[element])
-    (values,) = compiled(_program(element, distribution, "50000"), dtype.type(-2), dtype.type(3))
+    (values,) = compiled(program(element, distribution, "50000"), dtype.type(-2), dtype.type(3))
     spread = np.random.default_rng(0).uniform(-1e-3, 1e-3, values.shape)  # f16 has ties, which the test can't take
     values = values.astype(np.float64) + spread * (element == "f16")
     location, scale = wanted
@@ -112,7 +103,7 @@ def test_distribution_of_floats(element: str, distribution: str, wanted: tuple[f
 @pytest.mark.parametrize("element", [e for e in INTEGERS if e.bits >= 8], ids=str)
 def test_distribution_of_integers(element: ElementType, special: Any) -> None:
     low, high = (-7, 11) if element.is_signed else (3, 21)
-    (values,) = compiled(_program(element, "uniform", "40000"), element.dtype.type(low), element.dtype.type(high))
+    (values,) = compiled(program(element, "uniform", "40000"), element.dtype.type(low), element.dtype.type(high))
     counts = np.bincount(values.astype(np.int64) - low, minlength=high - low)
     assert len(counts) == high - low
     expected = len(values) / len(counts)
@@ -120,13 +111,13 @@ def test_distribution_of_integers(element: ElementType, special: Any) -> None:
 
 
 def test_consecutive_numbers_are_independent() -> None:
-    (values,) = compiled(_program("f32", "normal", "100000"), np.float32(0), np.float32(1))
+    (values,) = compiled(program("f32", "normal", "100000"), np.float32(0), np.float32(1))
     assert abs(np.corrcoef(values[:-1], values[1:])[0, 1]) < 0.01
 
 
 @pytest.mark.parametrize("element", ["f32", "bf16", "s32"])
 def test_an_empty_interval_gives_its_beginning(element: str) -> None:
-    text = _program(element, "uniform", "5")
+    text = program(element, "uniform", "5")
     dtype = parsed(text).entry_computation.parameters[0].shape.dtype.dtype
     (values,) = compiled(text, dtype.type(2), dtype.type(2))
     assert values.astype(np.float64).tolist() == [2.0] * 5
@@ -136,7 +127,7 @@ def test_half_open_where_the_type_is_coarse() -> None:
     """bf16 has two numbers in [100, 101)."""
     import ml_dtypes
 
-    (values,) = compiled(_program("bf16", "uniform"), ml_dtypes.bfloat16(100), ml_dtypes.bfloat16(101))
+    (values,) = compiled(program("bf16", "uniform"), ml_dtypes.bfloat16(100), ml_dtypes.bfloat16(101))
     assert sorted(set(values.astype(float).ravel().tolist())) == [100.0, 100.5]
 
 
@@ -214,7 +205,7 @@ ENTRY main {
 
 
 def test_replicas_begin_alike() -> None:
-    module = parsed(_program("f32", "uniform", "4"))
+    module = parsed(program("f32", "uniform", "4"))
     arguments = [np.float32(0), np.float32(1)]
     outs = run_programs(dict.fromkeys(range(2), module), dict.fromkeys(range(2), arguments), Counts(2, 1))
     assert np.array_equal(outs[0][0], outs[1][0])  # type: ignore[arg-type]
@@ -233,8 +224,8 @@ def test_the_initial_state_is_that_of_xla() -> None:
 @pytest.mark.parametrize(
     ("text", "error", "message"),
     [
-        (_program("c64", "uniform"), VerificationError, "rng.C1"),
-        (_program("s32", "normal"), VerificationError, "rng.C2"),
+        (program("c64", "uniform"), VerificationError, "rng.C1"),
+        (program("s32", "normal"), VerificationError, "rng.C2"),
         (STATES.replace("delta=7", "delta=-7"), VerificationError, "rng-get-and-update-state.C2"),
         (STATES.replace("u64[2]", "u64[3]"), UnsupportedOpError, r"u64\[2\], not as u64\[3\]"),
     ],

@@ -10,12 +10,8 @@ from distxla.ops.sorting.comparator import sort_keys
 from distxla.text.parser import parse_module
 from tests.compiler.lower.harness import Kernel
 from tests.executable import require_executable
+from tests.ops.sort_cases import CASES, CORNERS, sort_case, top_k_case
 from tests.ops.structured_case import COMPUTATIONS, StructuredCase, assert_compiled_agrees
-
-
-def _sort(operand: str, dimension: int, comparator: str = "lt", element: str = "f32") -> StructuredCase:
-    return StructuredCase(f"{operand} sort(@), dimensions={{{dimension}}}, to_apply={comparator}", (operand,), element)
-
 
 # NaNs are equal and last, and zeros of both signs are equal: what JAX asks for.
 CANONICAL = """HloModule m
@@ -43,71 +39,6 @@ ENTRY e {
 }
 """
 
-CASES = [
-    *(_sort(f"f32[{n}]", 0) for n in (0, 1, 2, 3, 7, 8, 31, 100, 1009)),
-    _sort("f32[3,17]", 1),
-    _sort("f32[17,3]", 0),
-    _sort("f32[3,17,5]", 1),
-    _sort("f32[5,0]", 0),
-    _sort("f32[5,0]", 1),
-    _sort("s8[65]", 0, "ge", "s8"),
-    _sort("u64[65]", 0, "lt", "u64"),
-    _sort("bf16[65]", 0, "lt", "bf16"),
-    StructuredCase(
-        "(s8[3,50], s32[3,50]) sort(@), dimensions={1}, is_stable=true, to_apply=lt_pairs",
-        ("s8[3,50]", "s32[3,50]"),
-        "s8",
-        {1: np.arange(150)},
-    ),
-]
-
-# Short lines of keys of every width beside an array: LLVM once left a 16-bit key in the place that it was sorted with.
-CASES += [
-    StructuredCase(
-        f"({element}[{n}], f32[{n}]) sort(@), dimensions={{0}}, is_stable=true, to_apply=beside_{direction}",
-        (f"{element}[{n}]", f"f32[{n}]"),
-        element,
-    )
-    for element in ("s8", "s16", "u16", "bf16", "f16", "s32", "s64")
-    for n in (2, 3, 4, 5, 6)
-    for direction in ("lt", "gt")
-]
-
-
-def _top_k(operand: str, k: int, attributes: str = "", values: object = None) -> StructuredCase:
-    element, dims = operand.rstrip("]").split("[")
-    dims = ",".join([*dims.split(",")[:-1], str(k)])
-    return StructuredCase(
-        f"({element}[{dims}], s32[{dims}]) topk(@), k={k}{attributes}",
-        (operand,),
-        element,
-        {} if values is None else {0: np.asarray(values)},
-    )
-
-
-# Zeros of both signs and NaNs of both signs have places of their own in the total order.
-CORNERS = np.array([0.0, np.nan, -0.0, 1.0, -np.nan, -1.0, np.inf, 1.0, -np.inf, 0.0], np.float32)
-CASES += [
-    _top_k("f32[10]", 10, values=CORNERS),
-    _top_k("f32[10]", 10, ", largest=false", CORNERS),
-    _top_k("f32[3,4,17]", 5),
-    _top_k("f32[3,17]", 5, ", largest=false"),
-    _top_k("f32[3,17]", 0),
-    _top_k("f32[3,500]", 7),
-    _top_k("f32[3,500]", 7, ", largest=false"),
-    _top_k("s32[2,300]", 9),
-    _top_k("bf16[80]", 1),
-    _top_k("f32[0,17]", 2),
-    _top_k("f32[1]", 1),
-    _top_k("s8[50]", 50),
-    _top_k("u8[50]", 7, ", largest=false"),
-    _top_k("u64[50]", 7, values=np.arange(50, dtype=np.uint64) * 2**58),
-    _top_k("s32[50]", 7),
-    _top_k("bf16[50]", 7),
-    _top_k("f64[50]", 7),
-    StructuredCase('(f32[3,5], s32[3,5]) custom-call(@), custom_call_target="TopK"', ("f32[3,17]",)),
-]
-
 
 @pytest.mark.sampled(one_in=24)
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -116,13 +47,13 @@ def test_compiled_agrees_with_evaluate(case: StructuredCase) -> None:
 
 
 def test_sorts_like_numpy() -> None:
-    case = _sort("f32[1009]", 0)
+    case = sort_case("f32[1009]", 0)
     np.testing.assert_array_equal(case.compiled()[0], np.sort(case.values()[0]))
 
 
 @pytest.mark.parametrize("largest", [True, False])
 def test_top_k_is_a_stable_order_with_nans_at_its_ends(largest: bool) -> None:
-    case = _top_k("f32[10]", 10, f", largest={str(largest).lower()}", CORNERS)
+    case = top_k_case("f32[10]", 10, f", largest={str(largest).lower()}", CORNERS)
     ascending, descending = [4, 8, 5, 2, 0, 9, 3, 7, 6, 1], [1, 6, 3, 7, 0, 9, 2, 5, 8, 4]
     for _, indices in (case.evaluated(), case.compiled()):
         assert np.asarray(indices).tolist() == (descending if largest else ascending)

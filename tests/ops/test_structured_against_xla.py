@@ -5,19 +5,19 @@ from __future__ import annotations
 import pytest
 
 from distxla.text.printer import print_module
-from tests.ops import test_convolution, test_dot, test_reduce, test_scatter, test_sort, test_windows
+from tests.ops import convolution_cases, dot_cases, reduce_cases, scatter_cases, sort_cases, windows_cases
 from tests.ops.structured_case import StructuredCase, assert_close
 
 pytest.importorskip("jax")
 
 CASES = [
-    *test_reduce.CASES,
-    *test_windows.REDUCED,
-    *test_windows.SCATTERED,
-    *test_scatter.CASES,
-    *test_dot.CASES,
-    *test_convolution.CASES,
-    *test_sort.CASES,
+    *reduce_cases.CASES,
+    *windows_cases.REDUCED,
+    *windows_cases.SCATTERED,
+    *scatter_cases.CASES,
+    *dot_cases.CASES,
+    *convolution_cases.CASES,
+    *sort_cases.CASES,
 ]
 
 

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -24,6 +21,7 @@ from distxla.text.parser import parse_module
 from tests.collectives.matrix import Case, cases, check
 from tests.collectives.matrix_executors import on_cluster
 from tests.collectives.two_programs import TwoPrograms
+from tests.runtime.collectives_cases import burners
 from tests.samples import examples
 
 pytestmark = pytest.mark.cluster
@@ -93,18 +91,6 @@ def arguments() -> list[list[np.ndarray]]:
 @given(case=cases(COUNTS))
 def test_the_matrix(cluster: dx.Cluster, case: Case) -> None:
     check(case, on_cluster(cluster))
-
-
-@contextmanager
-def burners(count: int) -> Iterator[None]:
-    """Processes that want the processor all the time."""
-    started = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
-    try:
-        yield
-    finally:
-        for process in started:
-            process.kill()
-            process.wait()
 
 
 @pytest.mark.sampled(one_in=3)

@@ -13,8 +13,8 @@ from distxla.oracle.lockstep import run_reference
 from distxla.runtime.calls import dispatch
 from distxla.testing import ClusterPool
 from distxla.text.parser import parse_module
+from tests.runtime.collectives_cases import burners
 from tests.runtime.random_modules import RandomModule
-from tests.runtime.test_collectives import burners
 
 pytestmark = pytest.mark.cluster
 DEVICES = 4

@@ -14,7 +14,7 @@ from distxla.targets.common_functions import Separated, separated
 from distxla.targets.native import finish
 from distxla.targets.native.load import load_image
 from distxla.targets.x86_64.link import link
-from tests.targets.test_link import program
+from tests.targets.link_cases import program
 
 I32 = ir.IntType(32)
 KIND = ir.FunctionType(I32, [I32])

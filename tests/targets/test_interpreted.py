@@ -27,7 +27,7 @@ from distxla.program.options import CompileOptions
 from distxla.targets.registry import native_target, target_named, target_names
 from distxla.text.parser import parse_module
 from tests.collectives.executors import run_module
-from tests.collectives.test_worked_examples import CASES
+from tests.collectives.worked_examples_cases import CASES
 from tests.compiler.runner import Devices
 from tests.diagnosis.golden import NAMED, check_run
 from tests.programs import PROGRAMS, ShardedProgram

@@ -8,26 +8,15 @@ import struct
 import pytest
 
 from distxla.errors import CompileError
-from distxla.ir.counts import Counts
-from distxla.program.artifact import CompiledProgram
 from distxla.program.image import Image
 from distxla.targets.native import finish
 from distxla.targets.native.load import load_image, resolve_import
-from distxla.targets.registry import native_target
 from distxla.targets.x86_64.link import link
+from tests.targets.link_cases import program
 
 
 def build(text: str) -> Image:
     return link([finish.emit_object(finish.parse(text))])
-
-
-def program(image: Image) -> CompiledProgram:
-    return CompiledProgram(
-        name="test",
-        image=image,
-        counts=Counts(1, 1),
-        target=native_target().name,
-    )
 
 
 CALLS = """

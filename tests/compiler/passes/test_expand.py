@@ -14,15 +14,15 @@ from distxla.ops.all_gather import AllGather
 from distxla.ops.support.collective_start_done import AsyncPart, async_part_of, whole
 from distxla.text.parser import parse_module
 from tests.compiler.passes.equivalence import changed, opcodes
-from tests.ops import test_asynchronous, test_batch_norm, test_ragged_and_scaled_dot, test_rng, test_scan
+from tests.ops import asynchronous_cases, batch_norm_cases, ragged_and_scaled_dot_cases, rng_cases, scan_cases
 
 PROGRAMS = {
-    **{name: text for name, (text, _) in {**test_asynchronous.NATIVE, **test_asynchronous.ALONE}.items()},
-    **{name: text for name, (text, _) in test_scan.CASES.items()},
-    **{opcode: test_batch_norm._program(opcode, "bf16", (4, 3, 2), 1) for opcode in test_batch_norm.OPCODES},
-    **{f"{e} {d}": test_rng._program(e, d) for e, d in (("f16", "normal"), ("f64", "uniform"), ("s8", "uniform"))},
-    "ragged rows": test_ragged_and_scaled_dot.FREE[1].text("bf16", (300, 7)),
-    "ragged sums": test_ragged_and_scaled_dot.CONTRACTING[1].text("bf16", (3, 11, 7)),
+    **{name: text for name, (text, _) in {**asynchronous_cases.NATIVE, **asynchronous_cases.ALONE}.items()},
+    **{name: text for name, (text, _) in scan_cases.CASES.items()},
+    **{opcode: batch_norm_cases.program(opcode, "bf16", (4, 3, 2), 1) for opcode in batch_norm_cases.OPCODES},
+    **{f"{e} {d}": rng_cases.program(e, d) for e, d in (("f16", "normal"), ("f64", "uniform"), ("s8", "uniform"))},
+    "ragged rows": ragged_and_scaled_dot_cases.FREE[1].text("bf16", (300, 7)),
+    "ragged sums": ragged_and_scaled_dot_cases.CONTRACTING[1].text("bf16", (3, 11, 7)),
 }
 
 
@@ -43,7 +43,7 @@ def test_nothing_to_expand() -> None:
 
 
 def test_the_result_has_the_name_and_the_place() -> None:
-    text = test_batch_norm._program("batch-norm-inference", "f32", (4, 3), 1)
+    text = batch_norm_cases.program("batch-norm-inference", "f32", (4, 3), 1)
     text = text.replace("feature_index=1", 'feature_index=1, metadata={op_name="layer/norm"}')
     before = parse_module(text, "<test>")
     after = changed(text, Expand())

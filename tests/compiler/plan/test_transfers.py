@@ -33,9 +33,9 @@ from distxla.compiler.plan.transfers import place_transfers, ticket_buffer
 from distxla.ir.counts import Counts
 from distxla.ops.support.collective_start_done import AsyncPart, async_part_of
 from distxla.text.parser import parse_module
-from tests.compiler.plan.test_outlined_calls import PROGRAMS as CALLS
-from tests.compiler.plan.test_outlined_calls import small_budget  # noqa: F401  a fixture
-from tests.compiler.plan.test_swapped_state import BODIES, BOTH, module
+from tests.compiler.plan.outlined_calls_cases import PROGRAMS as CALLS
+from tests.compiler.plan.outlined_calls_cases import small_budget  # noqa: F401  a fixture
+from tests.compiler.plan.swapped_state_cases import BODIES, BOTH, module
 from tests.programs import PROGRAMS, ShardedProgram
 
 CONTROL_FLOW = """

@@ -22,13 +22,13 @@ from distxla.program.options import CompileOptions
 from distxla.runtime.calls import trace as trace_module
 from distxla.testing import ClusterPool
 from distxla.text.parser import parse_module
-from tests.collectives.test_recorder import LOOP, TRANSFER, check_times
+from tests.collectives.recorder_cases import LOOP, TRANSFER, check_times
 from tests.compiler.runner import Devices
 from tests.runtime import trace_schema
+from tests.runtime.calls.trace_cases import STUCK, X, slices
 from tests.runtime.random_modules import RandomModule
 
 DEVICES = 2
-X = np.arange(4, dtype=np.float32)
 PAIR = """HloModule pair, replica_count=2
 ENTRY e { x = f32[4] parameter(0)
   s = (f32[4], f32[4]) collective-permute-start(x), source_target_pairs={{0,1},{1,0}}
@@ -42,27 +42,12 @@ ENTRY e { k = token[] after-all()
   x = f32[4] get-tuple-element(i), index=0
   ROOT y = f32[4] negate(x) }
 """
-STUCK = """HloModule stuck, replica_count=2
-add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = f32[] add(a, b) }
-yes { x = f32[4] parameter(0) ROOT y = f32[4] all-reduce(x), to_apply=add }
-no { x = f32[4] parameter(0) ROOT y = f32[4] negate(x) }
-ENTRY e { x = f32[4] parameter(0) i = u32[] replica-id() z = u32[] constant(0)
-  c = pred[] compare(i, z), direction=EQ
-  w = f32[4] all-reduce(x), to_apply=add
-  ROOT r = f32[4] conditional(c, w, w), true_computation=yes, false_computation=no }
-"""
 
 
 @pytest.fixture(scope="module")
 def cluster(cluster_pool: ClusterPool) -> Iterator[dx.Cluster]:
     with cluster_pool.lease(replicas=DEVICES) as opened:
         yield opened
-
-
-def slices(document: dict[str, Any], device: int, category: str) -> list[dict[str, Any]]:
-    """Of a device, in order."""
-    rows = trace_schema.by_phase(document)["X"]
-    return [row for row in rows if row["pid"] == device + 2 and row["cat"] == category]
 
 
 def written(trace: Any, path: Path) -> dict[str, Any]:

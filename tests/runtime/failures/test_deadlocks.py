@@ -25,7 +25,6 @@ from tests.deadlock_programs import (
     GOT,
     STEP,
     SUM,
-    Case,
     alone,
     by_device,
     looped,
@@ -36,10 +35,8 @@ from tests.deadlock_programs import (
     send_done,
 )
 from tests.diagnosis.golden import CASES, NAMED, check_run, evaluated, golden
+from tests.runtime.failures.deadlocks_cases import SECONDS, X, run
 from tests.stopwatch import Stopwatch
-
-X = np.arange(4, dtype=np.float32)
-SECONDS = 1.0 + 0.5  # from the last event to the error; half of it for a machine that has other things to do
 
 
 class Clusters:
@@ -68,20 +65,6 @@ def clusters() -> Iterator[Clusters]:
     found = Clusters()
     yield found
     found.close()
-
-
-def run(case: Case, cluster: dx.Cluster) -> tuple[Any, Stopwatch]:
-    """What came of it, results or an error, and the time that it took."""
-    for device, items in case.items.items():
-        cluster.infeed(device).put_all(items)
-    programs = {devices: cluster.compile(module, devices) for devices, module in case.modules()}
-    arguments = {device: [X] for device in range(case.replicas)}
-    watch = Stopwatch()
-    try:
-        done: Any = cluster.run(programs, arguments, time_limit=20)
-    except dx.DistxlaError as error:
-        done = error
-    return done, watch.stop()
 
 
 def by_size(*, deadlocks: bool) -> list[str]:
@@ -143,13 +126,13 @@ def test_what_has_no_counterpart_is_refused_everywhere(clusters: Clusters, name:
     kind, text = UNMATCHED[name]
     module = dx.parse(text, "a.hlo")
     texts = []
-    for run in (
+    for execute in (
         lambda: verify_world([(range(2), module)], Counts(2, 1)),
         lambda: run_programs({0: module, 1: module}, {0: [X], 1: [X]}, Counts(2, 1)),
         lambda: clusters.of(2).compile(module)([[X], [X]], time_limit=20),
     ):
         with pytest.raises(DeadlockError) as caught:
-            run()
+            execute()
         assert type(caught.value) is kind
         texts.append(str(caught.value).splitlines()[0])
     assert len(set(texts)) == 1, texts

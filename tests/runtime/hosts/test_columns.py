@@ -7,7 +7,7 @@ import pytest
 
 import distxla as dx
 from distxla.runtime.arrays.columns import ColumnCalls
-from tests.runtime.arrays.test_columns import STEP, STUCK, arguments
+from tests.runtime.arrays.columns_cases import STEP, STUCK, arguments
 
 pytestmark = pytest.mark.cluster
 

@@ -15,12 +15,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import distxla as dx
+from distxla.ir.counts import Counts
 from distxla.runtime.cluster import Cluster
 from tests.collectives.matrix import cases, check
 from tests.collectives.matrix_executors import on_cluster
 from tests.programs import PROGRAMS, ShardedProgram
 from tests.runtime import hand_made
-from tests.runtime.hosts.test_faults import agent_pid, later, pids
+from tests.runtime.hosts.faults_cases import agent_pid, later, pids
 from tests.samples import examples
 from tests.stopwatch import Stopwatch
 
@@ -123,7 +124,7 @@ def test_many_rounds(on_two_hosts: Cluster, size: int) -> None:
 def run_without_the_last(cluster: Cluster, time_limit: float) -> None:
     """All devices of a group wait for the last one, which does something else and never comes."""
     count = cluster.devices
-    waiting = replace(hand_made.waiting(count), replicas=cluster.replicas, partitions=cluster.partitions)
+    waiting = replace(hand_made.waiting(count), counts=Counts(cluster.replicas, cluster.partitions))
     last = hand_made.adopted(cluster, waiting, [count - 1])
     others = hand_made.adopted(cluster, whole_sum(cluster).program, range(count - 1))
     cluster.run({range(count - 1): others, count - 1: last}, {d: [X] for d in range(count - 1)}, time_limit=time_limit)

@@ -15,7 +15,7 @@ from distxla.ops.custom_calls import user
 from distxla.runtime.failures import stragglers
 from tests.deadlock_programs import FIVE, NAMED, STEP, by_device, looped, reduce
 from tests.diagnosis.golden import check_run
-from tests.runtime.failures.test_deadlocks import SECONDS, X, run
+from tests.runtime.failures.deadlocks_cases import SECONDS, X, run
 
 pytestmark = pytest.mark.cluster
 

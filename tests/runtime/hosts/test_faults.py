@@ -6,7 +6,6 @@ import contextlib
 import os
 import signal
 import socket
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,11 +21,10 @@ from distxla.runtime.cluster import Cluster
 from tests.conftest import started_processes
 from tests.interrupted import interrupted_after
 from tests.runtime import hand_made
+from tests.runtime.hosts.faults_cases import COUNTS, DEVICES, agent_pid, later, pids
 from tests.stopwatch import Stopwatch
 
 pytestmark = pytest.mark.cluster
-COUNTS = (1, 2, 1)
-DEVICES = sum(COUNTS)
 X = np.arange(4, dtype=np.float32)
 
 
@@ -46,28 +44,9 @@ def fresh(ray_cluster: Any) -> Iterator[Cluster]:
         yield opened
 
 
-def later(seconds: float, action: Any, *arguments: Any) -> None:
-    timer = threading.Timer(seconds, action, arguments)
-    timer.daemon = True
-    timer.start()
-
-
 def still_works(cluster: Cluster) -> bool:
     outs = hand_made.adopted(cluster, hand_made.add_one(DEVICES))([X])
     return all(np.array_equal(np.asarray(row[0]), X + 1) for row in outs)
-
-
-def pids(cluster: Cluster) -> dict[int, int]:
-    return {device: pid for device, _, pid in cluster.replicas_info}
-
-
-def agent_pid(cluster: Cluster, index: int) -> int:
-    """The process at the other end of the driver's connection."""
-    own = cluster._hosts.agents[index]._connection._socket.getsockname()
-    found = [c.pid for c in psutil.net_connections("tcp") if c.raddr and (c.raddr.ip, c.raddr.port) == own]
-    owned = [pid for pid in found if pid is not None]  # an ended connection may have had the same port
-    assert len(owned) == 1
-    return owned[0]
 
 
 def _runs(process: int) -> bool:

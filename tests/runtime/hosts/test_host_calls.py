@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import distxla as dx
-from tests.runtime.arrays.test_host_calls import ARGS, CALLS, Calls, check_results
+from tests.runtime.arrays.host_calls_cases import ARGS, CALLS, Calls, check_results
 
 pytestmark = pytest.mark.cluster
 

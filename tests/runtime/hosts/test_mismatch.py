@@ -9,7 +9,7 @@ import pytest
 
 import distxla as dx
 from distxla.errors import CollectiveMismatchError, DeadlockError
-from tests.runtime.failures.test_mismatch import ARGUMENTS, DEVICES, SUM, branching, compiled, fails, program
+from tests.runtime.failures.mismatch_cases import ARGUMENTS, DEVICES, SUM, branching, compiled, fails, program
 
 pytestmark = pytest.mark.cluster
 

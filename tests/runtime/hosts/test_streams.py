@@ -14,7 +14,7 @@ import pytest
 import distxla as dx
 from distxla.collectives.protocols.stream import AREA_BYTES, SLOTS
 from tests.ops.feed_programs import CHANNELS, echo, sums
-from tests.runtime.streams.test_streams import MEET, Beside, item
+from tests.runtime.streams.streams_cases import MEET, Beside, item
 
 pytestmark = pytest.mark.cluster
 F32 = np.float32

@@ -13,9 +13,9 @@ import distxla as dx
 from distxla.collectives import recorder
 from distxla.errors import DistxlaError
 from distxla.text.parser import parse_module
-from tests.collectives.test_recorder import LOOP
+from tests.collectives.recorder_cases import LOOP
 from tests.runtime import trace_schema
-from tests.runtime.calls.test_trace import STUCK, X, slices
+from tests.runtime.calls.trace_cases import STUCK, X, slices
 
 pytestmark = pytest.mark.cluster
 

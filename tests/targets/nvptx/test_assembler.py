@@ -17,7 +17,7 @@ from distxla.targets.nvptx.device_code import DeviceCode
 from distxla.targets.nvptx.driver.choice import CUDA
 from distxla.targets.nvptx.jit_linker import LinkerError
 from distxla.text.parser import parse_module
-from tests.compiler.lower.grid.test_ops import module_text
+from tests.compiler.lower.grid.ops_cases import module_text
 
 
 @pytest.fixture(params=["ptxas", "nvJitLink"])

@@ -9,7 +9,7 @@ from distxla.ir.counts import Counts
 from distxla.ir.element_type import DATA_TYPES, element_type
 from distxla.ir.module import Module
 from distxla.text.parser import parse_module
-from tests.compiler.lower.grid.test_ops import OPS, module_text
+from tests.compiler.lower.grid.ops_cases import OPS, module_text
 from tests.ops.case import joined
 from tests.ops.matrix import cases_of, is_of_its_own
 from tests.targets.nvptx.assembler import ARCHITECTURES, assemble, needs_assembler

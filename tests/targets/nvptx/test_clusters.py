@@ -18,7 +18,7 @@ from distxla.targets.nvptx.exported_blocks import ExportedBlocks
 from distxla.testing import ClusterPool
 from distxla.text.parser import parse_module
 from tests.collectives.executors import run_module
-from tests.targets.nvptx.test_rounds import ADD, COLLECTIVES, DEVICES, arguments_of, module_of
+from tests.targets.nvptx.rounds_cases import ADD, COLLECTIVES, DEVICES, arguments_of, module_of
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 STEP = """

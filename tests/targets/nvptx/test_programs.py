@@ -21,7 +21,7 @@ from distxla.targets.nvptx.driver.errors import DriverError
 from distxla.targets.registry import backends, target_named
 from distxla.text.parser import parse_module
 from tests.collectives.executors import run_module
-from tests.collectives.test_worked_examples import CASES
+from tests.collectives.worked_examples_cases import CASES
 from tests.compiler.runner import run_devices
 from tests.programs import PROGRAMS, ShardedProgram
 from tests.samples import in_turn

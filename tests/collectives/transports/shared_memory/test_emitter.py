@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,6 @@ from distxla.collectives.transports.shared_memory.group_site import GroupEmitter
 from distxla.errors import UnsupportedOpError
 from distxla.ir.counts import Counts
 from distxla.ir.element_type import BF16, C64, DATA_TYPES, F32, F64, PRED, S32, U8, ElementType
-from distxla.ir.module import Module
 from distxla.ir.replica_groups import ReplicaGroups
 from distxla.ir.shape import Shape
 from distxla.ops.all_gather import AllGather
@@ -25,18 +24,17 @@ from distxla.ops.all_to_all import AllToAll
 from distxla.ops.collective_broadcast import CollectiveBroadcast
 from distxla.ops.collective_permute import CollectivePermute
 from distxla.ops.reduce_scatter import ReduceScatter
-from tests.collectives.devices import Code, World, layout, module_of, reduction
+from tests.collectives.devices import Code, World, layout, module_of
+from tests.collectives.transports.shared_memory.emitter_cases import (
+    REDUCERS,
+    Array,
+    Case,
+    case_of,
+    formula,
+    permuted,
+    values,
+)
 from tests.samples import TYPES, examples
-
-Array = np.ndarray[Any, Any]
-REDUCERS: dict[str, Callable[[Array, Array], Array]] = {
-    "add": np.add,
-    "subtract": np.subtract,
-    "maximum": np.maximum,
-    "minimum": np.minimum,
-    "and": np.bitwise_and,
-    "xor": np.bitwise_xor,
-}
 
 
 def reducers_of(kind: ElementType) -> list[str]:
@@ -58,46 +56,6 @@ class Stub:
 
     def map(self, computation: str, a: Array, b: Array) -> tuple[Array]:
         return (REDUCERS[self.reducer](a, b).astype(a.dtype),)
-
-
-@dataclass(frozen=True)
-class Case:
-    """One instruction; `reduction` where it reduces."""
-
-    op: Any
-    operands: tuple[Shape, ...]
-    result: Shape
-    reducer: str = "add"
-
-    @property
-    def module(self) -> Module:
-        return module_of(self.op, self.operands, self.result, [reduction(self.reducer, self.operands[0])])
-
-    @property
-    def results(self) -> list[Shape]:
-        return list(self.result.leaves())
-
-
-def case_of(op: Any, operands: Sequence[Shape], size: int, reducer: str = "add") -> Case:
-    return Case(op, tuple(operands), op.result_shape(tuple(operands), size), reducer)
-
-
-def values(shape: Shape, seed: int) -> Array:
-    """Numbers of both signs; bits that NumPy and the generated code agree on."""
-    rng = np.random.default_rng(seed)
-    kind = shape.dtype
-    if kind is PRED:
-        return rng.random(shape.dims) < 0.5
-    if kind.is_integer:
-        low, high = (-(2 ** (kind.bits - 1)), 2 ** (kind.bits - 1)) if kind.is_signed else (0, 2**kind.bits)
-        drawn = rng.integers(low, high, shape.dims, dtype=np.int64 if kind.is_signed else np.uint64)
-        return np.asarray(drawn).astype(kind.dtype)
-    drawn = rng.standard_normal(shape.dims)
-    if kind.is_complex:
-        return (drawn + 1j * rng.standard_normal(shape.dims)).astype(kind.dtype)
-    if kind.name == "f8e8m0fnu":
-        drawn = np.abs(drawn)
-    return np.asarray(drawn).astype(kind.dtype)
 
 
 def same_bits(a: Array, b: Array) -> bool:
@@ -126,42 +84,6 @@ def brute_groups(op: Any, replicas: int, partitions: int) -> list[list[int]]:
         return [[r * partitions + p for r in row for p in range(partitions)] for row in rows]
     rows = rows or [list(range(partitions))]
     return [[r * partitions + p for p in row] for row in rows for r in range(replicas)]
-
-
-def formula(case: Case, group: list[int], sent: list[list[Array]]) -> list[list[Array]]:
-    """What each member must get, from what each member of the group sent."""
-    op, size = case.op, len(group)
-
-    def reduced(i: int) -> Array:
-        return functools.reduce(lambda a, b: REDUCERS[case.reducer](a, b).astype(a.dtype), [mine[i] for mine in sent])
-
-    if isinstance(op, AllReduce):
-        return [[reduced(i) for i in range(len(case.operands))]] * size
-    if isinstance(op, AllGather):
-        whole = [np.concatenate([mine[i] for mine in sent], op.dimension) for i in range(len(case.operands))]
-        return [whole] * size
-    if isinstance(op, ReduceScatter):
-        parts = [np.split(reduced(i), size, op.dimension) for i in range(len(case.operands))]
-        return [[p[m] for p in parts] for m in range(size)]
-    if isinstance(op, CollectiveBroadcast):
-        return [sent[0]] * size
-    assert isinstance(op, AllToAll)
-    if op.is_tuple_form:
-        return [[mine[m] for mine in sent] for m in range(size)]
-    pieces = [np.split(mine[0], size, op.dimension) for mine in sent]
-    return [[np.concatenate([p[m] for p in pieces], op.dimension)] for m in range(size)]
-
-
-def permuted(case: Case, replicas: int, partitions: int, sent: list[list[Array]]) -> list[list[Array]]:
-    op = case.op
-    received = [[np.zeros_like(a) for a in mine] for mine in sent]
-    for device in range(replicas * partitions):
-        r, p = divmod(device, partitions)
-        for source, target in op.source_target_pairs:
-            if (r if op.channel_id is None else p) == target:
-                there = source * partitions + p if op.channel_id is None else r * partitions + source
-                received[device] = sent[there]
-    return received
 
 
 def check(cases: Sequence[Case], replicas: int, partitions: int, rounds: int = 2, cores: int | None = None) -> None:

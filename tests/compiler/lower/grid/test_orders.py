@@ -14,13 +14,13 @@ from distxla.targets.nvptx.emulator.launch import ORDERS, Memory, load
 from distxla.targets.nvptx.emulator.prepare import prepare
 from distxla.text.parser import parse_module
 from tests.compiler.lower.grid.agreement import Array
-from tests.compiler.lower.grid.test_ops import module_text
-from tests.compiler.lower.grid.test_reductions import argmax_text
-from tests.compiler.lower.grid.test_reductions import text as reduction_text
-from tests.compiler.lower.grid.test_scans import windows
-from tests.compiler.lower.grid.test_scatters import module_text as scatter_text
-from tests.compiler.lower.grid.test_sorts import COMPARATORS, WITHOUT_KEYS, sort_text
-from tests.compiler.lower.grid.test_transposes import transpose_text
+from tests.compiler.lower.grid.ops_cases import module_text
+from tests.compiler.lower.grid.reductions_cases import argmax_text
+from tests.compiler.lower.grid.reductions_cases import text as reduction_text
+from tests.compiler.lower.grid.scans_cases import windows
+from tests.compiler.lower.grid.scatters_cases import module_text as scatter_text
+from tests.compiler.lower.grid.sorts_cases import COMPARATORS, WITHOUT_KEYS, sort_text
+from tests.compiler.lower.grid.transposes_cases import transpose_text
 
 PROGRAMS = {
     "reduce, a block a line": reduction_text("add", "f32", "0", (3, 300), (1,)),

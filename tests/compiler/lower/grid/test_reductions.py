@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 import pytest
 
@@ -12,6 +10,7 @@ from distxla.ir.counts import Counts
 from distxla.ir.element_type import element_type
 from distxla.text.parser import parse_module
 from tests.compiler.lower.grid.agreement import both, differing
+from tests.compiler.lower.grid.reductions_cases import argmax_text, text
 from tests.compiler.runner import run_single
 from tests.ops.case import array as shape_of
 from tests.ops.case import sample
@@ -41,20 +40,6 @@ SINGLE = {
     ("and", "pred"): "true",
     ("xor", "u16"): "9",
 }
-
-
-def text(opcode: str, kind: str, initial: str, dims: tuple[int, ...], reduced: tuple[int, ...]) -> str:
-    kept = [size for d, size in enumerate(dims) if d not in reduced]
-    shapes = [f"{kind}[{','.join(map(str, sizes))}]" for sizes in (dims, kept)]
-    numbers = ",".join(map(str, reduced))
-    return f"""HloModule reduction
-combine {{ a = {kind}[] parameter(0)  b = {kind}[] parameter(1)  ROOT r = {kind}[] {opcode}(a, b) }}
-ENTRY main {{
-  x = {shapes[0]} parameter(0)
-  start = {kind}[] constant({initial})
-  ROOT r = {shapes[1]} reduce(x, start), dimensions={{{numbers}}}, to_apply=combine
-}}
-"""
 
 
 @pytest.mark.sampled(
@@ -91,47 +76,6 @@ def test_sums_of_floats(shape: str, kind: str) -> None:
     exact = wide.sum(reduced) + 1
     np.testing.assert_allclose(got.astype(wide.dtype), exact, rtol=2e-3 if kind == "f16" else 1e-6)
     assert got.tobytes() == again.tobytes()
-
-
-# the last one is associative, but not commutative
-ARGMAX = """HloModule argmax
-pick {
-  a = f32[] parameter(0)  i = s32[] parameter(1)
-  b = f32[] parameter(2)  j = s32[] parameter(3)
-  more = pred[] compare(a, b), direction=GT
-  same = pred[] compare(a, b), direction=EQ
-  first = pred[] compare(i, j), direction=LT
-  tie = pred[] and(same, first)
-  left = pred[] or(more, tie)
-  v = f32[] select(left, a, b)
-  k = s32[] select(left, i, j)
-  ROOT r = (f32[], s32[]) tuple(v, k)
-}
-last {
-  a = s32[] parameter(0)
-  b = s32[] parameter(1)
-  none = s32[] constant(-1)
-  is_none = pred[] compare(b, none), direction=EQ
-  ROOT r = s32[] select(is_none, a, b)
-}
-ENTRY main {
-  x = f32[DIMS] parameter(0)
-  i = s32[DIMS] iota(), iota_dimension=ALONG
-  low = f32[] constant(-inf)
-  none = s32[] constant(-1)
-  best = (f32[LINES], s32[LINES]) reduce(x, i, low, none), dimensions={ALONG}, to_apply=pick
-  end = s32[LINES] reduce(i, none), dimensions={ALONG}, to_apply=last
-  v = f32[LINES] get-tuple-element(best), index=0
-  k = s32[LINES] get-tuple-element(best), index=1
-  ROOT r = (f32[LINES], s32[LINES], s32[LINES]) tuple(v, k, end)
-}
-"""
-
-
-def argmax_text(lines: int, count: int, along: int) -> str:
-    dims = (lines, count) if along else (count, lines)
-    replaced = {"DIMS": ",".join(map(str, dims)), "LINES": str(lines), "ALONG": str(along)}
-    return re.sub("DIMS|LINES|ALONG", lambda found: replaced[found[0]], ARGMAX)
 
 
 @pytest.mark.sampled(one_in=3, first=("4-333-1",))

@@ -10,6 +10,7 @@ from distxla.ir.counts import Counts
 from distxla.ir.element_type import element_type
 from distxla.text.parser import parse_module
 from tests.compiler.lower.grid.agreement import both, differing
+from tests.compiler.lower.grid.transposes_cases import transpose_text
 from tests.ops.case import array as shape_of
 from tests.ops.case import sample
 from tests.samples import in_turn
@@ -24,16 +25,6 @@ SHAPES = {
     "a short side": ((300, 8), (1, 0), None),
     "the last dimension stays": ((20, 30, 40), (1, 0, 2), None),
 }
-
-
-def transpose_text(kind: str, dims: tuple[int, ...], order: tuple[int, ...]) -> str:
-    results = ",".join(str(dims[d]) for d in order)
-    return f"""HloModule transposes
-ENTRY main {{
-  x = {kind}[{",".join(map(str, dims))}] parameter(0)
-  ROOT r = {kind}[{results}] transpose(x), dimensions={{{",".join(map(str, order))}}}
-}}
-"""
 
 
 WIDTHS = ["f32", "bf16", "f8e5m2", "pred"], ["s4", "s64", "c64", "c128"]

@@ -20,7 +20,7 @@ from distxla.targets.nvptx.emulator.faults import (
 from distxla.targets.nvptx.emulator.launch import NUMBERED, ORDERS, Memory, Order, load
 from distxla.targets.nvptx.emulator.prepare import prepare
 from tests.targets.nvptx.emulator import kernels
-from tests.targets.nvptx.emulator.test_kernels import floats, memory, sum_in_order
+from tests.targets.nvptx.emulator.kernels_cases import floats, memory, sum_in_order
 
 BARRIER = "  call void @llvm.nvvm.barrier.cta.sync.aligned.all(i32 0)\n"
 SHUFFLE = "call float @llvm.nvvm.shfl.sync.down.f32"

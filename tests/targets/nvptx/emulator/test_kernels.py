@@ -8,10 +8,11 @@ from functools import cache
 import numpy as np
 import pytest
 
-from distxla.targets.nvptx.emulator.launch import ORDERS, LoadedModule, Memory, Order, load
+from distxla.targets.nvptx.emulator.launch import ORDERS, LoadedModule, Order, load
 from distxla.targets.nvptx.emulator.prepare import prepare
 from tests.targets.nvptx.assembler import ARCHITECTURES, assemble, needs_assembler, ptx_of
 from tests.targets.nvptx.emulator import kernels
+from tests.targets.nvptx.emulator.kernels_cases import floats, memory, sum_in_order
 
 MODES = {"unchecked": {}, "checked": {"checked": True}, "races": {"races": True}}
 
@@ -24,32 +25,6 @@ def loaded(text: str, mode: str) -> LoadedModule:
 @pytest.fixture(params=MODES)
 def mode(request: pytest.FixtureRequest) -> Iterator[str]:
     return request.param
-
-
-def memory(*arrays: np.ndarray) -> list[Memory]:
-    return [Memory(a.ctypes.data, a.ctypes.data + a.nbytes) for a in arrays]
-
-
-def floats(*shape: int) -> np.ndarray:
-    return np.random.default_rng(len(shape)).standard_normal(shape, dtype=np.float32)
-
-
-def sum_in_order(x: np.ndarray, threads: int) -> np.ndarray:
-    """As kernels.REDUCE adds."""
-    rows, n = x.shape
-    partial = np.zeros((rows, threads), np.float32)
-    for start in range(0, n, threads):
-        part = x[:, start : start + threads]
-        partial[:, : part.shape[1]] += part
-    lanes = partial.reshape(rows, threads // 32, 32)
-    for distance in (16, 8, 4, 2, 1):
-        other = lanes.copy()
-        other[:, :, :-distance] = lanes[:, :, distance:]
-        lanes = lanes + other
-    total = np.zeros(rows, np.float32)
-    for warp in range(threads // 32):
-        total = total + lanes[:, warp, 0]
-    return total
 
 
 @pytest.mark.parametrize("order", ORDERS, ids=str)
