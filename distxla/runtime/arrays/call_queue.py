@@ -158,9 +158,12 @@ class PendingCall:
             return error
         return None
 
+    def _let_go(self) -> None:
+        """Give up the memory that it holds: arguments and results."""
+        self._run, self._needs = None, ()
+
     def _end(self, error: BaseException | None) -> None:
         self.error = error
-        self._run, self._needs = None, ()  # and the arguments that they hold
         self.is_over = True
         self._done.release()
         self._tell()
@@ -406,6 +409,7 @@ class CallQueue:
                 continue
             is_withdrawn = call.is_stopped and not call.is_issued
             error = ClusterError(INTERRUPTED) if is_withdrawn else call._outcome()
+            call._let_go()  # while it is under way: who has drained the queue counts on the memory
             with self._lock:
                 call.has_run = True
                 self._calls.popleft()

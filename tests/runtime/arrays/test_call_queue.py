@@ -6,6 +6,7 @@ import _thread
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -164,6 +165,34 @@ def test_ctrl_c_that_does_not_wake_the_waiting_thread(queue: CallQueue) -> None:
         running.wait()
     assert watch.seconds < STOPPED_AFTER_S / 2  # the call ends by itself then
     timer.join()
+
+
+@pytest.mark.parametrize("is_withdrawn", [False, True])
+def test_a_drained_queue_holds_no_memory(queue: CallQueue, *, is_withdrawn: bool) -> None:
+    """Although its thread is late to tell that the call is over."""
+    drained = threading.Event()
+
+    class Late(PendingCall):
+        def _end(self, error: BaseException | None) -> None:
+            drained.wait(10)
+            super()._end(error)
+
+    class Memory:
+        def use(self) -> None: ...
+
+    memory = Memory()
+    freed = weakref.ref(memory)
+    call = Late("late", memory.use)
+    call.is_stopped = is_withdrawn
+    queue.submit(call)
+    del memory
+    while queue.is_busy:
+        time.sleep(0)
+    queue.drain()
+    assert freed() is None
+    assert not call.is_over
+    drained.set()
+    call._block()
 
 
 def test_close_ends_calls_and_takes_no_more(queue: CallQueue) -> None:
