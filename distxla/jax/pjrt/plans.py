@@ -203,7 +203,7 @@ class DirectIssuer:
         self._trimming = threading.Lock()
         self._taken: dict[int, PendingCall] = {}  # by number: calls in flight that became the queue's, or failed ones
         self._held: deque[tuple[int, object]] = deque()
-        self._lock = threading.Lock()  # of taking from it
+        self._lock = threading.RLock()  # of taking from it, amid which a collection may give up arrays, and comes here
         os.register_at_fork(after_in_child=self._leave)
         events.takers[self.gate] = cluster.queue.take_direct
         cluster.queue.direct = self
@@ -287,8 +287,10 @@ class DirectIssuer:
 
     def _let_go_now(self) -> None:
         while self._held and self._held[0][0] <= self._gate.over:
-            self._cluster.direct.keep([self._held[0][1]])  # where the call has failed, devices may be late
-            self._held.popleft()
+            first = self._held[0]
+            self._cluster.direct.keep([first[1]])  # where the call has failed, devices may be late
+            if self._held and self._held[0] is first:  # unless a collection amid `keep` has let it go
+                self._held.popleft()
 
     # --- for executables
 

@@ -87,6 +87,26 @@ SCRIPTS = {
         del kept
         print(used() - before)
     """,
+    "collected_amid_a_let_go": """
+        issuer, direct = cluster().queue.direct, cluster().direct
+        real, kept = direct.keep, []
+        def circle():  # whose collection gives an array up
+            found = [jax.device_put(np.zeros(1000, np.float32))]
+            found.append(found)
+        def keep(things):
+            kept.extend(things)
+            if len(kept) == 1:
+                circle()
+                gc.collect()
+            real(things)
+        direct.keep = keep
+        try:
+            issuer._held.extend([(0, "first"), (0, "second")])  # as arguments of calls that are over
+            issuer.trim()
+        finally:
+            direct.keep = real
+        print(sorted({thing for thing in kept if isinstance(thing, str)}), len(issuer._held))
+    """,
     "without_python": """
         total = lambda s, x: (s + 1, jax.lax.psum(x, "i"))
         f = jax.jit(jax.shard_map(total, mesh=mesh, in_specs=(P(), P("i")), out_specs=P()), donate_argnums=0)
@@ -276,6 +296,10 @@ def test_the_memory_of_results_comes_back(found: dict[str, str]) -> None:
 def test_one_thread_trims_at_a_time(found: dict[str, str]) -> None:
     """Another one would give the block that the first is about to keep."""
     assert found["trimmed_by_two"] == "waits\nTrue\ndone True True\n1.0\n"
+
+
+def test_a_collection_amid_giving_memory_up_may_give_up_more(found: dict[str, str]) -> None:
+    assert found["collected_amid_a_let_go"] == "['first', 'second'] 0\n"
 
 
 def test_the_queue_takes_over_calls_that_last_long(found: dict[str, str]) -> None:
