@@ -17,6 +17,7 @@ import pytest
 import distxla as dx
 from distxla.collectives.transports import control_block_view
 from distxla.collectives.transports.control_block_view import ControlBlock
+from distxla.machine import memory_files
 from distxla.machine.segments import Segment
 from distxla.program.artifact import CompiledProgram
 from distxla.runtime import cluster
@@ -184,11 +185,11 @@ def test_an_interrupted_image_is_closed() -> None:
         return {path for path in found if "distxla-image" in os.readlink(path)}
 
     program, left = hand_made.add_one(2), list[str]()
-    for place, _ in interrupted_everywhere([shared_image], lambda: program, use, returns=False):
+    for place, _ in interrupted_everywhere([shared_image, memory_files], lambda: program, use, returns=False):
         for path in open_images():
             left.append(place.partition(",")[0])
             os.close(int(os.path.basename(path)))
-    assert sorted(left) == [f"SharedImage.{name}" for name in ("__enter__", "__exit__", "__init__", "close")]
+    assert sorted(left) == ["SharedImage.__enter__", "SharedImage.__exit__", "SharedImage.close", "memory_file"]
 
 
 SIZE = 256
