@@ -89,7 +89,9 @@ class Cluster(Handle):
     "kill:device=3,at=all-reduce.7" (docs/guide/fault_injection.md).  Threads may share a cluster; calls run in turn.
     """
 
-    _INTERNAL = frozenset({"adopt", "call", "direct", "heap", "issue", "memory", "queue", "resident_bytes"})
+    _INTERNAL = frozenset(
+        {"adopt", "call", "direct", "heap", "hosts", "issue", "loader", "memory", "queue", "resident_bytes"}
+    )
 
     def __init__(
         self,
@@ -123,8 +125,8 @@ class Cluster(Handle):
         self._injection = injection_of(inject, counts.devices)
         between = self._injection.between_hosts if self._injection is not None else lambda hosts: ()
         memory, gpus = checked_memory(device_memory), gpu_sharing(self._target, devices_per_gpu)
-        self._hosts = Hosts(counts.devices, address, devices_per_host, self._closing, between, memory, gpus)
-        self._loader: ProgramLoader | None = None
+        self.hosts = Hosts(counts.devices, address, devices_per_host, self._closing, between, memory, gpus)
+        self.loader: ProgramLoader | None = None
         self._trace: Trace | None = None
         self._rings: int | None = None  # where the rings of traces are in the control block
 
@@ -141,13 +143,13 @@ class Cluster(Handle):
             return "not started"
         if self._failure is not None:
             return "could not be started"
-        return "starting" if self._loader is None else f"{self.devices} device{'s' * (self.devices > 1)} running"
+        return "starting" if self.loader is None else f"{self.devices} device{'s' * (self.devices > 1)} running"
 
     def __enter__(self) -> Cluster:
         with deferred_interrupt():  # otherwise no `close` would follow an interrupted start
             self.start()
         try:
-            if not self._hosts.wait_joined(self._thread):
+            if not self.hosts.wait_joined(self._thread):
                 self.wait_started()  # raises the error
         except BaseException:
             self.close()
@@ -173,7 +175,7 @@ class Cluster(Handle):
     def replicas_info(self) -> list[tuple[int, str, int]]:
         """(device, host, pid) of every replica; blocks until they are started."""
         self.wait_started()
-        return [(identity.device, identity.host, identity.pid) for identity in self._hosts.identities]
+        return [(identity.device, identity.host, identity.pid) for identity in self.hosts.identities]
 
     def start(self) -> Cluster:
         """Begin to start; returns at once, before Ray is initialised: `wait_started`, or entering, waits for that.
@@ -182,7 +184,7 @@ class Cluster(Handle):
         """
         if self._thread is not None or self._closing.is_set():
             raise ClusterError("a cluster is started once")
-        self._hosts.prepare()
+        self.hosts.prepare()
         _open.add(self)
         self._compiler = ServerShare()
         thread = threading.Thread(target=self._start, name="distxla-start", daemon=True)
@@ -228,10 +230,10 @@ class Cluster(Handle):
         # Nothing below is undone or left out when it is interrupted and called again.
         if self._thread is not None:
             self._thread.join()
-        if self._loader is not None:
-            self._loader.close()
-        self._loader = None
-        self._hosts.close()
+        if self.loader is not None:
+            self.loader.close()
+        self.loader = None
+        self.hosts.close()
         if self._compiler is not None:
             self._compiler.close()
         self._closed = True
@@ -240,13 +242,13 @@ class Cluster(Handle):
     def _start(self) -> None:
         begin = clock.now()
         try:
-            self._hosts.start()
-            self.heap = Heap(self._hosts.budget.device_bytes, self._hosts.pages, headroom=self._hosts.headroom())
-            self._loader = ProgramLoader(self._hosts, self.heap, self._counts, self._unload)
-            self.direct = DirectCalls(self._hosts, self._loader, self._lock, is_possible=self._injection is None)
-            self._loader.dispatcher.stop_reason = lambda: self._queue.stop_reason() or self._host_calls.failure
+            self.hosts.start()
+            self.heap = Heap(self.hosts.budget.device_bytes, self.hosts.pages, headroom=self.hosts.headroom())
+            self.loader = ProgramLoader(self.hosts, self.heap, self._counts, self._unload)
+            self.direct = DirectCalls(self.hosts, self.loader, self._lock, is_possible=self._injection is None)
+            self.loader.dispatcher.stop_reason = lambda: self._queue.stop_reason() or self._host_calls.failure
             if self._injection is not None:
-                self._injection.connect_feeds(self._loader.streams)
+                self._injection.connect_feeds(self.loader.streams)
             self.start_s = clock.now() - begin
         except BaseException as error:  # raised by `wait_started`
             self._failure = error
@@ -299,12 +301,12 @@ class Cluster(Handle):
             with phase("checking"):
                 module = with_reduction_order(module, reduction_order)
                 require_compilable(module, counts, given=given)
-            self._hosts.budget.require(Need(module), assigned.devices)
+            self.hosts.budget.require(Need(module), assigned.devices)
             with phase("compiling"):
                 in_place = () if NAN in checks else in_place_pairs(module, donated)
                 options = CompileOptions(traced=trace, in_place=in_place, watched=NAN in checks)
                 program, cached = self._compiled(module, assigned, options)
-            self._hosts.budget.require(Need.of(module, program), assigned.devices)
+            self.hosts.budget.require(Need.of(module, program), assigned.devices)
         known: dict[str, Any] = {"module": module, "targets": user_targets(module), "whole": whole, "traced": trace}
         found = Executable(self, program, assigned.devices, clock.now() - begin, cached, checks=checks, **known)
         found.host_calls = self._host_calls.bound(sites, functions, assigned.devices)
@@ -318,7 +320,7 @@ class Cluster(Handle):
         points = () if self._injection is None else self._injection.points(module, assigned.devices)
         # if it is not whole, its groups have members whose programs are compiled apart, with arrays anywhere
         apart = not assigned.is_whole
-        through_host = apart or self._hosts.has_gpus_on_several(self._thread)
+        through_host = apart or self.hosts.has_gpus_on_several(self._thread)
         options = replace(options, target=self._target, points=points, apart=apart, through_host=through_host)
         found, cached = compile_cached(self._compiler, module, assigned.counts, options)
         if self._injection is not None:
@@ -376,7 +378,7 @@ class Cluster(Handle):
         self.wait_started()
         if not isinstance(device, int) or not 0 <= device < self.devices:
             raise ArgumentError(f"device {device}: the cluster has devices 0 to {self.devices - 1}")
-        loader = self._loader
+        loader = self.loader
         if loader is None:
             raise ClusterError("the cluster is closed")
         return loader.streams
@@ -388,7 +390,7 @@ class Cluster(Handle):
 
     def memory(self, device: int) -> DeviceMemory:
         """The device's memory as the driver reaches it."""
-        return self._hosts.memory(device)
+        return self.hosts.memory(device)
 
     def call(
         self,
@@ -418,9 +420,9 @@ class Cluster(Handle):
             self._issue(given, place, time_limit, repeat)
 
     def _issue(self, given: list[Executable], place: Place, time_limit: float | None, repeat: int) -> None:
-        if self._loader is None:
+        if self.loader is None:
             self.wait_started()
-        loader = self._loader
+        loader = self.loader
         if loader is None or self._closing.is_set():
             raise ClusterError("the cluster is closed")
         executables = in_common_order(given, self._counts, self._again)
@@ -455,8 +457,8 @@ class Cluster(Handle):
     def _unload(self, loaded: Loaded) -> None:
         """In the unloader's thread: a program's last executable has gone."""
         with self._queue.reserved(), self._lock:
-            if self._loader is not None and not self._closing.is_set():
-                self._loader.unload(loaded)
+            if self.loader is not None and not self._closing.is_set():
+                self.loader.unload(loaded)
 
     def trace(self) -> Trace:
         """Begin to record the devices' events, until the trace, a context manager, is left or closed; only one at a
@@ -471,16 +473,16 @@ class Cluster(Handle):
         self.wait_started()
         self._queue.forbid_direct()  # which no trace sees
         with self._lock:
-            loader = self._loader
+            loader = self.loader
             if loader is None or self._closing.is_set():
                 raise ClusterError("the cluster is closed")
             if self._trace is not None and self._trace.is_active:
                 raise ClusterError("a trace is taken already")
             loader.dispatcher.settle(None)
             if self._rings is None:
-                self._rings = self._hosts.local.control.carve(rings_bytes(self.devices))
+                self._rings = self.hosts.local.control.carve(rings_bytes(self.devices))
             known = loader.dispatcher.programs, loader.dispatcher.modules
-            self._trace = Trace(self._hosts, self._rings, *known, self._queue.drain)
+            self._trace = Trace(self.hosts, self._rings, *known, self._queue.drain)
             return self._trace
 
     def _again(self, old: Executable, module: Module) -> Executable:
@@ -494,4 +496,4 @@ class Cluster(Handle):
     def resident_bytes(self) -> list[int]:
         """Resident memory of each replica without its arenas."""
         self.wait_started()
-        return self._hosts.ask([replica.resident_bytes.remote() for replica in self._hosts.replicas], 30)
+        return self.hosts.ask([replica.resident_bytes.remote() for replica in self.hosts.replicas], 30)

@@ -37,7 +37,7 @@ def value_offsets(cluster: Cluster) -> frozenset[int]:
 
 def living_executables(cluster: Cluster) -> list[Executable]:
     """The executables of the cluster that were called and that somebody still holds."""
-    loader = cluster._loader
+    loader = cluster.loader
     return [] if loader is None else loader.living()
 
 
@@ -76,15 +76,15 @@ def why_unusable(cluster: Cluster, seconds: float) -> str:
     cluster.queue.take_unseen()
     cluster._lock.acquire()
     try:
-        loader = cluster._loader
+        loader = cluster.loader
         if loader is None:
             return "it was closed"
         if (error := loader.dispatcher.unusable()) is not None:
             return error.message.partition("; the cluster")[0]
-        if stopped := sorted(cluster._hosts._stopped_here()):
+        if stopped := sorted(cluster.hosts._stopped_here()):
             return f"device {stopped[0]} is stopped"
-        here = cluster._hosts.devices[0]
-        if ending := [one.device for one in cluster._hosts.identities if one.device in here and is_ending(one.pid)]:
+        here = cluster.hosts.devices[0]
+        if ending := [one.device for one in cluster.hosts.identities if one.device in here and is_ending(one.pid)]:
             return f"the replica of device {ending[0]} has ended"
         try:
             loader.dispatcher.settle(seconds)

@@ -64,8 +64,8 @@ class Connection:
     ) -> None:
         sock.settimeout(None)
         self.purpose, self.node, self.length = purpose, node, 0
-        self._socket, self._frames, self._largest = sock, frames, largest
-        self._seals, self._opens = sending, receiving
+        self.socket, self._frames, self._largest = sock, frames, largest
+        self.seals, self.opens = sending, receiving
         self._sending = threading.Lock()
         self._sealed = 0  # frames
         self._ahead = memoryview(bytearray(_AHEAD_BYTES))  # received, not taken yet: bytes _begin to _end of it
@@ -104,7 +104,7 @@ class Connection:
         rest: list[Buffer] = [part for part in parts if len(part)]
         while rest:
             try:
-                sent = self._socket.sendmsg(rest[:_MOST_PARTS], (), flags)
+                sent = self.socket.sendmsg(rest[:_MOST_PARTS], (), flags)
             except BlockingIOError:
                 return rest
             except InterruptedError:
@@ -133,7 +133,7 @@ class Connection:
     def _seal_small(self, frame: Frame, payload: Sequence[Buffer], length: int) -> bytes:
         """A whole frame in one buffer."""
         number, self._sealed = self._sealed, self._sealed + 1
-        seal = self._seals.seal
+        seal = self.seals.seal
         sealed = seal(number, 0, header(frame, length, number))
         if not length:
             return b"".join(sealed)
@@ -145,9 +145,9 @@ class Connection:
     ) -> Iterator[list[Buffer]]:
         """The buffers of each record, the first one with the header."""
         number, self._sealed = self._sealed, self._sealed + 1
-        sent: list[Buffer] = [*self._seals.seal(number, 0, header(frame, length, number))]
+        sent: list[Buffer] = [*self.seals.seal(number, 0, header(frame, length, number))]
         for record, data in enumerate(in_records(payload), 1):
-            sent += self._seals.seal(number, record, bytes(data) if copies else data)
+            sent += self.seals.seal(number, record, bytes(data) if copies else data)
             yield sent
             sent = []
 
@@ -161,7 +161,7 @@ class Connection:
         if self._left or len(self._opened):
             raise ClusterError(f"node {self.node} sent a frame that is longer than its subject")
         found, number = self._take_ahead(HEADER_BYTES), self._came
-        if not self._opens.open(number, 0, found[:-TAG_BYTES], found[-TAG_BYTES:]):
+        if not self.opens.open(number, 0, found[:-TAG_BYTES], found[-TAG_BYTES:]):
             raise self._header_error(number, found)
         self._came += 1
         version, kind, length, _, fields = _HEADER.unpack_from(found)
@@ -218,7 +218,7 @@ class Connection:
         """Open the next record of a payload. DamagedMessageError if its check fails."""
         self._record += 1
         self._left -= len(record)
-        if not self._opens.open(self._came - 1, self._record, record, tag):
+        if not self.opens.open(self._came - 1, self._record, record, tag):
             begin = (self._record - 1) * RECORD_BYTES
             where = f"bytes {begin} to {begin + len(record) - 1} of its payload were damaged"
             raise self._damaged(f"message {self._came - 1} of node {self.node} failed its check: {where}", self._frame)
@@ -227,7 +227,7 @@ class Connection:
     def _header_error(self, number: int, found: memoryview) -> DamagedMessageError:
         """The error for a header that fails its check as frame `number`: it may belong to another frame."""
         _, kind, _, said, fields = _HEADER.unpack_from(found)
-        if said == number or not self._opens.open(said, 0, found[:-TAG_BYTES], found[-TAG_BYTES:]):
+        if said == number or not self.opens.open(said, 0, found[:-TAG_BYTES], found[-TAG_BYTES:]):
             return self._damaged(f"message {number} of node {self.node} failed its check: its header was damaged", None)
         try:
             frame = self._frames.unpack(kind, fields)
@@ -269,7 +269,7 @@ class Connection:
 
     def _receive(self, view: memoryview, flags: int) -> int:
         try:
-            got = self._socket.recv_into(view, len(view), flags)
+            got = self.socket.recv_into(view, len(view), flags)
         except OSError as error:  # TimeoutError among them: a peer that does not answer the kernel any more
             raise ClusterError(f"the connection to node {self.node} is lost: {error.strerror or error}") from None
         if got == 0:
@@ -281,8 +281,8 @@ class Connection:
     def close(self) -> None:
         """Close the connection; pending sends and receives raise ClusterError. May be called twice."""
         with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
-        self._socket.close()
+            self.socket.shutdown(socket.SHUT_RDWR)
+        self.socket.close()
 
     def __enter__(self) -> Connection:
         return self

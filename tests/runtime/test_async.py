@@ -32,7 +32,7 @@ def registrations_end_with_the_test() -> Iterator[None]:
     from distxla.ops.custom_calls import user
 
     yield
-    user._registered.clear()
+    user.registered.clear()
 
 
 def program(*lines: str, operand: str = "x = f32[4] parameter(0)") -> dx.Module:

@@ -127,7 +127,7 @@ def test_an_interrupt_while_a_failure_is_looked_at_costs_nothing(monkeypatch: py
                     bad([X])
             assert all(np.array_equal(np.asarray(row[0]), X + 1) for row in step([X]))
     finally:
-        user._registered.clear()
+        user.registered.clear()
 
 
 @pytest.mark.exhaustive

@@ -198,7 +198,7 @@ def test_programs_on_disjoint_devices(cluster: Cluster) -> None:
 
 def test_replicas_are_small_and_hold_no_compiler(cluster: Cluster) -> None:
     assert max(cluster.resident_bytes()) <= MAX_REPLICA_BYTES
-    (imported,) = cluster._hosts.ask([cluster._hosts.replicas[0].imported.remote()], 60)
+    (imported,) = cluster.hosts.ask([cluster.hosts.replicas[0].imported.remote()], 60)
     assert not {"llvmlite", "jax", "rich"} & set(imported)
     assert len({pid for _, _, pid in cluster.replicas_info}) == DEVICES
 

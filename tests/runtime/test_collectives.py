@@ -120,7 +120,7 @@ def _resources(cluster: dx.Cluster) -> tuple[int, int, list[int]]:
 
 def _carve(cluster: dx.Cluster) -> int:
     """Where the control block's free space begins, of which this takes 64 bytes."""
-    return cluster._hosts.local.control.carve(64)
+    return cluster.hosts.local.control.carve(64)
 
 
 def test_a_thousand_rounds_leave_nothing_behind(cluster: dx.Cluster) -> None:

@@ -55,7 +55,7 @@ def registrations_end_with_the_test() -> Iterator[None]:
     from distxla.ops.custom_calls import user
 
     yield
-    user._registered.clear()
+    user.registered.clear()
 
 
 def both(cluster: Cluster, text: str, *args: Any) -> list[list[Any]]:

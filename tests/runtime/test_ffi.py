@@ -49,7 +49,7 @@ def cluster() -> Iterator[Cluster]:
 @pytest.fixture(autouse=True)
 def registrations_end_with_the_test() -> Iterator[None]:
     yield
-    user._registered.clear()
+    user.registered.clear()
 
 
 def simple(target: str, *more: str) -> dx.Module:

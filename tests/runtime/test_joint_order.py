@@ -57,7 +57,7 @@ def test_executables_that_were_compiled_apart(cluster: dx.Cluster) -> None:
 
 def test_what_was_compiled_again_goes_with_the_executables(cluster: dx.Cluster) -> None:
     """A long-lived executable does not keep the replacements compiled for those that ran with it."""
-    assert cluster._loader is not None
+    assert cluster.loader is not None
     (one, first_module), (other, second_module) = modules("ring_2").items()
     first = cluster.compile(first_module, one)
     for _ in range(3):
@@ -66,11 +66,11 @@ def test_what_was_compiled_again_goes_with_the_executables(cluster: dx.Cluster) 
         again = first.together[first.serial, second.serial][1]
         assert again is not None
         numbers = {first.number, again.number}
-        assert numbers <= set(cluster._loader._loaded)
+        assert numbers <= set(cluster.loader.loaded)
         del again
         del second
         end = time.monotonic() + 20
-        while (left := {*first.together, *cluster._loader._loaded}) != {first.number} and time.monotonic() < end:
+        while (left := {*first.together, *cluster.loader.loaded}) != {first.number} and time.monotonic() < end:
             gc.collect()
             time.sleep(0.01)
         assert left == {first.number}

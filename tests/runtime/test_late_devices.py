@@ -47,7 +47,7 @@ def routines() -> Iterator[None]:
     dx.register_custom_call("busy", busy)
     dx.register_custom_call("broken", broken)
     yield
-    user._registered.clear()
+    user.registered.clear()
 
 
 @pytest.fixture(scope="module")
@@ -60,8 +60,8 @@ def fails(cluster: dx.Cluster, why: str) -> Stopwatch:
     """Devices 0 and 1 fail while device 2 computes; runs since then."""
     first, second, kind = FAILING[why]
     step = cluster.compile(dx.parse(by_device(first, second, LATE), "late.hlo"))
-    assert cluster._loader is not None
-    cluster._loader.load(step)
+    assert cluster.loader is not None
+    cluster.loader.load(step)
     watch = Stopwatch()
     with pytest.raises(kind) as caught:
         step([X], time_limit=30)

@@ -35,7 +35,7 @@ def main():
             cluster.compile(parse_module(text))
         step = hand_made.adopted(cluster, hand_made.{program}(2))
         cluster.wait_started()
-        cluster._loader.load(step)  # by calls of Ray, which itself ends a driver that asks a raylet that has gone
+        cluster.loader.load(step)  # by calls of Ray, which itself ends a driver that asks a raylet that has gone
         if os.environ.get("KILL_REPLICA"):
             os.kill(cluster.replicas_info[1][2], signal.SIGKILL)
         print("ready", flush=True)

@@ -86,12 +86,12 @@ class Bench:
 
     @property
     def loader(self) -> ProgramLoader:
-        assert self.cluster._loader is not None
-        return self.cluster._loader
+        assert self.cluster.loader is not None
+        return self.cluster.loader
 
     @property
     def control(self) -> ControlBlock:
-        return self.cluster._hosts.local.control
+        return self.cluster.hosts.local.control
 
     def new(self) -> Executable:
         """One that is not loaded: nothing else uses its channel and its group."""
@@ -105,7 +105,7 @@ class Bench:
     def unload(self, made: Executable) -> None:
         assert made.number is not None
         with self.cluster.queue.reserved(), self.cluster._lock:
-            loaded = self.loader._loaded.get(made.number)
+            loaded = self.loader.loaded.get(made.number)
             if loaded is not None:
                 self.loader.unload(loaded)
 
@@ -119,7 +119,7 @@ class Bench:
 
     def await_unloaded(self) -> None:
         gc.collect()
-        while len(self.loader._loaded) > 1:  # without end where a program that nobody holds is not unloaded
+        while len(self.loader.loaded) > 1:  # without end where a program that nobody holds is not unloaded
             time.sleep(0.001)
 
     def require_whole(self) -> None:
@@ -132,7 +132,7 @@ class Bench:
         require_configured(self.loader.communicators, self.control)
         numbers = [pair.number for pair in self.loader.channels._pairs.values()] + self.loader.channels._free_numbers
         assert sorted(numbers) == list(range(1, self.loader.channels._numbers + 1)), "each number has one pair at most"
-        assert self.loader.dispatcher.programs.keys() == self.loader._loaded.keys()
+        assert self.loader.dispatcher.programs.keys() == self.loader.loaded.keys()
 
 
 def require_configured(found: Communicators, control: ControlBlock) -> None:

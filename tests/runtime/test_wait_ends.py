@@ -26,7 +26,7 @@ def routines() -> Iterator[None]:
     dx.register_custom_call("broken", broken)
     dx.register_custom_call("deadly", deadly)
     yield
-    user._registered.clear()
+    user.registered.clear()
 
 
 # every cause, with the waits by turns

@@ -138,7 +138,7 @@ with atomics.when(builder.icmp_unsigned("==", builder.add(item, i32(1)), items))
     ),
     Planted(
         "a stream's count of taken items is not advanced",
-        "distxla.collectives.transports.shared_memory.stream_site:_emit_taken",
+        "distxla.collectives.transports.shared_memory.stream_site:emit_taken",
         "atomics.release(builder.add(taken, i32(2)), state, streams.T_TAKEN)",
         """atomics.store(i32(0), _slot(atomics, state, memory, taken), streams.L_TAKEN)""",
         ("feeds",),

@@ -34,7 +34,7 @@ def test_no_flipped_bit_passes(listener: Listener, accepted: queue.Queue[Connect
     with mine, theirs:
         wire = sealed(mine, 1, payload)
         wire[bit // 8 % len(wire)] ^= 1 << bit % 8
-        mine._socket.sendall(wire)
+        mine.socket.sendall(wire)
         at = bit // 8 % len(wire)
         what = "its header" if at < HEADER_BYTES else "of its payload were damaged"
         with pytest.raises(DamagedMessageError, match=f"message 0 of node 2 failed its check: .*{what}") as caught:
@@ -47,7 +47,7 @@ def test_a_length_that_was_damaged_is_not_waited_for(listener, accepted):
     mine, theirs = join(listener, accepted)
     wire = sealed(mine, 1, SMALL)
     wire[4] ^= 1  # of the length
-    mine._socket.sendall(wire[:HEADER_BYTES])
+    mine.socket.sendall(wire[:HEADER_BYTES])
     with pytest.raises(DamagedMessageError, match="header"):
         theirs.receive()
 
@@ -66,7 +66,7 @@ def test_frames_that_are_repeated_left_out_or_swapped_are_told(listener, accepte
     mine, theirs = join(listener, accepted)
     frames = [sealed(mine, kind, SMALL) for kind in range(4)]
     for number in order:
-        mine._socket.sendall(frames[number])
+        mine.socket.sendall(frames[number])
     right = next((k for k, number in enumerate(order) if number != k), len(order))
     for _ in range(right):
         assert receive(theirs) == SMALL
@@ -88,7 +88,7 @@ def test_records_of_a_frame_cannot_change_places(listener, accepted):
 def test_what_one_side_sent_is_not_taken_back(listener, accepted):
     mine, theirs = join(listener, accepted)
     wire = sealed(mine, 1, SMALL)
-    theirs._socket.sendall(wire)
+    theirs.socket.sendall(wire)
     with pytest.raises(DamagedMessageError, match="header"):
         mine.receive()
 
@@ -98,7 +98,7 @@ def test_frames_of_another_connection_do_not_pass(listener, accepted):
     _, theirs = join(listener, accepted)
     first_wire = sealed(first, 1, SMALL)
     second, theirs = join(listener, accepted)
-    second._socket.sendall(first_wire)
+    second.socket.sendall(first_wire)
     with pytest.raises(DamagedMessageError, match="header"):
         theirs.receive()
 

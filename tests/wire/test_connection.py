@@ -63,14 +63,14 @@ def test_unwanted_payloads_can_be_skipped_and_taken_whole(listener, accepted):
 @pytest.mark.parametrize("size", [100, 200_000])
 def test_what_changes_while_it_is_sent_arrives_as_it_was_at_some_time(listener, accepted, size):
     mine, theirs = join(listener, accepted)
-    live, seal = bytearray(size), mine._seals.seal
+    live, seal = bytearray(size), mine.seals.seal
 
     def seal_and_change(*what):
         sealed = seal(*what)
         live[:] = bytes([live[0] + 1]) * size
         return sealed
 
-    mine._seals.seal = seal_and_change
+    mine.seals.seal = seal_and_change
     mine.send(Note(), [memoryview(live)])
     theirs.receive()
     assert theirs.receive_bytes() == b"\1" * size
@@ -139,7 +139,7 @@ class Failing:
 
 def test_a_peer_that_was_switched_off_is_a_lost_one(listener, accepted):
     mine, _ = join(listener, accepted)
-    mine._socket = Failing(mine._socket)
+    mine.socket = Failing(mine.socket)
     with pytest.raises(ClusterError, match="node 1 is lost: Connection timed out"):
         mine.receive()
 
@@ -148,7 +148,7 @@ def test_nothing_follows_a_part_of_a_frame(listener, accepted):
     mine, theirs = join(listener, accepted)
 
     def interrupted(parts: object, *, wait: bool = True) -> None:
-        mine._socket.sendall(b"a part")
+        mine.socket.sendall(b"a part")
         raise KeyboardInterrupt
 
     mine.send_parts = interrupted

@@ -73,7 +73,7 @@ class ChannelEmitter:
         op, shape = routine.instruction.op, routine.instruction.shape
         leaves = (shape if isinstance(op, Send | Recv | RecvDone) else None, routine.operands)
         payload = _payload(*leaves)
-        kind = _KINDS[type(op)]
+        kind = ROUTINES[type(op)]
         module = routine.atomics.builder.module
         name = f"distxla_{kind.__name__.strip('_').lower()}_{_signature(payload):016x}"
         function = module.globals.get(name)
@@ -469,7 +469,7 @@ class _RecvDone(_Routine):
             self.copy(mine, self.packed(self.bounce_buffer(pair, transfer)))
 
 
-_KINDS: dict[type[Op], type[_Routine]] = {
+ROUTINES: dict[type[Op], type[_Routine]] = {
     Send: _Send,
     ZeroCopySend: _ZeroCopySend,
     SendDone: _SendDone,

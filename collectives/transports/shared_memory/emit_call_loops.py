@@ -43,8 +43,8 @@ def compile_call_loops() -> CompiledProgram:
     """Emit and link both loops: about 50 ms, and the first use of LLVM in a process. Needs llvmlite."""
     code = native_target().code
     module = CodeModule("distxla_support", code)
-    _emit_serve(module)
-    _emit_call(module)
+    emit_serve(module)
+    emit_call(module)
     _emit_fault(module)
     emit_reduce_run(module)
     parsed = code.parse(module)
@@ -58,7 +58,7 @@ def compile_call_loops() -> CompiledProgram:
     )
 
 
-def _emit_serve(module: ir.Module) -> None:
+def emit_serve(module: ir.Module) -> None:
     function, atomics = AtomicsBuilder.function(
         module, SERVE, I32, [POINTER, POINTER, POINTER, I32], internal=False, optimised=True
     )
@@ -201,7 +201,7 @@ def _finish(atomics: AtomicsBuilder, control: ir.Value, record: ir.Value, status
         target_of(builder).emit_wake(builder, done, i32(ALL_SLEEPERS))
 
 
-def _emit_call(module: ir.Module) -> None:
+def emit_call(module: ir.Module) -> None:
     function, atomics = AtomicsBuilder.function(
         module, CALL, I32, [POINTER, I32, I32, I64], internal=False, optimised=True
     )

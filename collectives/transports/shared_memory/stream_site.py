@@ -86,13 +86,13 @@ class _StreamSite:
         nested, flat = streams.accepted_types(item)
         slot = atomics.local(POINTER)
         arguments = [self.context, self.state, memory, ticket, i64(nested), i64(flat), slot]
-        self._return_unless_ok(builder.call(_emit_await(self.llvm_module), arguments))
+        self._return_unless_ok(builder.call(emit_await(self.llvm_module), arguments))
         payload = atomics.at(memory, atomics.load(I64, atomics.load(POINTER, slot), streams.L_OFFSET))
         begins, _ = streams.places(item)
         for leaf, (shape, begin) in enumerate(zip(item.leaves(), begins, strict=True)):
             target = atomics.at(memory, atomics.load(I64, self.received, 8 * leaf))
             emit_copy(atomics.builder, target, atomics.at(payload, begin), i64(shape.byte_size))
-        builder.call(_emit_taken(self.llvm_module), [self.state, memory, atomics.load(POINTER, slot)])
+        builder.call(emit_taken(self.llvm_module), [self.state, memory, atomics.load(POINTER, slot)])
 
     def post(self) -> None:
         """Wait for room, copy the item there, and say that it is posted."""
@@ -103,7 +103,7 @@ class _StreamSite:
         begins, size = streams.places(item)
         place = atomics.local(I64)
         arguments = [self.context, self.state, memory, i64(size), place]
-        self._return_unless_ok(builder.call(_emit_room(self.llvm_module), arguments))
+        self._return_unless_ok(builder.call(emit_room(self.llvm_module), arguments))
         payload = atomics.at(memory, atomics.load(I64, place))
         for leaf, (shape, begin) in enumerate(zip(leaves, begins, strict=True)):
             source = atomics.at(memory, atomics.load(I64, self.sent, 8 * leaf))
@@ -111,7 +111,7 @@ class _StreamSite:
         if self.op.transfer.sends:
             self._store_ticket(memory, atomics.load_own(I32, self.state, streams.T_POSTED), len(leaves))
         arguments = [self.context, self.site, self.state, memory, i64(size), atomics.load(I64, place)]
-        builder.call(_emit_posted(self.llvm_module), arguments)
+        builder.call(emit_posted(self.llvm_module), arguments)
 
     def issue(self) -> None:
         """Take a number for the recv-done."""
@@ -171,7 +171,7 @@ def _wait(atomics: AtomicsBuilder, context: ir.Value, state: ir.Value, word: int
     atomics.return_if(builder.icmp_unsigned("!=", status, i32(Status.OK)), status)
 
 
-def _emit_await(llvm_module: ir.Module) -> ir.Function:
+def emit_await(llvm_module: ir.Module) -> ir.Function:
     """i32 (Context*, ptr state, ptr memory, i32 ticket, i64 type, i64 other_type, ptr* slot).
 
     Waits for the item of a ticket (twice its number) and gives its slot. An item of neither type is taken: otherwise
@@ -198,13 +198,13 @@ def _emit_await(llvm_module: ir.Module) -> ir.Function:
     kind = atomics.load(I64, slot, streams.L_TYPE)
     fits = builder.or_(builder.icmp_unsigned("==", kind, nested), builder.icmp_unsigned("==", kind, flat))
     with atomics.when(builder.not_(fits), likely=False):
-        builder.call(_emit_taken(llvm_module), [state, memory, slot])
+        builder.call(emit_taken(llvm_module), [state, memory, slot])
         builder.ret(i32(Status.ITEM_REFUSED))
     builder.ret(i32(Status.OK))
     return function
 
 
-def _emit_taken(llvm_module: ir.Module) -> ir.Function:
+def emit_taken(llvm_module: ir.Module) -> ir.Function:
     """void (ptr state, ptr memory, ptr slot): the item of `slot` is done with, and all before those that are not."""
     name = "distxla_stream_taken"
     found = llvm_module.globals.get(name)
@@ -226,7 +226,7 @@ def _emit_taken(llvm_module: ir.Module) -> ir.Function:
     return function
 
 
-def _emit_room(llvm_module: ir.Module) -> ir.Function:
+def emit_room(llvm_module: ir.Module) -> ir.Function:
     """i32 (Context*, ptr state, ptr memory, i64 size, i64* place).
 
     Waits until the next item's payload has room (`streams.room`) and gives its offset in the device's memory.
@@ -322,7 +322,7 @@ def _emit_ring(llvm_module: ir.Module) -> ir.Function:
     return function
 
 
-def _emit_posted(llvm_module: ir.Module) -> ir.Function:
+def emit_posted(llvm_module: ir.Module) -> ir.Function:
     """void (Context*, i32 site, ptr state, ptr memory, i64 size, i64 place): the item is there: tell the host."""
     name = "distxla_stream_posted"
     found = llvm_module.globals.get(name)

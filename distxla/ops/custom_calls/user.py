@@ -183,7 +183,7 @@ class PythonTarget(UserTarget):
             raise failure from error
 
 
-_registered: dict[str, UserTarget] = {}
+registered: dict[str, UserTarget] = {}
 
 
 def register_custom_call(
@@ -230,32 +230,32 @@ def register_custom_call(
         if not callable(function):
             raise ArgumentError(f'custom-call target "{name}": {type(function).__name__} is not callable')
         found = PythonTarget(name, function)
-    _registered[name] = found
+    registered[name] = found
 
 
 def unregister_custom_call(name: str) -> None:
     """Forget a registration; ArgumentError where there is none."""
-    if _registered.pop(name, None) is None:
+    if registered.pop(name, None) is None:
         raise ArgumentError(f'custom-call target "{name}" is not registered')
 
 
 def user_target(name: str) -> UserTarget | None:
-    return _registered.get(name)
+    return registered.get(name)
 
 
 def user_targets(module: Module) -> tuple[UserTarget, ...]:
     """The registered targets that the module names, by name."""
-    if not _registered:
+    if not registered:
         return ()
     names = {
-        name for computation in module.computations for i in computation if (name := i.op.called_target) in _registered
+        name for computation in module.computations for i in computation if (name := i.op.called_target) in registered
     }
-    return tuple(_registered[name] for name in sorted(names))
+    return tuple(registered[name] for name in sorted(names))
 
 
 def is_user_target(name: str) -> bool:
     """Whether a custom-call target of that name is registered, or declared."""
-    return name in _registered
+    return name in registered
 
 
 def declarations(targets: Iterable[UserTarget]) -> tuple[tuple[str, str], ...]:
@@ -266,15 +266,15 @@ def declarations(targets: Iterable[UserTarget]) -> tuple[tuple[str, str], ...]:
 @contextmanager
 def declared(names: Iterable[tuple[str, str]]) -> Iterator[None]:
     """For the compiler's process: during the with-body exactly these targets are registered, by name and kind only."""
-    before = dict(_registered)
-    _registered.clear()
+    before = dict(registered)
+    registered.clear()
     for name, kind in names:
-        _registered[name] = NativeTarget(name) if kind == "native" else PythonTarget(name)
+        registered[name] = NativeTarget(name) if kind == "native" else PythonTarget(name)
     try:
         yield
     finally:
-        _registered.clear()
-        _registered.update(before)
+        registered.clear()
+        registered.update(before)
 
 
 # --- C functions ---------------------------------------------------------------------------------------------------

@@ -51,14 +51,14 @@ class ProgramLoader:
     def __init__(self, hosts: Hosts, heap: Heap, counts: Counts, unload: Callable[[Loaded], None]) -> None:
         """unload: called in a thread of its own with a program whose executable was destroyed."""
         self._hosts = hosts
-        self._heap = heap
+        self.heap = heap
         self._counts = counts
         self._arena: Block | None = None
         size = hosts.budget.segment_bytes
         self._common = Heap(size, hosts.common_pages, begin=size, headroom=hosts.headroom())
         self._shared: dict[tuple[int, frozenset[int]], Block] = {}  # by number of the arena and group
         self._next = 0  # the number to try first for the next program
-        self._loaded: dict[int, Loaded] = {}  # by number
+        self.loaded: dict[int, Loaded] = {}  # by number
         self._unloader = Unloader(unload)
         allocate = partial(heap.allocate, of_runtime=True)
         self.streams = ClusterStreams(hosts.local.control.carve, allocate, self._stream_memory, self._unusable)
@@ -98,7 +98,7 @@ class ProgramLoader:
             )
         number = self._free_number()
         size = 8 * max(1, len(executable.parameters) + len(executable.results)) * len(executable.devices)
-        loaded = self._loaded[number] = Loaded(number, program, executable.devices, block.allocate(size), size)
+        loaded = self.loaded[number] = Loaded(number, program, executable.devices, block.allocate(size), size)
         try:
             arena, shared, call_area = self._load(executable, number, loaded.calls.offset)
             self._unloader.watch(executable, loaded)
@@ -131,7 +131,7 @@ class ProgramLoader:
         count = len(executable.parameters) + len(executable.results)
         if self._arena is None or self._arena.size < program.arena_bytes:
             # programs never run at once on one device
-            self._arena = self._heap.allocate(program.arena_bytes, executable.devices, of_runtime=True)
+            self._arena = self.heap.allocate(program.arena_bytes, executable.devices, of_runtime=True)
         packed = pack(executable.targets) if executable.targets else None
         for_agents = dataclasses.replace(program, debug=DebugTables()) if self._hosts.agent_actors else None
         self.streams.load(number, program, executable.devices)
@@ -188,7 +188,7 @@ class ProgramLoader:
         does the rest.
         """
         number = loaded.number
-        if self._loaded.get(number) is not loaded:
+        if self.loaded.get(number) is not loaded:
             return
         replicas = [self._hosts.replicas[device].unload.remote(number) for device in loaded.devices]
         proxies = [agent.unload.remote(number) for agent in self._hosts.agent_actors]
@@ -202,7 +202,7 @@ class ProgramLoader:
         self.communicators.zero(loaded.calls.offset, loaded.calls_bytes)
         for remote in self._hosts.remotes:
             remote.forget(number)
-        del self._loaded[number]  # from here on nothing is done twice
+        del self.loaded[number]  # from here on nothing is done twice
         loaded.calls.free()
 
     def close(self) -> None:
@@ -214,7 +214,7 @@ class ProgramLoader:
         """The number of the next program. Numbers are reused as late as possible, since reports name past programs."""
         for _ in range(call_loops.MOST_PROGRAMS):
             number, self._next = self._next, (self._next + 1) % call_loops.MOST_PROGRAMS
-            if number not in self._loaded and not self.streams.holds(number):
+            if number not in self.loaded and not self.streams.holds(number):
                 return number
         raise ClusterError(
             f"{call_loops.MOST_PROGRAMS} programs are loaded, and a cluster takes no more: compile a module once and "

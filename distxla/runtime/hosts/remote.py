@@ -65,7 +65,7 @@ class RemoteHost:
         self.injected: dict[int, str] = {}
         self.ahead = 0
         self._ahead_at = -CLOCK_S  # of clock.now
-        self._connection = connection
+        self.connection = connection
         self._pids = dict(pids)
         self._news = news
         self._driver = driver
@@ -329,7 +329,7 @@ class RemoteHost:
         """Wait until the agent has hung up, and close the connection."""
         self._closing = True
         self._thread.join(seconds)
-        self._connection.close()
+        self.connection.close()
         self._thread.join()
 
     # --- the connection
@@ -342,7 +342,7 @@ class RemoteHost:
         """
         with deferred_interrupt():
             try:
-                self._connection.send(frame, payload)
+                self.connection.send(frame, payload)
             except ClusterError as error:
                 self._lose(error.message)
 
@@ -352,7 +352,7 @@ class RemoteHost:
             if not (self._gone or self._closing):
                 self._note_loss(reason)
             self._gone = True
-        self._connection.close()
+        self.connection.close()
         if self._closing:
             with self._news:
                 self._news.notify_all()
@@ -396,7 +396,7 @@ class RemoteHost:
     def _receive(self) -> None:
         try:
             while True:
-                self._handle(self._connection.receive())
+                self._handle(self.connection.receive())
         except DamagedMessageError as error:
             reason = error.message
             self.damage = self.damage or f"the connection from {self.name} to the driver: {reason}"
@@ -405,7 +405,7 @@ class RemoteHost:
         self._lose(reason)
 
     def _handle(self, frame: Frame) -> None:
-        connection = self._connection
+        connection = self.connection
         if isinstance(frame, commands.Data):
             with self._news:
                 fetch = self._fetches.get(frame.request)

@@ -19,7 +19,9 @@ from distxla.collectives.transports.shared_memory import channel_site, emit_call
 from distxla.collectives.transports.shared_memory import permute_round as permutes
 from distxla.collectives.transports.shared_memory.wait_and_wake import emit_wait, emit_wake
 from distxla.ir.element_type import F32
+from distxla.ir.op import Op
 from distxla.ir.shape import Shape
+from distxla.ops.channel import Recv, RecvDone, Send, SendDone, ZeroCopyRecv, ZeroCopySend
 from distxla.targets.code import CodeModule
 from tests.collectives.protocols.accesses import (
     Automaton,
@@ -39,8 +41,8 @@ def _permute(emit: Callable[[ir.Module, tuple[int, ...], int], ir.Function], siz
     return lambda module: emit(module, sizes, 7)
 
 
-def _channel(kind: type[channel_site._Routine], payload: Shape) -> Emit:
-    return lambda module: kind(module, "routine", payload).emit()
+def _channel(kind: type[Op], payload: Shape) -> Emit:
+    return lambda module: channel_site.ROUTINES[kind](module, "routine", payload).emit()
 
 
 def _loop(emit: Callable[[ir.Module], None], name: str) -> Emit:
@@ -63,21 +65,21 @@ EMITTED: dict[str, Emit] = {
     "large permute round": _permute(permutes.emit_permute_round, LARGE),
     "large permute begin": _permute(permutes.emit_permute_begin, LARGE),
     "large permute end": _permute(permutes.emit_permute_end, LARGE),
-    "eager send": _channel(channel_site._Send, EAGER),
-    "eager send-done": _channel(channel_site._SendDone, EAGER),
-    "eager recv-done": _channel(channel_site._RecvDone, EAGER),
-    "large send": _channel(channel_site._Send, BULKY),
-    "large zero-copy send": _channel(channel_site._ZeroCopySend, BULKY),
-    "large send-done": _channel(channel_site._SendDone, BULKY),
-    "recv": _channel(channel_site._Recv, BULKY),
-    "recv with a receive buffer": _channel(channel_site._ZeroCopyRecv, BULKY),
-    "large recv-done": _channel(channel_site._RecvDone, BULKY),
-    "stream await": stream_site._emit_await,
-    "stream taken": stream_site._emit_taken,
-    "stream room": stream_site._emit_room,
-    "stream posted": stream_site._emit_posted,
-    "serve": _loop(emit_call_loops._emit_serve, SERVE),
-    "call": _loop(emit_call_loops._emit_call, CALL),
+    "eager send": _channel(Send, EAGER),
+    "eager send-done": _channel(SendDone, EAGER),
+    "eager recv-done": _channel(RecvDone, EAGER),
+    "large send": _channel(Send, BULKY),
+    "large zero-copy send": _channel(ZeroCopySend, BULKY),
+    "large send-done": _channel(SendDone, BULKY),
+    "recv": _channel(Recv, BULKY),
+    "recv with a receive buffer": _channel(ZeroCopyRecv, BULKY),
+    "large recv-done": _channel(RecvDone, BULKY),
+    "stream await": stream_site.emit_await,
+    "stream taken": stream_site.emit_taken,
+    "stream room": stream_site.emit_room,
+    "stream posted": stream_site.emit_posted,
+    "serve": _loop(emit_call_loops.emit_serve, SERVE),
+    "call": _loop(emit_call_loops.emit_call, CALL),
 }
 ARGUMENTS: dict[str, dict[int, Word]] = {"wait": {1: A_WORD, 4: A_SLEEPERS}, "wake": {0: A_WORD, 1: A_SLEEPERS}}
 LEFT_OUT = {"serve": frozenset({title(control_words.R_NUMBER), title(control_words.R_EVENTS)})}  # the flight recorder's

@@ -188,7 +188,7 @@ def test_after_a_failure_the_last_events_are_there_unasked(cluster: dx.Cluster) 
     step = cluster.compile(parse_module(STUCK))
     with pytest.raises(DistxlaError):
         step([X], time_limit=1)
-    loader = cluster._loader
+    loader = cluster.loader
     assert loader is not None
     records = loader.dispatcher._records()
     last = recorder.events(records, 0)[-1]

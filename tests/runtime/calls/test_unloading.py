@@ -101,9 +101,9 @@ def test_replicas_share_the_pages_of_an_image(cluster: dx.Cluster) -> None:
 def test_a_program_goes_with_its_last_executable(cluster: dx.Cluster) -> None:
     """It, its groups and its channels leave nothing on the devices and in the control block."""
     pids = [pid for _, _, pid in cluster.replicas_info]
-    block = cluster._hosts.local.control
-    assert cluster._loader is not None
-    assert eventually(lambda: not cluster._loader._loaded)
+    block = cluster.hosts.local.control
+    assert cluster.loader is not None
+    assert eventually(lambda: not cluster.loader.loaded)
     stay = cluster.compile(numbered(1000))
     stay([X])
     before, mapped = block.used, [len(images(pid)) for pid in pids]
@@ -112,7 +112,7 @@ def test_a_program_goes_with_its_last_executable(cluster: dx.Cluster) -> None:
         out = step([X])
         assert block.used > before
         del step
-        assert eventually(lambda: len(cluster._loader._loaded) == 1)
+        assert eventually(lambda: len(cluster.loader.loaded) == 1)
         # results outlive the program
         np.testing.assert_array_equal(np.asarray(out[0][0]), 2 * X + 2 * n * FIRST)
         np.testing.assert_array_equal(np.asarray(out[1][1]), X + n * FIRST)
@@ -125,9 +125,9 @@ def test_a_program_goes_with_its_last_executable(cluster: dx.Cluster) -> None:
 def test_numbers_and_state_are_used_again(cluster: dx.Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """A cluster that loads one program after another neither runs out of numbers nor finds another one's state."""
     monkeypatch.setattr(call_loops, "MOST_PROGRAMS", 3)
-    assert cluster._loader is not None
-    assert eventually(lambda: not cluster._loader._loaded)
-    cluster._loader._next = 0
+    assert cluster.loader is not None
+    assert eventually(lambda: not cluster.loader.loaded)
+    cluster.loader._next = 0
     seen = set()
     for n in range(7):
         step = cluster.compile(numbered(n))
@@ -137,7 +137,7 @@ def test_numbers_and_state_are_used_again(cluster: dx.Cluster, monkeypatch: pyte
         np.testing.assert_array_equal(np.asarray(out[1][0]), 2 * X + 2 * n * FIRST)
         np.testing.assert_array_equal(np.asarray(out[1][1]), X + n * FIRST)
         del step
-        assert eventually(lambda: not cluster._loader._loaded)
+        assert eventually(lambda: not cluster.loader.loaded)
     assert seen == {0, 1, 2}
     kept = [cluster.compile(numbered(n)) for n in range(4)]
     for step in kept[:3]:
@@ -156,8 +156,8 @@ ENTRY main {
     step = cluster.compile(dx.parse(text))
     step([X])
     del step
-    assert cluster._loader is not None
-    assert eventually(lambda: not cluster._loader._loaded)
+    assert cluster.loader is not None
+    assert eventually(lambda: not cluster.loader.loaded)
     for device in range(2):
         np.testing.assert_array_equal(cluster.outfeed(device).get(timeout=5), X)
 
@@ -167,8 +167,8 @@ def test_a_trace_shows_programs_that_have_gone(cluster: dx.Cluster) -> None:
         step = cluster.compile(numbered(7))
         step([X])
         del step
-        assert cluster._loader is not None
-        assert eventually(lambda: not cluster._loader._loaded)
+        assert cluster.loader is not None
+        assert eventually(lambda: not cluster.loader.loaded)
         again = cluster.compile(numbered(8))
         again([X])
     names = [piece.name for piece in trace.timeline().slices]

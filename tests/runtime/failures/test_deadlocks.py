@@ -280,7 +280,7 @@ def test_a_straggler_is_no_deadlock(
         step = clusters.of(2).compile(dx.parse(by_device(slow, reduce("ROOT c", "p")), "a.hlo"))
         outs = step([[X], [X]], time_limit=4 * seconds + 10)
     finally:
-        user._registered.clear()
+        user.registered.clear()
     assert np.array_equal(np.asarray(outs[0][0]), 2 * X)
     lines = [line for line in caplog.messages if line.startswith("distxla:")]
     assert 1 <= len(lines) <= 3

@@ -211,10 +211,10 @@ def test_a_thousand_calls_take_no_memory(four: Cluster) -> None:
     for round_ in range(1000):
         outs = four.run(programs, {0: [sent]}, time_limit=60)
         if round_ == 10:
-            top = four._loader._heap.used  # type: ignore[union-attr]
+            top = four.loader.heap.used  # type: ignore[union-attr]
     assert np.asarray(outs[1][0]).tolist() == list(range(20000))
     assert top is not None
-    assert four._loader._heap.used <= top  # type: ignore[union-attr]
+    assert four.loader.heap.used <= top  # type: ignore[union-attr]
 
 
 def test_builders_programs_run(four: Cluster) -> None:

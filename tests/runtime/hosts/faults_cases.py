@@ -26,7 +26,7 @@ def pids(cluster: Cluster) -> dict[int, int]:
 
 def agent_pid(cluster: Cluster, index: int) -> int:
     """The process at the other end of the driver's connection."""
-    own = cluster._hosts.agents[index]._connection._socket.getsockname()
+    own = cluster.hosts.agents[index].connection.socket.getsockname()
     found = [c.pid for c in psutil.net_connections("tcp") if c.raddr and (c.raddr.ip, c.raddr.port) == own]
     owned = [pid for pid in found if pid is not None]  # an ended connection may have had the same port
     assert len(owned) == 1

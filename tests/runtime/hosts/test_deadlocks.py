@@ -67,7 +67,7 @@ def test_a_notice_names_the_straggler(
     try:
         pair.compile(dx.parse(by_device(*(bodies if slow == 0 else bodies[::-1])), "a.hlo"))([[X], [X]])
     finally:
-        user._registered.clear()
+        user.registered.clear()
     lines = caplog.messages
     assert 1 <= len(lines) <= 2
     pattern = (
@@ -82,7 +82,7 @@ def test_times_are_those_of_the_drivers_clock(address: str) -> None:
     case = NAMED["loops_by_device"]
     with dx.Cluster(replicas=2, address=address, devices_per_host=[1, 1]) as cluster:
         cluster.wait_started()
-        (remote,) = cluster._hosts.remotes
+        (remote,) = cluster.hosts.remotes
         assert abs(remote.ahead) < 1e9  # both run on this machine
         cluster.compile(dx.parse(looped(STEP, FIVE), "before.hlo"))([X])
         for ahead in (0, 100):

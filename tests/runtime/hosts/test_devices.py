@@ -30,11 +30,11 @@ def cluster(address: str) -> Iterator[Cluster]:
 
 
 def test_each_host_has_the_devices_that_were_asked_for(cluster: Cluster) -> None:
-    assert cluster._hosts.devices == [range(1), range(1, 3), range(3, 4)]
+    assert cluster.hosts.devices == [range(1), range(1, 3), range(3, 4)]
     assert [device for device, _, _ in cluster.replicas_info] == list(range(DEVICES))
     import ray
 
-    where = ray.get([replica.node.remote() for replica in cluster._hosts.replicas])
+    where = ray.get([replica.node.remote() for replica in cluster.hosts.replicas])
     assert where[1] == where[2]
     assert len(set(where)) == 3
     assert where[0] == ray.get_runtime_context().get_node_id()
@@ -138,9 +138,9 @@ def test_steps_need_no_ray(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) ->
     step = hand_made.adopted(cluster, hand_made.add_one(DEVICES))
     outs = step([X])
     gc.collect()
-    assert cluster._loader is not None
+    assert cluster.loader is not None
     end = time.monotonic() + 20
-    while len(cluster._loader._loaded) > 1 and time.monotonic() < end:  # other tests' programs go by calls of Ray
+    while len(cluster.loader.loaded) > 1 and time.monotonic() < end:  # other tests' programs go by calls of Ray
         time.sleep(0.01)
 
     def refuse(*_: object, **__: object) -> None:
@@ -167,7 +167,7 @@ def test_devices_go_where_cpus_are(address: str) -> None:
     """And views of the driver's host outlive a cluster, and others say so."""
     with Cluster(3, address=address) as opened:
         outs = hand_made.adopted(opened, hand_made.add_one(3))([X])
-        assert opened._hosts.devices == [range(2), range(2, 3)]
+        assert opened.hosts.devices == [range(2), range(2, 3)]
         assert np.array_equal(np.asarray(outs[2][0]), X + 1)
     for row in outs[:2]:
         assert np.array_equal(np.asarray(row[0]), X + 1)

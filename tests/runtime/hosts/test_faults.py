@@ -101,8 +101,8 @@ def test_ctrl_c_ends_the_call_on_all_hosts(cluster: Cluster) -> None:
 
 def test_ctrl_c_amid_a_frame_does_not_lose_the_host(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     assert still_works(cluster)
-    remote = cluster._hosts.agents[1]
-    send_parts = remote._connection.send_parts
+    remote = cluster.hosts.agents[1]
+    send_parts = remote.connection.send_parts
     sent: list[bytes] = []
 
     def interrupted(parts: Any, **options: Any) -> Any:
@@ -113,7 +113,7 @@ def test_ctrl_c_amid_a_frame_does_not_lose_the_host(cluster: Cluster, monkeypatc
             os.kill(os.getpid(), signal.SIGINT)
         return send_parts([whole[5:]], **options)
 
-    monkeypatch.setattr(remote._connection, "send_parts", interrupted)
+    monkeypatch.setattr(remote.connection, "send_parts", interrupted)
     with pytest.raises(KeyboardInterrupt):
         remote.control_read(0, 64)
     assert len(sent) == 1
@@ -126,8 +126,8 @@ def test_ctrl_c_amid_a_frame_does_not_lose_the_host(cluster: Cluster, monkeypatc
 def test_a_killed_replica_is_named_with_its_host(fresh: Cluster, device: int) -> None:
     step = hand_made.adopted(fresh, hand_made.waiting(DEVICES))
     pid = pids(fresh)[device]
-    assert fresh._loader is not None
-    fresh._loader.load(step)
+    assert fresh.loader is not None
+    fresh.loader.load(step)
     later(0.5, os.kill, pid, signal.SIGKILL)
     watch = Stopwatch()
     name = rf"the replica of device {device} \(process {pid} on host {device and 1} \(.*\)\)"
@@ -198,7 +198,7 @@ def test_nothing_is_left_running_or_listening(ray_cluster: Any) -> None:
         processes = [*pids(opened).values(), *agents]
         of_ray = listening([pids(opened)[0]])  # a worker of Ray listens, and a replica is nothing else
         assert all(len(listening([agent])) == len(of_ray) for agent in agents), "nobody is accepted any more"
-        addresses = [agent._connection._socket.getpeername() for agent in opened._hosts.agents]
+        addresses = [agent.connection.socket.getpeername() for agent in opened.hosts.agents]
         for address in addresses:
             with pytest.raises(OSError, match="refused"):
                 socket.create_connection(address, 2)
@@ -296,5 +296,5 @@ def test_a_lost_node_is_named(ray_cluster: Any) -> None:
 def _node_ids(cluster: Cluster) -> list[str]:
     import ray
 
-    where = ray.get([replica.node.remote() for replica in cluster._hosts.replicas])
-    return [where[devices.start] for devices in cluster._hosts.devices]
+    where = ray.get([replica.node.remote() for replica in cluster.hosts.replicas])
+    return [where[devices.start] for devices in cluster.hosts.devices]

@@ -94,7 +94,7 @@ def seen(_: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 def registered() -> Iterator[None]:
     dx.register_custom_call("seen", seen)
     yield
-    user._registered.clear()
+    user.registered.clear()
 
 
 SUM = """
@@ -137,7 +137,7 @@ def test_devices_go_where_gpus_are_and_use_those_that_ray_gives(
         ray_cluster.wait_for_nodes()
         with Cluster(4, address=ray_cluster.address, backend="gpu", devices_per_gpu=2) as opened:
             opened.wait_started()
-            assert [len(devices) for devices in opened._hosts.devices] == [0, 4]
+            assert [len(devices) for devices in opened.hosts.devices] == [0, 4]
             step = opened.compile(dx.parse(SEEN))
             found = [int(np.asarray(row[0])[0]) for row in step([np.zeros(1, np.int32)])]
             assert sorted(found) == [0, 0, 1, 1]

@@ -63,7 +63,7 @@ def test_the_error_names_connection_and_message(address: str, kind: str, said: s
             step([X], time_limit=30)
         assert watch.seconds < 15  # far below the limit, on a machine full of other work
         assert "the connection from host 1 can't be trusted any more" in caught.value.message
-        injected = [text for agent in cluster._hosts.agents for text in agent.injected.values()]
+        injected = [text for agent in cluster.hosts.agents for text in agent.injected.values()]
         assert len(injected) == 1
         assert " of round 4 in w of devices 0, 1, from host 1 to host 0, " in injected[0]
         assert re.search(r"\n  devices? [01].* w \(<string>:14:3\)", str(caught.value)), "what the devices did"
@@ -87,9 +87,9 @@ def test_a_damaged_answer_of_an_agent_is_no_result(address: str) -> None:
     with Cluster(2, address=address, devices_per_host=[1, 1]) as cluster:
         step = cluster.compile(dx.parse(LOOP))
         outs = step([X])
-        connection: Any = cluster._hosts.agents[1]._connection
-        opens = connection._opens.open
-        connection._opens = _Flipping(opens)
+        connection: Any = cluster.hosts.agents[1].connection
+        opens = connection.opens.open
+        connection.opens = _Flipping(opens)
         with pytest.raises(
             dx.DamagedMessageError, match=r"the connection from host 1 .* failed its check: bytes 0 to "
         ):
@@ -102,9 +102,9 @@ class _Flipping:
     """A Protection that receives damaged bytes."""
 
     def __init__(self, opens: Any) -> None:
-        self._opens = opens
+        self.opens = opens
 
     def open(self, frame: int, record: int, data: memoryview, tag: memoryview) -> bool:
         if record:
             data[0] ^= 1
-        return bool(self._opens(frame, record, data, tag))
+        return bool(self.opens(frame, record, data, tag))

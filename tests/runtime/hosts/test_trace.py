@@ -47,7 +47,7 @@ def test_a_trace_of_both_hosts(cluster: dx.Cluster, tmp_path: Path) -> None:
 
 
 def test_the_other_host_tells_its_clock(cluster: dx.Cluster) -> None:
-    (remote,) = cluster._hosts.remotes
+    (remote,) = cluster.hosts.remotes
     asked = time.monotonic_ns()
     ahead = remote.clock_ahead()
     assert abs(ahead) <= time.monotonic_ns() - asked  # both run on this machine
@@ -57,7 +57,7 @@ def test_after_a_failure_the_other_host_tells_its_last_events(cluster: dx.Cluste
     step = cluster.compile(parse_module(STUCK))
     with pytest.raises(DistxlaError):
         step([X], time_limit=3)
-    loader = cluster._loader
+    loader = cluster.loader
     assert loader is not None
     records = loader.dispatcher._records()
     mine, theirs = (recorder.events(records, device) for device in range(2))

@@ -25,7 +25,7 @@ def cluster(address: str) -> Iterator[dx.Cluster]:
 def routines() -> Iterator[None]:
     dx.register_custom_call("broken", broken)
     yield
-    user._registered.clear()
+    user.registered.clear()
 
 
 @pytest.mark.parametrize("culprit", [0, 3], ids=["on the driver's host", "on the other host"])

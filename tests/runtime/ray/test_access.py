@@ -135,7 +135,7 @@ def test_an_error_that_outlives_its_ray_takes_nothing_from_the_next_one(
         with dx.Cluster(1) as cluster:
             cluster.wait_started()
             monkeypatch.setattr(Hosts, "ask", _failing)
-            cluster._loader.load(hand_made.adopted(cluster, hand_made.add_one(1)))
+            cluster.loader.load(hand_made.adopted(cluster, hand_made.add_one(1)))
 
     if at == "start":
         monkeypatch.setattr(Hosts, "ask", _failing)

@@ -90,7 +90,7 @@ step([[np.ones(4, np.float32)]])
 ray.shutdown()
 del step
 gc.collect()
-cluster._loader._unloader.close()
+cluster.loader._unloader.close()
 try:
     hand_made.adopted(cluster, hand_made.add_one(1))([[np.ones(4, np.float32)]])
 except ClusterError as error:

@@ -135,7 +135,7 @@ class TestCopies:
         """Every replica would do so by itself."""
         cluster, _ = copies
         hand_made.adopted(cluster, hand_made.add_one(3))([np.zeros(4, np.float32)])
-        (there,) = cluster._hosts.ask([cluster._hosts.replicas[0].imported.remote()], 60)
+        (there,) = cluster.hosts.ask([cluster.hosts.replicas[0].imported.remote()], 60)
         assert set(there) - set(imported[0].split()) == set()
 
     def test_a_copy_has_the_drivers_environment_and_its_own_random_numbers(

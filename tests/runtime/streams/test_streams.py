@@ -352,7 +352,7 @@ def test_items_leave_no_memory_behind(cluster: dx.Cluster) -> None:
             cluster.outfeed(device).get()
 
     round_()
-    control = cluster._hosts.local.control
+    control = cluster.hosts.local.control
     used, top = cluster.heap.used, control.used
     for _ in range(300):
         round_()

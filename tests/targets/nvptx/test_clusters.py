@@ -107,7 +107,7 @@ ENTRY""",
             with pytest.raises(dx.ReplicaLostError, match="the replica of device 2"):
                 executable(arguments_of(module_of("all-reduce")))
     finally:
-        user._registered.clear()
+        user.registered.clear()
 
 
 def breaks(x: Any) -> Any:
@@ -136,7 +136,7 @@ def test_a_peer_whose_memory_is_lost() -> None:
             with pytest.raises(dx.ExecutionError, match=r"opening another device's memory: .*lost"):
                 executable(arguments_of(module_of("all-reduce")))
     finally:
-        user._registered.clear()
+        user.registered.clear()
 
 
 def test_two_programs_in_one_group(pair: Cluster) -> None:
