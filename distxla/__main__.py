@@ -18,7 +18,7 @@ def main() -> NoReturn:
     stops.begin()
     gc.set_threshold(GARBAGE)
     try:
-        if _wants_cluster(sys.argv[1:]):
+        if wants_cluster(sys.argv[1:]):
             _begin_ray()
         open_closed()
         from distxla.cli.main import main as command
@@ -48,7 +48,7 @@ def _begin_ray() -> None:
     access.begin(supervisor)
 
 
-def _wants_cluster(arguments: list[str]) -> bool:
+def wants_cluster(arguments: list[str]) -> bool:
     """Whether the command will start an embedded Ray, as far as one can tell before the command line is read."""
     if None in (sys.stdin, sys.stdout, sys.stderr):
         return False  # the next file to be opened would get the number of the closed one

@@ -242,8 +242,8 @@ def warm(pool: ClusterPool) -> set[str]:
     others = ["memfd:distxla-"] if pool.clusters else []
     own = {str(pid) for cluster in pool.clusters for _, _, pid in cluster.replicas_info}
     server = keep_compiling().server
-    own |= {str(server._process.pid)} if server._process is not None else set()
-    files = tuple(f"descriptor {number} /memfd:distxla-compile-" for number in (server._progress, server._messages))
+    own |= {str(server.process.pid)} if server.process is not None else set()
+    files = tuple(f"descriptor {number} /memfd:distxla-compile-" for number in (server.progress, server.messages))
     found = set()
     for line in open_resources():
         name, _, command = line.partition(" ")

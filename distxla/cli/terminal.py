@@ -64,7 +64,7 @@ def lose_output(error: StdoutError) -> None:
 def write(text: str, *, err: bool = False, hang: int | None = None) -> None:
     """Lines of prose. hang: the column at which the further lines of a wrapped one begin; two to the right of where it
     begins by default."""
-    stream = _stream(err)
+    stream = stream_of(err)
     width, coloured = _width(stream), _has_colours(stream)
     for line in printable(text).split("\n"):
         begin = len(line) - len(line.lstrip(" "))
@@ -74,7 +74,7 @@ def write(text: str, *, err: bool = False, hang: int | None = None) -> None:
 
 def write_exactly(text: str, *, err: bool = False) -> None:
     """Lines that stay as they are: listings, source with carets, tracebacks. Carets have the colour of errors."""
-    stream = _stream(err)
+    stream = stream_of(err)
     lines = printable(text).split("\n")
     if _has_colours(stream):
         lines = [f"{m[1]}{RED}{m[2]}{PLAIN}" if (m := CARETS.fullmatch(line)) else line for line in lines]
@@ -189,7 +189,7 @@ def _coloured(lines: list[str]) -> list[str]:
     return [f"{indent}{shown}{RED if kind == 'error' else YELLOW}{kind}:{PLAIN}{rest}", *lines[1:]]
 
 
-def _stream(err: bool) -> TextIO:
+def stream_of(err: bool) -> TextIO:
     return sys.stderr if err else sys.stdout
 
 
@@ -216,7 +216,7 @@ def _width(stream: TextIO) -> int | None:
 
 
 def _put(text: str, *, err: bool) -> None:
-    stream = _stream(err)
+    stream = stream_of(err)
     with _stderr() if err else _stdout():
         try:
             stream.write(text)

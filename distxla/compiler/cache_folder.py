@@ -53,7 +53,7 @@ _HEADER_BYTES = len(MAGIC) + hashlib.sha256().digest_size
 _NO_LINKS = os.O_NOFOLLOW | os.O_CLOEXEC
 _DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
-_told: set[str] = set()
+told: set[str] = set()
 _Kept = TypeVar("_Kept")
 
 
@@ -388,8 +388,8 @@ def _unlink(folder: int, name: str) -> None:
 
 
 def _tell(text: str) -> None:
-    if text not in _told:
-        _told.add(text)
+    if text not in told:
+        told.add(text)
         LOGGER.warning("%s", printable(f"distxla: {text}"))
 
 

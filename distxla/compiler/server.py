@@ -49,10 +49,10 @@ class CompileServer:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._closed = False
-        self._process: subprocess.Popen[bytes] | None = None
+        self.is_closed = False
+        self.process: subprocess.Popen[bytes] | None = None
         self._limit_bytes = compile_memory_bytes()
-        self._progress = self._messages = -1
+        self.progress = self.messages = -1
         self._environment: dict[str, str | None] = {}  # that the child was started with
 
     def __enter__(self) -> CompileServer:
@@ -72,7 +72,7 @@ class CompileServer:
         if self._lock.locked():  # somebody compiles: there is one
             return
         with self._lock:
-            if not self._closed:
+            if not self.is_closed:
                 self._child()
 
     def compile(self, module: Module, counts: Counts, options: CompileOptions | None = None) -> CompiledProgram:
@@ -84,7 +84,7 @@ class CompileServer:
         """
         options, names, folder = options or CompileOptions(), _registered(module), (cache_folder(), cache_limit())
         module = module.replace(stablehlo=None)
-        program: CompiledProgram = self._call("compile", module, counts, options, names, folder)
+        program: CompiledProgram = self.ask("compile", module, counts, options, names, folder)
         return program
 
     def emit(
@@ -100,27 +100,27 @@ class CompileServer:
         """`compiler.stages.emit` in the child; blocks, raises like `compile`."""
         options = options or CompileOptions()
         request = module, stage, counts, options, _registered(module), passes, gpu_architecture
-        text: str | bytes = self._call("emit", *request)
+        text: str | bytes = self.ask("emit", *request)
         return text
 
     def emit_after(self, module: Module, name: str, counts: Counts, *, passes: str | None = None) -> str:
         """`compiler.stages.emit_after` in the child; blocks, raises like `compile`."""
-        text: str = self._call("emit after", module, name, counts, CompileOptions(), _registered(module), passes)
+        text: str = self.ask("emit after", module, name, counts, CompileOptions(), _registered(module), passes)
         return text
 
     def close(self) -> None:
         """End the child; blocks until it is gone. Twice is fine."""
         with self._lock:
-            self._closed = True
+            self.is_closed = True
             self._stop()
 
-    def _call(self, *request: Any) -> Any:
+    def ask(self, *request: Any) -> Any:
         self._await_turn()
         with self._lock:
-            if self._closed:
+            if self.is_closed:
                 raise ClusterError("the compile server is closed")
-            if self._process is not None and (
-                self._process.poll() is not None or self._environment != _environment_of_compilation()
+            if self.process is not None and (
+                self.process.poll() is not None or self._environment != _environment_of_compilation()
             ):
                 self._stop()
             process = self._child()
@@ -165,18 +165,18 @@ class CompileServer:
                 raise limit.error(self._last_words())
 
     def _child(self) -> subprocess.Popen[bytes]:
-        if self._process is None:
+        if self.process is None:
             try:
-                self._process = self._start()
+                self.process = self._start()
             except OSError as error:
                 self._close_files()
                 raise not_started("the compile server cannot be started", error) from error
-        return self._process
+        return self.process
 
     def _start(self) -> subprocess.Popen[bytes]:
         self._limit_bytes, self._environment = compile_memory_bytes(), _environment_of_compilation()
-        self._progress = memory_file("distxla-compile-progress", PROGRESS_BYTES)
-        self._messages = memory_file("distxla-compile-messages")
+        self.progress = memory_file("distxla-compile-progress", PROGRESS_BYTES)
+        self.messages = memory_file("distxla-compile-messages")
         package_parent = str(Path(__file__).resolve().parents[2])
         paths = [package_parent, *filter(None, [os.environ.get("PYTHONPATH")])]
         return subprocess.Popen(
@@ -185,12 +185,12 @@ class CompileServer:
                 "-P",
                 "-m",
                 "distxla.compiler.worker",
-                *map(str, (self._progress, os.getpid(), self._limit_bytes)),
+                *map(str, (self.progress, os.getpid(), self._limit_bytes)),
             ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=self._messages,
-            pass_fds=(self._progress,),
+            stderr=self.messages,
+            pass_fds=(self.progress,),
             env={
                 **{name: value for name, value in os.environ.items() if name != "RAY_AUTH_TOKEN"},  # not its business
                 "PYTHONPATH": os.pathsep.join(paths),
@@ -199,7 +199,7 @@ class CompileServer:
         )
 
     def _stop(self) -> None:
-        process, self._process = self._process, None
+        process, self.process = self.process, None
         if process is None:
             return
         for pipe in (process.stdin, process.stdout):
@@ -214,17 +214,17 @@ class CompileServer:
         self._close_files()
 
     def _close_files(self) -> None:
-        for descriptor in (self._progress, self._messages):
+        for descriptor in (self.progress, self.messages):
             if descriptor >= 0:
                 os.close(descriptor)
-        self._progress = self._messages = -1
+        self.progress = self.messages = -1
 
     def _death(self, request: tuple[Any, ...]) -> DistxlaError:
         """The error for a child that ended instead of answering `request`."""
         status = self._child().wait()
         progress = self._last_words()
-        size = os.fstat(self._messages).st_size
-        tail = os.pread(self._messages, 2000, max(0, size - 2000)).decode(errors="replace").strip()
+        size = os.fstat(self.messages).st_size
+        tail = os.pread(self.messages, 2000, max(0, size - 2000)).decode(errors="replace").strip()
         last = next((line for line in reversed(tail.splitlines()) if "Assertion" in line or "ERROR" in line), "")
         last = last or (tail.splitlines()[-1] if tail else "")
         how = f"signal {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
@@ -233,14 +233,14 @@ class CompileServer:
             return out_of_memory(self._limit_bytes, progress)
         if status == -signal.SIGKILL:  # sent by the kernel: nothing else kills it
             doing += ", probably for want of memory on this machine"
-        if request[0] == "compile" and progress in LLVM_STAGES and (culprit := self._culprit(request)):
+        if request[0] == "compile" and progress in LLVM_STAGES and (culprit := self.culprit(request)):
             doing = f" while {progress}: the code of {culprit}"
         return CompileError(f"the compile server ended with {how}{doing}" + (f": {last[:500]}" if last else ""))
 
     def _last_words(self) -> str:
-        return os.pread(self._progress, PROGRESS_BYTES, 0).split(b"\0")[0].decode(errors="replace")
+        return os.pread(self.progress, PROGRESS_BYTES, 0).split(b"\0")[0].decode(errors="replace")
 
-    def _culprit(self, request: tuple[Any, ...]) -> str:
+    def culprit(self, request: tuple[Any, ...]) -> str:
         """The instruction whose code ends a process: let another one compile them one by one. "" if none does, or if
         the time limit runs out before."""
         self._stop()
@@ -254,7 +254,7 @@ class CompileServer:
         except (BrokenPipeError, EOFError):
             process.wait()
             return self._last_words()
-        except BaseException as error:  # as in `_call`
+        except BaseException as error:  # as in `ask`
             process.kill()
             self._stop()
             if not isinstance(error, TimeLimitError):

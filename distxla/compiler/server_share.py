@@ -24,51 +24,51 @@ class ServerShare:
 
     def __init__(self) -> None:
         self._to_end: list[CompileServer] = []  # kept for a `close` after one that was interrupted
-        with _open.lock:
-            if not _open.servers:
-                _open.servers.append(CompileServer())
-            _open.shares.add(self)
+        with opened.lock:
+            if not opened.servers:
+                opened.servers.append(CompileServer())
+            opened.shares.add(self)
 
     def compile(self, module: Module, counts: Counts, options: CompileOptions | None = None) -> CompiledProgram:
         """`CompileServer.compile`, by a server that compiles nothing else if there may be one."""
         call = object()
         try:
-            with _open.lock:
-                server = _open.calls[call] = self._chosen()
-                _open.compiled += 1
+            with opened.lock:
+                server = opened.calls[call] = self._chosen()
+                opened.compiled += 1
             return server.compile(module, counts, options)
         finally:
-            _open.calls.pop(call, None)
+            opened.calls.pop(call, None)
 
     @property
     def server(self) -> CompileServer:
         """The one that would compile now; ClusterError after `close`."""
-        with _open.lock:
+        with opened.lock:
             return self._chosen()
 
     def _chosen(self) -> CompileServer:
-        if self not in _open.shares:
+        if self not in opened.shares:
             raise ClusterError("the compile server is closed")
-        idle = _open.idle()
-        if not idle and len(_open.servers) < len(_open.shares):
+        idle = opened.idle()
+        if not idle and len(opened.servers) < len(opened.shares):
             idle = [CompileServer()]
-            _open.servers += idle
-        return (idle or _open.servers)[0]
+            opened.servers += idle
+        return (idle or opened.servers)[0]
 
     def close(self) -> None:
         """Give the share back, and end servers that are too many; blocks until their processes are gone. Twice is
         fine."""
-        with _open.lock:
-            _open.shares.discard(self)
-            for server in reversed(_open.idle() if _open.shares else list(_open.servers)):
-                if len(_open.servers) > len(_open.shares):
+        with opened.lock:
+            opened.shares.discard(self)
+            for server in reversed(opened.idle() if opened.shares else list(opened.servers)):
+                if len(opened.servers) > len(opened.shares):
                     self._to_end.append(server)
-                    _open.servers.remove(server)
+                    opened.servers.remove(server)
         for server in self._to_end:
             server.close()
 
 
-class _Open:
+class OpenServers:
     """calls: those that compile now, with their servers.  compiled: how many there were."""
 
     def __init__(self) -> None:
@@ -85,8 +85,8 @@ class _Open:
 def start_server() -> None:
     """Begin to start the process of a server that compiles nothing now, for a program that will be compiled; nothing
     where this process has no share. A process that cannot be started is an error of the compilation that needs it."""
-    with _open.lock:
-        idle = _open.idle()
+    with opened.lock:
+        idle = opened.idle()
     if idle:
         with contextlib.suppress(ClusterError, OutOfMemoryError):
             idle[0].start()
@@ -94,14 +94,14 @@ def start_server() -> None:
 
 def compiled_programs() -> int:
     """How many programs this process has asked servers for."""
-    return _open.compiled
+    return opened.compiled
 
 
 def _forget() -> None:
     """A forked child has nothing of its parent's."""
-    global _open
-    _open = _Open()
+    global opened
+    opened = OpenServers()
 
 
-_open = _Open()
+opened = OpenServers()
 os.register_at_fork(after_in_child=_forget)

@@ -32,7 +32,7 @@ class BackedPages:
         if self._known.find(b"\0", first, end) < 0:
             return
         for begin in range(first * PAGE, end * PAGE, CHUNK_BYTES):
-            self._make(begin, min(CHUNK_BYTES, end * PAGE - begin))
+            self.make(begin, min(CHUNK_BYTES, end * PAGE - begin))
         self._known[first:end] = b"\1" * (end - first)
 
     def forget(self, offset: int, size: int) -> None:
@@ -40,7 +40,7 @@ class BackedPages:
         first, end = offset // PAGE, (offset + size) // PAGE
         self._known[first:end] = bytes(end - first)
 
-    def _make(self, offset: int, size: int) -> None:
+    def make(self, offset: int, size: int) -> None:
         number = advise(self._address + offset, size, _MADV_POPULATE_WRITE)
         if not number:
             return None

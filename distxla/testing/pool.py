@@ -172,7 +172,7 @@ class ClusterPool:
 
     def __init__(self, idle: int = 2, limit: float | None = None, *, is_traced: bool = False) -> None:
         self._most, self._limit, self._is_traced = idle, limit, is_traced
-        self._idle: list[PooledCluster] = []  # the one that was used last at the end
+        self.idle: list[PooledCluster] = []  # the one that was used last at the end
         self.uses: list[Use] = []
         self.lines: list[str] = []
         self._open: list[PooledCluster] = []  # all that were begun and are not closed
@@ -222,8 +222,8 @@ class ClusterPool:
                 raise
 
     def _reused(self, size: Size) -> PooledCluster | None:
-        while (found := next((c for c in reversed(self._idle) if c._size == size), None)) is not None:
-            self._idle.remove(found)
+        while (found := next((c for c in reversed(self.idle) if c._size == size), None)) is not None:
+            self.idle.remove(found)
             if not self._discarded(found, UNLOADING_S, "between two tests"):
                 return found
         return None
@@ -257,7 +257,7 @@ class ClusterPool:
         if not cluster._size.is_shared:
             self._close(cluster)
         elif not self._discarded(cluster, 0.0 if use.is_busy else GRACE_S, "after the test"):
-            self._idle.append(cluster)
+            self.idle.append(cluster)
             self._close_all_but(self._most)
 
     def _discarded(self, cluster: PooledCluster, seconds: float, when: str) -> bool:
@@ -273,13 +273,13 @@ class ClusterPool:
         self._close_all_but(0)
 
     def _close_all_but(self, count: int) -> None:
-        while len(self._idle) > max(0, count):
-            self._close(self._idle[0])
-            del self._idle[0]
+        while len(self.idle) > max(0, count):
+            self._close(self.idle[0])
+            del self.idle[0]
 
     def _close_strays(self) -> None:
         """Close the clusters that an interrupt has left, which are neither idle nor in use."""
-        known = {id(cluster) for cluster in (*self._idle, *(use.cluster for use in self.uses))}
+        known = {id(cluster) for cluster in (*self.idle, *(use.cluster for use in self.uses))}
         for cluster in [cluster for cluster in self._open if id(cluster) not in known]:
             self._end_by_force(cluster)
 

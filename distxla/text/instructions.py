@@ -152,7 +152,7 @@ class InstructionReader:
         if _HEAD.match(lexer.text, lexer.pos):
             self._read_instruction()
         else:
-            scope.add(self._read_right_hand_side(None, lexer.pos, nested=False))
+            scope.add(self.read_right_hand_side(None, lexer.pos, nested=False))
         return self._finish(scope, 0, lexer.pos)
 
     # --- instructions -------------------------------------------------------------------------------------------
@@ -178,14 +178,14 @@ class InstructionReader:
             raise lexer.error(f"a second ROOT in computation {scope.name!r}", match.start(1), match.end(1))
         line, count = lexer.pos, len(self.computations)
         lexer.pos = match.end()
-        instruction = self._read_right_hand_side(name, start, nested=False)
+        instruction = self.read_right_hand_side(name, start, nested=False)
         scope.add(instruction)
         if is_root:
             scope.root = name
         if len(self.computations) == count:
             self._printed_lines.learn(line, instruction)
 
-    def _read_right_hand_side(self, name: str | None, start: int, nested: bool) -> Instruction:
+    def read_right_hand_side(self, name: str | None, start: int, nested: bool) -> Instruction:
         """`[shape] opcode(operands)[, attributes]`; nested ones (operands) have no attributes."""
         lexer = self.lexer
         text = lexer.text
@@ -266,7 +266,7 @@ class InstructionReader:
         if self._depth >= MAX_DEPTH:
             raise lexer.error(f"instructions are nested deeper than {MAX_DEPTH}", start, start + 1)
         self._depth += 1
-        instruction = self._read_right_hand_side(None, start, nested=True)
+        instruction = self.read_right_hand_side(None, start, nested=True)
         self._depth -= 1
         return instruction
 

@@ -78,7 +78,7 @@ def connect(
         sock.close()
         raise ClusterError(f"cannot connect to {where}: {error.strerror or error}") from None
     try:
-        mine = _hello(frames.purpose, node)
+        mine = hello(frames.purpose, node)
         sock.sendall(mine)
         theirs = _exactly(sock, _HELLO.size, end)
         their_purpose, their_node = _checked_hello(theirs)
@@ -131,7 +131,7 @@ class Listener:
             self._socket.close()
             raise ClusterError(f"cannot listen on {host}: {error.strerror}") from None
         self.address: tuple[str, int] = (host, self._socket.getsockname()[1])
-        self._pending: dict[_Pending, None] = {}  # oldest first
+        self.pending: dict[_Pending, None] = {}  # oldest first
         self._closed = False
         self._thread = threading.Thread(target=self._serve, name="distxla-listen", daemon=True)
         self._thread.start()
@@ -152,17 +152,17 @@ class Listener:
                 for key, _ in selector.select(self._patience()):
                     if key.data is None:
                         self._accept(selector)
-                    elif key.data in self._pending:  # not disconnected since
+                    elif key.data in self.pending:  # not disconnected since
                         self._advance(selector, key.data)
                 now = clock.now()
-                for peer in [peer for peer in self._pending if peer.end <= now]:
+                for peer in [peer for peer in self.pending if peer.end <= now]:
                     self._disconnect(selector, peer)
-            for peer in list(self._pending):
+            for peer in list(self.pending):
                 self._disconnect(selector, peer)
 
     def _patience(self) -> float | None:
         """Seconds until the oldest pending peer is disconnected; None if no peer is pending."""
-        oldest = next(iter(self._pending), None)
+        oldest = next(iter(self.pending), None)
         return None if oldest is None else max(0.0, oldest.end - clock.now())
 
     def _accept(self, selector: selectors.BaseSelector) -> None:
@@ -173,8 +173,8 @@ class Listener:
         except OSError:
             if self._closed:
                 return
-            if self._pending:  # descriptors are short
-                self._disconnect(selector, next(iter(self._pending)))
+            if self.pending:  # descriptors are short
+                self._disconnect(selector, next(iter(self.pending)))
             else:
                 clock.sleep(_PAUSE_S)
             return
@@ -182,21 +182,21 @@ class Listener:
         peer = _Pending(sock, address[0], clock.now() + HANDSHAKE_S)
         if surplus := self._surplus(peer.address):
             self._disconnect(selector, surplus)
-        self._pending[peer] = None
+        self.pending[peer] = None
         selector.register(sock, selectors.EVENT_READ, peer)
 
     def _surplus(self, address: str) -> _Pending | None:
         """The peer to disconnect before another one of this address may be pending; None if there is room."""
-        counts = Counter(peer.address for peer in self._pending)
+        counts = Counter(peer.address for peer in self.pending)
         if counts[address] >= MOST_PER_ADDRESS + self._peers:
-            return next(peer for peer in self._pending if peer.address == address)
-        if len(self._pending) >= MOST_STRANGERS + self._peers:
+            return next(peer for peer in self.pending if peer.address == address)
+        if len(self.pending) >= MOST_STRANGERS + self._peers:
             greatest = max(counts.values())
-            return next(peer for peer in self._pending if counts[peer.address] == greatest)
+            return next(peer for peer in self.pending if counts[peer.address] == greatest)
         return None
 
     def _disconnect(self, selector: selectors.BaseSelector, peer: _Pending) -> None:
-        del self._pending[peer]
+        del self.pending[peer]
         selector.unregister(peer.socket)
         peer.socket.close()
 
@@ -210,7 +210,7 @@ class Listener:
             self._disconnect(selector, peer)
             return
         if connection is not None:
-            del self._pending[peer]
+            del self.pending[peer]
             selector.unregister(peer.socket)
             thread = threading.Thread(target=self._on_connection, args=(connection,), name="distxla-peer", daemon=True)
             try:
@@ -224,7 +224,7 @@ class Listener:
             if not peer.take(_HELLO.size):
                 return None
             _checked_hello(peer.taken)
-            peer.hello, peer.taken, peer.answer = peer.taken, b"", _hello(self._frames.purpose, self._node)
+            peer.hello, peer.taken, peer.answer = peer.taken, b"", hello(self._frames.purpose, self._node)
             peer.say(peer.answer)
         if not peer.take(_PROOF_BYTES):
             return None
@@ -266,7 +266,7 @@ class _Pending:
             raise ClusterError("it does not read")
 
 
-def _hello(purpose: int, node: int) -> bytes:
+def hello(purpose: int, node: int) -> bytes:
     return _HELLO.pack(_MAGIC, _VERSION, purpose, node, os.urandom(32))
 
 

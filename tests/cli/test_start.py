@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from distxla.__main__ import _wants_cluster
+from distxla.__main__ import wants_cluster
 from tests.conftest import require_ended, started_processes
 
 pytestmark = pytest.mark.cluster
@@ -40,7 +40,7 @@ MODULE = "HloModule m\nENTRY e {\n  x = f32[2] parameter(0)\n  ROOT y = f32[2] n
     ],
 )
 def test_only_runs_on_a_cluster_of_their_own_begin_early(line: str, wants: bool) -> None:
-    assert _wants_cluster(line.split()) == wants
+    assert wants_cluster(line.split()) == wants
 
 
 @pytest.mark.sampled(one_in=3, first=("fine",))

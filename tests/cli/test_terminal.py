@@ -34,7 +34,7 @@ class Screen(io.StringIO):
 def screens(monkeypatch: pytest.MonkeyPatch) -> tuple[Screen, Screen]:
     """stdout and stderr as terminals of 60 columns."""
     out, err = Screen(), Screen()
-    monkeypatch.setattr(terminal, "_stream", lambda is_err: err if is_err else out)
+    monkeypatch.setattr(terminal, "stream_of", lambda is_err: err if is_err else out)
     monkeypatch.setenv("COLUMNS", "60")
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("NO_COLOR", raising=False)

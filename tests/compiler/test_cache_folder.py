@@ -37,7 +37,7 @@ def folder(tmp_path: Path) -> CacheFolder:
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
     """The notes so far."""
-    monkeypatch.setattr(module, "_told", set())
+    monkeypatch.setattr(module, "told", set())
     monkeypatch.setattr(module.LOGGER, "propagate", True)
     return lambda: [record.getMessage() for record in caplog.records]
 

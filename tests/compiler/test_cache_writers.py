@@ -137,7 +137,7 @@ def test_a_write_that_fails_in_the_middle_leaves_nothing(
     number: int, folder: CacheFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[str] = []
-    monkeypatch.setattr(module, "_told", set())
+    monkeypatch.setattr(module, "told", set())
     monkeypatch.setattr(module.LOGGER, "warning", lambda form, text: told.append(form % text))
     write = os.write
     room = [3000]

@@ -178,7 +178,7 @@ def test_server_passes_errors_on(server):
 def test_an_abort_costs_one_compilation_and_names_what_was_lowered(server):
     pid = server.pid
     with pytest.raises(CompileError, match=r"SIGABRT while working on dot\.7"):
-        server._call("abort", "dot.7")
+        server.ask("abort", "dot.7")
     assert server.compile(small(), Counts(1, 1)).name == "small"
     assert server.pid != pid
 
@@ -188,7 +188,7 @@ def test_an_abort_costs_one_compilation_and_names_what_was_lowered(server):
 def test_a_compilation_that_needs_too_much_memory_is_one_error(what, server):
     """Python raises MemoryError, C++ ends its process; either way the machine has the rest of its memory."""
     with pytest.raises(OutOfMemoryError, match=r"more than the 0\.293 GiB that it may have \(working on dot\.7\)"):
-        server._call(what, "dot.7")
+        server.ask(what, "dot.7")
     assert server.compile(small(), Counts(1, 1)).name == "small"
 
 
@@ -196,7 +196,7 @@ def test_a_search_for_the_culprit_that_was_interrupted_answers_no_later_request(
     with monkeypatch.context() as patch:
         patch.setattr(compile_server, "receive", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            server._culprit(("compile", small(), Counts(1, 1), CompileOptions(), ()))
+            server.culprit(("compile", small(), Counts(1, 1), CompileOptions(), ()))
     assert server.compile(small(), Counts(1, 1)).name == "small"
 
 
@@ -220,7 +220,7 @@ def test_a_time_limit_ends_a_compilation_or_the_wait_for_another_and_not_the_ser
             time_limit(3),
             phase("compiling"),
         ):
-            server._call("sleep", "a nap")
+            server.ask("sleep", "a nap")
         ended.append("a nap")
 
     ended = []

@@ -22,7 +22,7 @@ MODULE = "HloModule m\nENTRY e { ROOT x = f32[2] parameter(0) }"
 @pytest.fixture(autouse=True)
 def none_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a process without clusters."""
-    monkeypatch.setattr(server_share, "_open", server_share._Open())
+    monkeypatch.setattr(server_share, "opened", server_share.OpenServers())
 
 
 def test_the_last_share_ends_the_process() -> None:
@@ -65,12 +65,12 @@ def test_programs_that_are_compiled_at_once_have_a_server_each(monkeypatch: pyte
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(set(seen)) == len(server_share._open.servers) == 2
+    assert len(set(seen)) == len(server_share.opened.servers) == 2
     shares[0].close()
-    assert server_share._open.servers == [shares[1].server]
+    assert server_share.opened.servers == [shares[1].server]
     shares[1].close()
-    assert server_share._open.servers == []
-    assert all(server._closed for server in seen)
+    assert server_share.opened.servers == []
+    assert all(server.is_closed for server in seen)
 
 
 def test_a_forked_child_has_none_of_its_parents() -> None:

@@ -60,8 +60,8 @@ def test_memory_without_pages_is_an_error_and_no_signal(tmp_path: Path, advice: 
 
 def test_pages_are_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[int, int]] = []
-    make = pages.BackedPages._make
-    monkeypatch.setattr(pages.BackedPages, "_make", lambda self, *part: (asked.append(part), make(self, *part)))
+    make = pages.BackedPages.make
+    monkeypatch.setattr(pages.BackedPages, "make", lambda self, *part: (asked.append(part), make(self, *part)))
     monkeypatch.setattr(segments, "is_strict", lambda: True)
     segment = Segment.create("test", 256 * MiB)
     segment.write(10, np.ones(5000, np.uint8))

@@ -122,7 +122,7 @@ def test_an_interrupt_while_a_failure_is_looked_at_costs_nothing(monkeypatch: py
             )
             step([X])
             with monkeypatch.context() as patched:
-                patched.setattr(Dispatcher, "_post_mortem", interrupted)
+                patched.setattr(Dispatcher, "post_mortem", interrupted)
                 with pytest.raises(KeyboardInterrupt):
                     bad([X])
             assert all(np.array_equal(np.asarray(row[0]), X + 1) for row in step([X]))

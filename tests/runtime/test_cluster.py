@@ -212,9 +212,9 @@ def test_everything_listens_on_the_loopback_interface_only(cluster: Cluster) -> 
 
 
 def test_a_wrong_token_is_refused(cluster: Cluster) -> None:
-    assert access._running is not None
-    assert isinstance(access._running.ray, EmbeddedRay)
-    address, _ = Path(access._running.ray._place.introduced).read_text().split()
+    assert access.running is not None
+    assert isinstance(access.running.ray, EmbeddedRay)
+    address, _ = Path(access.running.ray.place.introduced).read_text().split()
     code = f"from ray._raylet import GcsClient; GcsClient(address={address!r}).internal_kv_get(b'session_name', b'')"
     environment = {
         **os.environ,

@@ -83,7 +83,7 @@ class Steps:
         self.pool.take(OTHER)
 
     def take_none_of_the_unusable(self) -> None:
-        self.world.unusable = set(self.pool._idle)
+        self.world.unusable = set(self.pool.idle)
         self.pool.take(SIZE)
 
     def lease(self) -> None:
@@ -109,7 +109,7 @@ def test_no_cluster_and_no_ray_is_forgotten(world: World, step: str) -> None:
         assert world.open <= set(pool.clusters), place
         cluster = pool.take(SIZE)
         assert cluster in world.open - world.unusable, place
-        assert world.open <= {*pool._idle, *(use.cluster for use in pool.uses)}, place
+        assert world.open <= {*pool.idle, *(use.cluster for use in pool.uses)}, place
         pool.warm()
         assert world.rays == 1, place
         pool.close()

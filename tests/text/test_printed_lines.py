@@ -114,14 +114,14 @@ def test_a_second_root_is_told() -> None:
     ],
 )  # fmt: skip
 def test_lines_that_are_written_alike_are_read_part_by_part_once(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    read = InstructionReader._read_right_hand_side
+    read = InstructionReader.read_right_hand_side
     names: list[str | None] = []
 
     def counted(self: InstructionReader, name: str | None, *others: Any, **more: Any) -> Any:
         names.append(name)
         return read(self, name, *others, **more)
 
-    monkeypatch.setattr(InstructionReader, "_read_right_hand_side", counted)
+    monkeypatch.setattr(InstructionReader, "read_right_hand_side", counted)
     lines = [f'  i{k} = f32[8,4]{{1,0}} {line}, metadata={{op_name="n{k % 7}"}}' for k in range(300)]
     text = BODY.replace("  ROOT t = ", "\n".join(lines) + "\n  ROOT t = ")
     assert parse_module(text).entry_computation["i299"].metadata is not None

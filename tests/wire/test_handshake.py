@@ -70,7 +70,7 @@ def test_a_listener_is_bound_to_one_address(host):
         handshake.Listener(host, SECRET, lambda connection: None, frames=CONNECTING, node=1)
 
 
-HELLO = handshake._hello(3, 2)
+HELLO = handshake.hello(3, 2)
 JUNK = {
     "nothing": b"",
     "half of a hello": HELLO[:20],
@@ -93,7 +93,7 @@ def test_strangers_by_the_dozen_delay_nobody(listener, accepted, said):
         for _ in range(5):
             join(listener, accepted)
         assert watch.seconds < handshake.HANDSHAKE_S, "that one silent peer after another would take"
-        assert len(listener._pending) <= handshake.MOST_PER_ADDRESS + 1
+        assert len(listener.pending) <= handshake.MOST_PER_ADDRESS + 1
     assert accepted.empty()
 
 
@@ -133,7 +133,7 @@ def test_no_address_shuts_out_another(listener, accepted, monkeypatch):
             for _ in range(12)
         ]
         join(listener, accepted)
-        assert len(listener._pending) <= 9
+        assert len(listener.pending) <= 9
         one.settimeout(0.1)
         with pytest.raises(TimeoutError):
             one.recv(1)

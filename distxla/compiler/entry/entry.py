@@ -6,7 +6,7 @@ It reads the places of its memory from the context once, calls kernel functions,
 `context->communicate[site]` for every communicating instruction. A status other than OK returns at once, and so does
 the abort flag, which every loop looks at before an iteration.
 
-A table has an emitter for each class of steps (`_EntryEmitter.on_host`, `on_device`). What a program may ask for at
+A table has an emitter for each class of steps (`EntryEmitter.on_host`, `on_device`). What a program may ask for at
 every step (a trace, faults, `--check nan`, filled memory) is a wrapper, which emits before and after it.
 """
 
@@ -102,10 +102,10 @@ def emit_entry(
     Raises the errors of the ops' emitters, with the instruction's place added; other errors as CompileError.
     """
     empty, text = CodeModule(module.name, target), text or module
-    return _EntryEmitter(empty, module, plan, communication, counts, options, progress, text, grid, watch).run()
+    return EntryEmitter(empty, module, plan, communication, counts, options, progress, text, grid, watch).run()
 
 
-class _EntryEmitter:
+class EntryEmitter:
     """Emits each step by the table of its class, with the wrappers of programs that ask for them around it.
 
     on_host, on_device: the tables, by the memory that the step's arrays are in.  wrappers: the outermost first.

@@ -18,7 +18,7 @@ from distxla.text.parser import parse_module
 LOGGER: Final = logging.getLogger("distxla")
 _METADATA: Final = re.compile(r"metadata=(?=\{)")
 _MOST_TOLD: Final = 10_000
-_told: set[str] = set()
+told: set[str] = set()
 _lock: Final = threading.Lock()
 
 
@@ -33,11 +33,11 @@ def tell(warnings: Sequence[str], text: str) -> None:
     for warning in warnings:
         line = located(warning, frames)
         with _lock:
-            if line in _told:
+            if line in told:
                 continue
-            if len(_told) == _MOST_TOLD:
-                _told.clear()
-            _told.add(line)
+            if len(told) == _MOST_TOLD:
+                told.clear()
+            told.add(line)
         LOGGER.warning("%s", printable(f"distxla: {line}"))
 
 

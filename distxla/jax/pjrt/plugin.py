@@ -260,11 +260,11 @@ def initialize() -> None:
 def warn_of_other_platforms() -> None:
     """Say on stderr, once, that JAX's configuration leads away from devices that were asked for."""
     asked = "distxla.jax.install" if is_plugin_registered(NAME) else "JAX_PLATFORMS"
-    _warn(f"jax_platforms is {','.join(wanted_platforms())!r}, although {asked} asked for distxla's devices")
+    warn(f"jax_platforms is {','.join(wanted_platforms())!r}, although {asked} asked for distxla's devices")
 
 
 @cache
-def _warn(message: str) -> None:
+def warn(message: str) -> None:
     print(f"distxla: {message}", file=sys.stderr)
 
 

@@ -34,7 +34,7 @@ class _Version(ctypes.Structure):
     _fields_ = (("major", ctypes.c_uint32), ("minor", ctypes.c_uint32))
 
 
-class _Tensor(ctypes.Structure):
+class Tensor(ctypes.Structure):
     """DLTensor up to its type."""
 
     _fields_ = (
@@ -47,18 +47,18 @@ class _Tensor(ctypes.Structure):
     )
 
 
-class _Versioned(ctypes.Structure):
+class VersionedTensor(ctypes.Structure):
     _fields_ = (
         ("version", _Version),
         ("context", ctypes.c_void_p),
         ("deleter", ctypes.c_void_p),
         ("flags", ctypes.c_uint64),
-        ("tensor", _Tensor),
+        ("tensor", Tensor),
     )
 
 
-_pointer = ctypes.pythonapi.PyCapsule_GetPointer
-_pointer.restype, _pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
+pointer_of.restype, pointer_of.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
 
 
 def exported(array: NDArray[Any], element: ElementType, max_version: tuple[int, int] | None) -> Capsule:
@@ -75,11 +75,11 @@ def exported(array: NDArray[Any], element: ElementType, max_version: tuple[int, 
         raise BufferError(f"{element.name} cannot be given by DLPack: for this type it {reason}; store its bits")
     capsule = array.view(element.file_dtype).__dlpack__(max_version=max_version)
     if known[0] >= 1:
-        versioned = _Versioned.from_address(_pointer(capsule, b"dltensor_versioned"))
+        versioned = VersionedTensor.from_address(pointer_of(capsule, b"dltensor_versioned"))
         versioned.version.minor = max(versioned.version.minor, since[1] if since[0] == 1 else 0)
         tensor = versioned.tensor
     else:
-        tensor = _Tensor.from_address(_pointer(capsule, b"dltensor"))
+        tensor = Tensor.from_address(pointer_of(capsule, b"dltensor"))
     tensor.code, tensor.bits = code, element.bits
     return capsule
 

@@ -128,9 +128,9 @@ class Dispatcher:
         if outcome == call_loops.CALL_ABORTED or self._hosts.is_aborted:
             try:
                 self._await_losses()
-                records = self._records()
+                records = self.records()
                 died = ended(records, self._lost(), self.programs, self.modules)
-                snapshot = self._post_mortem(records, devices)
+                snapshot = self.post_mortem(records, devices)
                 found = snapshot.devices()
             finally:  # an interrupt, too, must not leave the abort flag behind
                 self._end(Happened.FAILED)
@@ -202,14 +202,14 @@ class Dispatcher:
             stuck = self._deadlocks.settled(stuck, devices, self.programs)
             if self._hosts.is_aborted:
                 return
-            raise stuck_error(stuck, self._post_mortem(self._records(), devices))
+            raise stuck_error(stuck, self.post_mortem(self.records(), devices))
         if end is not None and clock.now() >= end:
             error = TimeLimitError(f"the time limit of {time_limit:g} s ran out")
             network = tuple(proxy_waits(self._agents))
-            error.diagnosis = replace(self._post_mortem(self._records(), devices).diagnosis(error), network=network)
+            error.diagnosis = replace(self.post_mortem(self.records(), devices).diagnosis(error), network=network)
             raise error
         self._stragglers.look(
-            self._deadlocks.blocked, lambda: self._post_mortem(self._records(), devices), self._stopped, self._agents
+            self._deadlocks.blocked, lambda: self.post_mortem(self.records(), devices), self._stopped, self._agents
         )
 
     def device_seconds(self, devices: Sequence[int]) -> list[float]:
@@ -221,7 +221,7 @@ class Dispatcher:
         lost = self._lost()
         hosts = {agent.index for agent in self._agents if agent.is_lost and agent.devices}
         messages = {number: text for agent in self._agents for number, text in agent.injected.copy().items()}
-        return Aftermath(self._records(), frozenset(lost), frozenset(hosts), messages)
+        return Aftermath(self.records(), frozenset(lost), frozenset(hosts), messages)
 
     def _lost(self) -> dict[int, Lost]:
         found: dict[int, Lost] = {}
@@ -262,7 +262,7 @@ class Dispatcher:
             return SLICE_NS
         return max(0, min(SLICE_NS, int((end - clock.now()) * 1e9)))
 
-    def _records(self, *, fresh: bool = True) -> Records:
+    def records(self, *, fresh: bool = True) -> Records:
         """All devices' records: as they are, or were when a failure was seen; or else as they are after the call."""
         if fresh:
             self._read_at = clock.now_ns()
@@ -279,7 +279,7 @@ class Dispatcher:
         rows = {device: row for host, number in asked for device, row in host.records(number).items()}
         return frozenset(d for d, row in rows.items() if row[control_words.R_IS_STOPPED])
 
-    def _post_mortem(self, records: Records, devices: list[int]) -> PostMortemSnapshot:
+    def post_mortem(self, records: Records, devices: list[int]) -> PostMortemSnapshot:
         lost = self._lost()
         everywhere = not lost and not self._failures()
         self._deadlocks.refresh(everywhere=everywhere)
@@ -339,7 +339,7 @@ class Dispatcher:
             return ReplicaLostError(f"{first.text}{also}", first.location)
         if failures := self._failures():
             return ReplicaLostError("; ".join(failures))
-        records = self._records(fresh=False)
+        records = self.records(fresh=False)
         # first those that the report shows as failed: others may have failed since it was made
         failed_first = sorted(devices, key=lambda d: found[d].doing is not Doing.FAILED)
         statuses = {d: records.record(d, control_words.R_STATUS) for d in failed_first}

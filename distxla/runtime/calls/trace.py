@@ -75,14 +75,14 @@ class Trace(Handle):
         # those that were called: the trace outlives them
         self._programs: dict[int, CompiledProgram] = {}
         self._modules: dict[int, Module] = {}
-        self._calls: list[_Call] = []
+        self.calls: list[_Call] = []
         self._events = ring_events(hosts.device_count)
         self._seen: dict[int, int] = {}  # by device, how many events it has recorded
         self._runs: dict[int, int] = {}
         # by device, how many ns its host's clock is ahead
-        self._ahead: dict[int, int] = {}
+        self.ahead: dict[int, int] = {}
         for host in hosts.remotes:
-            self._ahead.update(dict.fromkeys(host.devices, host.clock_ahead()))
+            self.ahead.update(dict.fromkeys(host.devices, host.clock_ahead()))
         self._dropped = 0
         self._names = {identity.device: identity for identity in hosts.identities}
         self._active = True
@@ -131,7 +131,7 @@ class Trace(Handle):
                 )
 
     def __repr__(self) -> str:
-        count = self._dropped + len(self._calls)
+        count = self._dropped + len(self.calls)
         return f"Trace({count} call{'' if count == 1 else 's'}, {'recording' if self._active else 'ended'})"
 
     # --- reading
@@ -160,14 +160,14 @@ class Trace(Handle):
         lost = {d: fresh[d] - len(ring) // event_words.EVENT_BYTES for d, ring in data.items()}
         self._note_seen(rows)
         what = "" if error is None else f"{type(error).__name__}: {error}"
-        self._calls.append(_Call(begin, end, what, known, data, lost))
+        self.calls.append(_Call(begin, end, what, known, data, lost))
         programs, modules = self._loaded
         for number in {control_words.R_PROGRAM.read(row) for row in known.values()} & programs.keys():
             self._programs[number] = programs[number]
             if number in modules:
                 self._modules[number] = modules[number]
-        while sum(call.bytes for call in self._calls) > KEPT_BYTES and len(self._calls) > 1:
-            self._calls.pop(0)
+        while sum(call.bytes for call in self.calls) > KEPT_BYTES and len(self.calls) > 1:
+            self.calls.pop(0)
             self._dropped += 1
 
     def _has_failed(self, device: int, row: bytes) -> bool:
@@ -199,8 +199,8 @@ class Trace(Handle):
         """By device, in order; times are those of the driver's CLOCK_MONOTONIC."""
         self._settle()
         found: dict[int, list[RecordedEvent]] = {device: [] for device in range(self._hosts.device_count)}
-        for call in self._calls:
-            for device, events in _events_of(call, self._hosts.devices, self._ahead).items():
+        for call in self.calls:
+            for device, events in _events_of(call, self._hosts.devices, self.ahead).items():
                 found[device] += events
         return found
 
@@ -208,10 +208,10 @@ class Trace(Handle):
         """All calls."""
         self._settle()
         drawing = _Drawing(self._programs, self._modules)
-        for number, call in enumerate(self._calls, 1 + self._dropped):
-            drawing.call(number, call, _events_of(call, self._hosts.devices, self._ahead))
+        for number, call in enumerate(self.calls, 1 + self._dropped):
+            drawing.call(number, call, _events_of(call, self._hosts.devices, self.ahead))
         lost: dict[str, int] = defaultdict(int)
-        for call in self._calls:
+        for call in self.calls:
             for device, count in call.lost.items():
                 if count > 0:
                     lost[f"device {device}"] += count
@@ -228,10 +228,10 @@ class Trace(Handle):
         """The parts that the timeline lacks because there was more than a trace keeps, as a sentence; "" for none."""
         found = []
         if self._dropped:
-            found.append(f"the first {self._dropped} of {self._dropped + len(self._calls)} calls")
-        lost = sum(max(0, count) for call in self._calls for count in call.lost.values())
+            found.append(f"the first {self._dropped} of {self._dropped + len(self.calls)} calls")
+        lost = sum(max(0, count) for call in self.calls for count in call.lost.values())
         if lost:
-            calls = sum(any(count > 0 for count in call.lost.values()) for call in self._calls)
+            calls = sum(any(count > 0 for count in call.lost.values()) for call in self.calls)
             found.append(f"the first {lost} events of {calls} call{'s' if calls > 1 else ''}")
         if not found:
             return ""

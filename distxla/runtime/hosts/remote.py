@@ -64,7 +64,7 @@ class RemoteHost:
         self.damage = ""
         self.injected: dict[int, str] = {}
         self.ahead = 0
-        self._ahead_at = -CLOCK_S  # of clock.now
+        self.ahead_at = -CLOCK_S  # of clock.now
         self.connection = connection
         self._pids = dict(pids)
         self._news = news
@@ -221,12 +221,12 @@ class RemoteHost:
                 raise ClusterError(f"{self.name} can't be asked for its clock")
             answered = clock.now_ns()
             found.append((answered - asked, int.from_bytes(answer, "little") - (asked + answered) // 2))
-        self.ahead, self._ahead_at = min(found)[1], clock.now()
+        self.ahead, self.ahead_at = min(found)[1], clock.now()
         return self.ahead
 
     def look_at_clock(self) -> None:
         """Bring `ahead` up to date where that is due and the host answers. Blocks as `clock_ahead`."""
-        if self._closing or self.is_lost or clock.now() - self._ahead_at < CLOCK_S:
+        if self._closing or self.is_lost or clock.now() - self.ahead_at < CLOCK_S:
             return
         with contextlib.suppress(ClusterError, ReplicaLostError):
             self.clock_ahead()

@@ -71,9 +71,9 @@ class Injector:
                     self._faults.remove((number, fault))
                 happened = self._block.load(control_words.R_INJECTED, self._record) | 1 << number
                 self._block.store(control_words.R_INJECTED, happened, self._record)
-                self._carry_out(fault)
+                self.carry_out(fault)
 
-    def _carry_out(self, fault: Fault) -> None:
+    def carry_out(self, fault: Fault) -> None:
         if fault.kind is Kind.KILL:
             os.kill(os.getpid(), signal.SIGKILL)
         elif fault.kind is Kind.STOP:

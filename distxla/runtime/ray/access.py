@@ -42,9 +42,9 @@ class _Shared:
 
 _lock = threading.Lock()
 _users = 0  # of the Ray that this module has joined
-_running: _Shared | None = None  # the one that new clusters use
-_dead: list[_Shared] = []  # others, whose processes have ended, until the last of their clusters is closed
-_ahead: _Ahead | None = None
+running: _Shared | None = None  # the one that new clusters use
+dead: list[_Shared] = []  # others, whose processes have ended, until the last of their clusters is closed
+_ahead: Ahead | None = None
 _joined: str | None = None  # the address of a running Ray that this module has joined
 
 _parents: object = None  # of a forked child: what it has a copy of, which must not end here
@@ -55,7 +55,7 @@ EMPTY_SETTINGS = bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])  # a frame: length, type, fl
 SETTINGS_AT = 3  # where a frame has its type
 
 
-class _Ahead:
+class Ahead:
     """An embedded Ray that a thread starts before a cluster needs it."""
 
     def __init__(self, supervisor: subprocess.Popen[bytes]) -> None:
@@ -100,9 +100,9 @@ def _watch_forks() -> None:
 
 
 def _forget() -> None:
-    global _lock, _users, _running, _dead, _ahead, _joined, _parents
-    _parents = _running, _dead, _ahead, _parents
-    _lock, _users, _running, _dead, _ahead, _joined = threading.Lock(), 0, None, [], None, None
+    global _lock, _users, running, dead, _ahead, _joined, _parents
+    _parents = running, dead, _ahead, _parents
+    _lock, _users, running, dead, _ahead, _joined = threading.Lock(), 0, None, [], None, None
 
 
 def begin(supervisor: subprocess.Popen[bytes]) -> None:
@@ -112,7 +112,7 @@ def begin(supervisor: subprocess.Popen[bytes]) -> None:
     with suppress(ClusterError):  # `acquire` tries again, and raises
         if _has_servers():
             _watch_forks()
-            _ahead = _Ahead(supervisor)
+            _ahead = Ahead(supervisor)
             atexit.register(abandon)
             return
     with supervisor:  # ends when its stdin is closed
@@ -134,45 +134,45 @@ def acquire(workers: int, address: str | None, closing: threading.Event) -> tupl
     address: a Ray cluster to join; None for the embedded one.  closing: to be set, in another thread, to make it give
     up. Blocks until joined. Raises ClusterError.
     """
-    global _users, _running, _joined, _ahead
+    global _users, running, _joined, _ahead
     with _locked(closing):
         if _joined is not None:
             if address not in (None, "auto", _joined, _head()):
                 raise ClusterError(f"this process has joined the Ray at {_joined} and can join no other")
             _users += 1
             return RayHere(), True
-        if _running is not None and not _running.ray.is_alive:
-            _dead.append(_running)
-            _running = None
-        if _running is None and _ahead is None:
+        if running is not None and not running.ray.is_alive:
+            dead.append(running)
+            running = None
+        if running is None and _ahead is None:
             ray: Any = sys.modules.get("ray")
             if ray is not None and ray.is_initialized():
                 return RayHere(), False
         _watch_forks()
         if address is not None:
-            if _running is not None or _ahead is not None:
+            if running is not None or _ahead is not None:
                 raise ClusterError("this process already runs an embedded Ray and can join no other")
-            _join(address)
+            join(address)
             _joined, _users = address, 1
             return RayHere(), True
-        if _running is None and _ahead is not None:
+        if running is None and _ahead is not None:
             ahead, _ahead = _ahead, None
             if workers <= DEVICES_AHEAD:
-                _running = _Shared(ahead.get(closing))
+                running = _Shared(ahead.get(closing))
             else:
                 ahead.abandon()
-        if _running is None:
+        if running is None:
             machine.require_startable(workers)
-            started = _new_ray()
+            started = new_ray()
             try:
                 started.start(workers, closing)
             except BaseException:
                 started.close()
                 raise
-            _running = _Shared(started)
-        _running.ray.begin()
-        _running.users += 1
-        return _running.ray.session, True
+            running = _Shared(started)
+        running.ray.begin()
+        running.users += 1
+        return running.ray.session, True
 
 
 @contextmanager
@@ -187,7 +187,7 @@ def _locked(closing: threading.Event) -> Iterator[None]:
         _lock.release()
 
 
-def _new_ray() -> EmbeddedRay | PlainRay:
+def new_ray() -> EmbeddedRay | PlainRay:
     """An embedded Ray, not started yet, for the installed version."""
     return EmbeddedRay() if _has_servers() else PlainRay()
 
@@ -198,19 +198,19 @@ def _has_servers() -> bool:
 
 def started() -> None:
     """Note that the cluster of the last `acquire` has started and needs no more workers."""
-    if _running is not None:
-        _running.ray.started()
+    if running is not None:
+        running.ray.started()
 
 
 def require_progress(answers: int) -> None:
     """ClusterError if the embedded Ray, if any, can't start a cluster any more. answers: actors that answer."""
-    if _running is not None:
-        _running.ray.require_progress(answers)
+    if running is not None:
+        running.ray.require_progress(answers)
 
 
 def is_embedded(address: str | None) -> bool:
     """Whether `acquire` gives the embedded Ray, which has this host only. Does not wait for one that is starting."""
-    if _running is not None:
+    if running is not None:
         return True
     ray: Any = sys.modules.get("ray")
     return address is None and _joined is None and not (ray is not None and ray.is_initialized())
@@ -220,7 +220,7 @@ def release(session: Session) -> None:
     """The counterpart of an `acquire` that gave this and True; the last one leaves Ray, and takes an embedded one
     down."""
     with _lock:  # no loop here: an interrupt in it could leave the lock taken
-        shared = next((one for one in (*_dead, _running) if one is not None and one.ray.session is session), None)
+        shared = next((one for one in (*dead, running) if one is not None and one.ray.session is session), None)
         if shared is None:
             _leave()
         else:
@@ -240,11 +240,11 @@ def _leave() -> None:
 
 def _give_up(shared: _Shared) -> None:
     """With the lock: one cluster less uses an embedded Ray."""
-    global _running
+    global running
     shared.users -= 1
     if shared.users == 0:
-        _dead[:] = [other for other in _dead if other is not shared]
-        _running = None if _running is shared else _running
+        dead[:] = [other for other in dead if other is not shared]
+        running = None if running is shared else running
         shared.ray.close()
 
 
@@ -302,7 +302,7 @@ def _speaks_grpc(connection: socket.socket) -> bool:
     return len(head) == len(EMPTY_SETTINGS) and head[SETTINGS_AT] == EMPTY_SETTINGS[SETTINGS_AT]
 
 
-def _join(address: str) -> None:
+def join(address: str) -> None:
     if "://" in address:
         raise ClusterError(f"address {address!r}: a driver joins by host:port, not through a Ray client")
     host, _, port = address.rpartition(":")

@@ -213,12 +213,12 @@ class _Failed:
     error: DistxlaError
 
 
-class _Served:
+class Served:
     """The other process's side: actors and references by number. `handle` is called for one request after another."""
 
     def __init__(self) -> None:
         self._ray = RayHere()
-        self._found: dict[int, Any] = {}
+        self.found: dict[int, Any] = {}
 
     def handle(self, kind: str, arguments: tuple[Any, ...]) -> Any:
         """Do what a request asks for; of one that is answered returns a function that gives the answer, for those of
@@ -253,21 +253,21 @@ class _Served:
 
     def _drop(self, numbers: list[int]) -> None:
         for number in numbers:
-            self._found.pop(number, None)
+            self.found.pop(number, None)
 
     def _kill(self, numbers: list[int]) -> None:
-        actors = [self._found.pop(number) for number in numbers if number in self._found]
+        actors = [self.found.pop(number) for number in numbers if number in self.found]
         with contextlib.suppress(Exception):  # Ray was shut down, and they ended with it
             self._ray.kill([actor for actor in actors if not isinstance(actor, _Failed)])
 
     def _make(self, numbers: list[int], make: Callable[[], list[Any]]) -> None:
         try:
-            self._found.update(zip(numbers, make(), strict=True))
+            self.found.update(zip(numbers, make(), strict=True))
         except Exception as error:  # told to those who ask for what was to be made
-            self._found.update(dict.fromkeys(numbers, _Failed(_as_ours(error))))
+            self.found.update(dict.fromkeys(numbers, _Failed(_as_ours(error))))
 
     def _of(self, number: int) -> Any:
-        found = self._found[number]
+        found = self.found[number]
         if isinstance(found, _Failed):
             raise found.error
         return found
@@ -287,7 +287,7 @@ def serve(path: str) -> None:
 
 def serve_requests(connection: socket.socket) -> None:
     """Do what the other side asks for, until it hangs up."""
-    served, lock = _Served(), threading.Lock()
+    served, lock = Served(), threading.Lock()
 
     def answer(number: int, give: Callable[[], Any]) -> None:
         error, value = None, None

@@ -59,14 +59,14 @@ class EmbeddedRay:
         self._environment = Token().environment()
         self._closing = threading.Event()
         package = _package()
-        self._supervisor = Supervised(supervisor)
-        self._place = RayFiles(package, self._supervisor.directory, secrets.token_hex(28))
+        self.supervisor = Supervised(supervisor)
+        self.place = RayFiles(package, self.supervisor.directory, secrets.token_hex(28))
         try:
-            for path in self._place.folders:
+            for path in self.place.folders:
                 os.mkdir(path, 0o700)
             # open for reading and writing, so that opening never blocks and no byte is lost
-            self._requests, self._forked = _open_fifo(self._place.fifo), _open_fifo(self._place.forked)
-            self._listener.bind(self._place.driver)
+            self._requests, self._forked = _open_fifo(self.place.fifo), _open_fifo(self.place.forked)
+            self._listener.bind(self.place.driver)
             self._listener.listen(1)
         except OSError as error:
             self.close()
@@ -81,12 +81,12 @@ class EmbeddedRay:
         self._closing = closing
         self._there.append("supervisor")
         raylet = self._hold("raylet")
-        errors = f"{self._place.logs}/zygote.err"
-        zygote = commands.zygote_command(self._place, raylet)
-        self._run(self._hold("zygote"), zygote, mark=self._place.fifo, errors=errors)
-        self._run(self._hold("gcs_server"), commands.gcs_command(self._place))
+        errors = f"{self.place.logs}/zygote.err"
+        zygote = commands.zygote_command(self.place, raylet)
+        self._run(self._hold("zygote"), zygote, mark=self.place.fifo, errors=errors)
+        self._run(self._hold("gcs_server"), commands.gcs_command(self.place))
         address, cluster = self._introduced()
-        self._run(raylet, commands.raylet_command(self._place, address, cluster, workers))
+        self._run(raylet, commands.raylet_command(self.place, address, cluster, workers))
         self._raylet_socket()
         self._join(address)
         self._require(True, "")
@@ -98,7 +98,7 @@ class EmbeddedRay:
             self._require(clock.now() < end, "no driver")
         connection, _ = self._listener.accept()
         self._session = RayDriverProcess(connection, lambda: self._require(True, ""), self._explained)
-        self._session.join(address, self._place.node, self._place.private)
+        self._session.join(address, self.place.node, self.place.private)
 
     @property
     def session(self) -> Session:
@@ -109,27 +109,27 @@ class EmbeddedRay:
     @property
     def is_alive(self) -> bool:
         """Whether its servers, and the process that has joined them, live; does not wait."""
-        names = [name for name in self._supervisor.names if name != "zygote"]
-        ended = any(self._supervisor.has_ended(name) for name in names)
+        names = [name for name in self.supervisor.names if name != "zygote"]
+        ended = any(self.supervisor.has_ended(name) for name in names)
         return self._session is not None and self._session.is_alive and not ended
 
     def abandon(self) -> None:
         """Let the supervisor end everything; does not wait."""
-        self._supervisor.release()
+        self.supervisor.release()
 
     def close(self) -> None:
         """End the driver and the servers, remove the directory. Never raises."""
         self._listener.close()
         if self._session is not None:
             self._session.close()
-        self._supervisor.close()
+        self.supervisor.close()
         for descriptor in (self._requests, self._forked):
             if descriptor >= 0:
                 os.close(descriptor)
 
     def _hold(self, name: str) -> int:
         """The id of a new process, which waits for its command."""
-        process = self._supervisor.hold(name)
+        process = self.supervisor.hold(name)
         self._there.append(name)
         return process
 
@@ -139,16 +139,16 @@ class EmbeddedRay:
         environment["RAY_enable_pipe_based_agent_to_parent_health_check"] = "1"  # agent.sh waits for the pipe's end
         if address_space() is not None:
             environment.setdefault("MALLOC_ARENA_MAX", str(ARENAS))
-        self._supervisor.run(process, command, environment, **more)
+        self.supervisor.run(process, command, environment, **more)
 
     def _introduced(self) -> tuple[str, str]:
         """The gcs_server's address, and the cluster's id."""
-        self._wait_for(Path(self._place.introduced))
-        address, cluster = Path(self._place.introduced).read_text().split()
+        self._wait_for(Path(self.place.introduced))
+        address, cluster = Path(self.place.introduced).read_text().split()
         return address, cluster
 
     def _raylet_socket(self) -> None:
-        self._wait_for(Path(self._place.sockets, "raylet"))
+        self._wait_for(Path(self.place.sockets, "raylet"))
 
     def _wait_for(self, path: Path) -> None:
         end = clock.now() + START_LIMIT_S
@@ -158,8 +158,8 @@ class EmbeddedRay:
 
     def begin(self) -> None:
         """A cluster starts: the processes must live until it has. Without a zygote workers start the long way."""
-        ended = self._supervisor.has_ended
-        self._there = [name for name in self._supervisor.names if name != "zygote" or not ended(name)]
+        ended = self.supervisor.has_ended
+        self._there = [name for name in self.supervisor.names if name != "zygote" or not ended(name)]
         self._progress = (0, 0), clock.now()
 
     def started(self) -> None:
@@ -183,14 +183,14 @@ class EmbeddedRay:
         """ClusterError if a process has ended, if the cluster is being closed, or if not `fine`; `what` says why."""
         if self._closing.is_set():
             raise ClusterError("the cluster is closed")
-        ended = [name for name in self._there if self._supervisor.has_ended(name)]
+        ended = [name for name in self._there if self.supervisor.has_ended(name)]
         if ended:
             raise self._explained(f"the {ended[0]} of the embedded Ray has ended")
         if not fine:
             raise self._explained(f"the embedded Ray did not start: {what}")
 
     def _explained(self, what: str) -> ClusterError:
-        return ClusterError(explained(what, self._place.logs))
+        return ClusterError(explained(what, self.place.logs))
 
 
 def _package() -> Path:

@@ -65,7 +65,7 @@ class RayHere:
 
         there = NodeAffinitySchedulingStrategy(node, soft=False)
         taken = {"num_gpus": gpus} if gpus else {}  # some versions hide all GPUs from those that ask for 0
-        pinned = _remote_class(actor, remote).options(scheduling_strategy=there, **taken)
+        pinned = remote_class(actor, remote).options(scheduling_strategy=there, **taken)
         return [_Actor(pinned.remote(*row)) for row in arguments]
 
     def put(self, value: Any) -> Any:
@@ -95,7 +95,7 @@ class RayHere:
 
 
 @lru_cache(maxsize=8)  # kinds of actors; each simulated run has a `remote` of its own
-def _remote_class(actor: type, remote: Callable[..., Any]) -> Any:
+def remote_class(actor: type, remote: Callable[..., Any]) -> Any:
     """Ray's class for an actor's, one in a process: for each new one Ray disassembles all its methods, pickles it and
     sends it to the cluster, which takes 0.02 to 0.04 s. Ray sends it again where another cluster was joined."""
     return remote(num_cpus=0, max_restarts=0)(actor)

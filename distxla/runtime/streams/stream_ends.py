@@ -29,7 +29,7 @@ RECYCLED_BYTES = 64 << 10
 KEPT_BYTES = 64 << 20  # in one stream
 MOST_BLOCKS = 2  # items in blocks of their own that may be in flight in one stream
 _MASK = 0xFFFFFFFF
-_SLOT = packed(*streams.SLOT.words)
+SLOT_WORDS = packed(*streams.SLOT.words)
 
 Bytes = NDArray[np.uint8]
 T = TypeVar("T")
@@ -119,7 +119,7 @@ class _End:
         self._state = state
         self._lock = threading.Lock()
         self._sleepers: set[int] = set()  # ids of threads; a count would stay wrong after an interrupt
-        self._block = block
+        self.block = block
         self._place(block)
 
     def _place(self, block: Block) -> None:
@@ -127,9 +127,9 @@ class _End:
         area, capacity = block.offset + streams.SLOTS_BYTES, _capacity(block)
         try:
             self._announce_place(block)
-            self._block, self._area, self.capacity = block, area, capacity
+            self.block, self._area, self.capacity = block, area, capacity
         except BaseException:
-            self._announce_place(self._block)
+            self._announce_place(self.block)
             raise
 
     def _announce_place(self, block: Block) -> None:
@@ -140,7 +140,7 @@ class _End:
     def _word(self, word: int) -> int:
         return self._memory.word(self._state + word)
 
-    def _sleep(self, word: int, seen: int, deadline: float | None, check: Check) -> bool:
+    def sleep(self, word: int, seen: int, deadline: float | None, check: Check) -> bool:
         """Wait a little for the device to change a word; False once the time is over."""
         check()
         left = SLICE_S if deadline is None else min(SLICE_S, deadline - clock.now())
@@ -157,9 +157,9 @@ class _End:
                 self._memory.set_word(self._state + streams.T_HOST_SLEEPS, len(self._sleepers))
         return True
 
-    def _slot(self, number: int) -> int:
+    def slot_offset(self, number: int) -> int:
         """The offset of an item's slot in the device's memory."""
-        return self._block.offset + number % streams.SLOTS * streams.SLOT_BYTES
+        return self.block.offset + number % streams.SLOTS * streams.SLOT_BYTES
 
 
 def _capacity(block: Block) -> int:
@@ -229,11 +229,11 @@ class HostToDevice(_End):
                     return True
             if patient:
                 end = clock.now() + streams.PATIENCE_S
-                while self._sleep(streams.T_TAKEN, seen, end, check) and self._word(streams.T_TAKEN) == seen:
+                while self.sleep(streams.T_TAKEN, seen, end, check) and self._word(streams.T_TAKEN) == seen:
                     pass
                 if self._word(streams.T_TAKEN) == seen:
                     self._idle_at = seen
-            elif not self._sleep(streams.T_TAKEN, seen, deadline, check):
+            elif not self.sleep(streams.T_TAKEN, seen, deadline, check):
                 return False
 
     def _is_patient(self, item: PackedItem) -> bool:
@@ -247,8 +247,8 @@ class HostToDevice(_End):
             return False
         for leaf, begin in zip(item.leaves, item.begins, strict=True):
             self._memory.write(place + begin, leaf)
-        slot = _SLOT.pack(place, item.size, item.type, 0, 0, 0)
-        self._memory.write(self._slot(self.posted), np.frombuffer(slot, np.uint8))
+        slot = SLOT_WORDS.pack(place, item.size, item.type, 0, 0, 0)
+        self._memory.write(self.slot_offset(self.posted), np.frombuffer(slot, np.uint8))
         if block is not None:
             self._blocks.append((self.posted, block))
         self.posted += 1
@@ -302,7 +302,7 @@ class HostToDevice(_End):
         assert self._moved is not None
         first, slots = self._moved
         for number, slot in enumerate(slots, first):
-            self._memory.write(self._slot(number), slot)
+            self._memory.write(self.slot_offset(number), slot)
         self._memory.set_word(self._state + streams.T_TAKEN, 2 * first & _MASK)
         self._memory.set_word(self._state + streams.T_ISSUED, 2 * first & _MASK)
         self._moved = None
@@ -310,8 +310,8 @@ class HostToDevice(_End):
     def _plan_moves(self, taken: int) -> None:
         kept = []
         for number in range(taken, self.posted):
-            slot = self._memory.read(self._slot(number), streams.SLOT_BYTES).copy()
-            if not _SLOT.unpack_from(bytes(slot))[-1]:
+            slot = self._memory.read(self.slot_offset(number), streams.SLOT_BYTES).copy()
+            if not SLOT_WORDS.unpack_from(bytes(slot))[-1]:
                 kept.append((number, slot))
         first = self.posted - len(kept)
         renamed = {old: number for number, (old, _) in enumerate(kept, first)}
@@ -390,7 +390,7 @@ class DeviceToHost(_End):
                         found = unpack(self._kept[0])
                         given, self._kept = self._kept[:1], self._kept[1:]  # calls nothing: no handler runs within
                         return found
-                if not self._sleep(streams.T_POSTED, seen, deadline, check):
+                if not self.sleep(streams.T_POSTED, seen, deadline, check):
                     return None
         except BaseException:
             with self._lock:
@@ -408,8 +408,8 @@ class DeviceToHost(_End):
 
     def _take(self) -> None:
         """Into `_kept`."""
-        raw = self._memory.read(self._slot(self.taken), streams.SLOT_BYTES)
-        place, size, _, program, site, _ = _SLOT.unpack_from(bytes(raw))
+        raw = self._memory.read(self.slot_offset(self.taken), streams.SLOT_BYTES)
+        place, size, _, program, site, _ = SLOT_WORDS.unpack_from(bytes(raw))
         payload = self._buffers.take(size)
         payload[:] = self._memory.read(place, size)
         found, taken = (*self._kept, PostedItem(payload, program, site)), self.taken + 1

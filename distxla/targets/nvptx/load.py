@@ -49,7 +49,7 @@ def load_image(
     code = program.grid.device_code
     if not isinstance(code, DeviceCode):
         raise InternalError(f"{program.name} has no kernels for a GPU")
-    on_gpu = ProgramOnGpu(_gpu(code.driver, local), program, code)
+    on_gpu = ProgramOnGpu(gpu_of(code.driver, local), program, code)
     functions = _functions(on_gpu, report)
     others = resolve or resolve_import
 
@@ -74,7 +74,7 @@ def resolve_import(name: str) -> int:
 
 
 @cache
-def _gpu(driver: str, local: LocalRank) -> ProcessGpu:
+def gpu_of(driver: str, local: LocalRank) -> ProcessGpu:
     """For all programs of this process, until it ends: making a context takes a good part of a second."""
     gpus = driver_named(driver)
     of_devices = ordinals(local, len(gpus.gpus()))

@@ -47,7 +47,7 @@ def line_of(f: Any, text: str) -> int:
 
 @pytest.fixture
 def nothing_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(partitioner_warnings, "_told", set())
+    monkeypatch.setattr(partitioner_warnings, "told", set())
 
 
 def test_the_partitioners_warnings_are_found_among_what_xla_prints() -> None:
@@ -71,7 +71,7 @@ def test_a_kept_result_still_warns(nothing_told: None, caplog: pytest.LogCapture
     """The next process, which takes the program from the cache on disk, is told, too."""
     text = stablehlo(lowered(crossed, GRID, (numbers(12, 6),), (P("x", "y"),)))
     dxj.partition_module(text, partitions=6)
-    partitioner_warnings._told.clear()
+    partitioner_warnings.told.clear()
     caplog.clear()
     with caplog.at_level(logging.WARNING, "distxla"):
         assert dxj.partition_module(text, partitions=6).is_cached

@@ -212,7 +212,7 @@ def test_who_asked_for_the_plugin_hears_of_other_platforms(
         monkeypatch.setattr(module, "wanted_platforms", lambda: platforms)
     monkeypatch.setattr(plugin, "is_plugin_registered", lambda name: is_registered)
     monkeypatch.setenv("JAX_PLATFORMS", environment)
-    plugin._warn.cache_clear()
+    plugin.warn.cache_clear()
     plugin.initialize()
     assert ("asked for distxla's devices" in capsys.readouterr().err) is warns
 

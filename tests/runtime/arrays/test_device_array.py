@@ -295,11 +295,11 @@ def test_jax_takes_it_by_dlpack(device: Device, name: str, shape: tuple[int, ...
 
 def test_dlpack_names_the_types_of_its_own(device: Device) -> None:
     """As a consumer of version 1.1 finds them in the capsule: code, bits, lanes; and what no version holds."""
-    from distxla.runtime.arrays.dlpack import _pointer, _Tensor, _Versioned
+    from distxla.runtime.arrays.dlpack import Tensor, VersionedTensor, pointer_of
 
     array = device.put(np.array([1.5, -2.0], ml_dtypes.float8_e5m2))
     capsule = array.__dlpack__(max_version=(1, 1))
-    found = _Versioned.from_address(_pointer(capsule, b"dltensor_versioned"))
+    found = VersionedTensor.from_address(pointer_of(capsule, b"dltensor_versioned"))
     tensor = found.tensor
     assert (found.version.major, found.version.minor, found.flags & 1) == (1, 1, 1)
     assert (tensor.data, tensor.ndim, tensor.code, tensor.bits, tensor.lanes) == (
@@ -311,7 +311,7 @@ def test_dlpack_names_the_types_of_its_own(device: Device) -> None:
     ):
         array.__dlpack__()
     older = device.put(np.array([1.5, -2.0], ml_dtypes.bfloat16)).__dlpack__()
-    tensor = _Tensor.from_address(_pointer(older, b"dltensor"))
+    tensor = Tensor.from_address(pointer_of(older, b"dltensor"))
     assert (tensor.ndim, tensor.code, tensor.bits, tensor.lanes) == (1, 4, 16, 1)
     for narrow in (ml_dtypes.int4, ml_dtypes.float4_e2m1fn):
         with pytest.raises(BufferError, match="packs its values otherwise"):

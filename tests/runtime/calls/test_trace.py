@@ -102,11 +102,11 @@ def test_nothing_is_received_before_it_is_sent(cluster: dx.Cluster, tmp_path: Pa
     step = cluster.compile(parse_module(LOOP.format(n=4, times=5)), trace=True)
     with cluster.trace() as trace:
         step([X])
-    (call,) = trace._calls
+    (call,) = trace.calls
     row = bytearray(call.rows[interrupted])
     place = control_words.R_CLOCK + 16  # the cycle counter of the second moment
     row[place : place + 8] = (int.from_bytes(row[place : place + 8], "little") + 10_000_000).to_bytes(8, "little")
-    trace._calls[0] = replace(call, rows={**call.rows, interrupted: bytes(row)})
+    trace.calls[0] = replace(call, rows={**call.rows, interrupted: bytes(row)})
     document = written(trace, tmp_path)
     assert len(trace_schema.by_phase(document)["s"]) == 10
 
@@ -116,7 +116,7 @@ def test_arrows_are_left_out_where_clocks_of_hosts_differ_too_much(cluster: dx.C
     step = cluster.compile(parse_module(LOOP.format(n=4, times=5)), trace=True)
     with cluster.trace() as trace:
         step([X])
-    trace._ahead[1] = 10_000_000_000  # as if it lived on another host
+    trace.ahead[1] = 10_000_000_000  # as if it lived on another host
     document = written(trace, tmp_path)
     assert {row["pid"] for row in trace_schema.by_phase(document)["s"]} == {3}
     ((what, count),) = document["otherData"].items()
@@ -190,7 +190,7 @@ def test_after_a_failure_the_last_events_are_there_unasked(cluster: dx.Cluster) 
         step([X], time_limit=1)
     loader = cluster.loader
     assert loader is not None
-    records = loader.dispatcher._records()
+    records = loader.dispatcher.records()
     last = recorder.events(records, 0)[-1]
     assert (last.ended, last.resumed, last.waits_for) == (None, None, -1)
     assert last.waited is not None

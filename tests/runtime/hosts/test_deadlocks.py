@@ -87,7 +87,7 @@ def test_times_are_those_of_the_drivers_clock(address: str) -> None:
         cluster.compile(dx.parse(looped(STEP, FIVE), "before.hlo"))([X])
         for ahead in (0, 100):
             remote.ahead += ahead * 1_000_000_000
-            remote._ahead_at = time.monotonic()
+            remote.ahead_at = time.monotonic()
             error, watch = run(case, cluster)
             assert isinstance(error, DeadlockError)
             assert error.diagnosis is not None

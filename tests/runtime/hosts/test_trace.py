@@ -59,7 +59,7 @@ def test_after_a_failure_the_other_host_tells_its_last_events(cluster: dx.Cluste
         step([X], time_limit=3)
     loader = cluster.loader
     assert loader is not None
-    records = loader.dispatcher._records()
+    records = loader.dispatcher.records()
     mine, theirs = (recorder.events(records, device) for device in range(2))
     assert mine[-1].ended is None
     assert theirs[-1].ended is not None

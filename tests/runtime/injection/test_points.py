@@ -73,7 +73,7 @@ def played(block: ControlBlock, monkeypatch: pytest.MonkeyPatch, specs: list[str
     def note(self: hooks.Injector, fault: Fault) -> None:
         happened.append(f"{fault.spec}@{len(asked) - 1}")
 
-    monkeypatch.setattr(hooks.Injector, "_carry_out", note)
+    monkeypatch.setattr(hooks.Injector, "carry_out", note)
     ask = hooks.Injector(1, block, 0, parse_faults(specs, 2)).hook(POINTS)
     for code in codes:
         asked.append(code)

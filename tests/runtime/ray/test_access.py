@@ -17,7 +17,7 @@ from distxla.errors import ClusterError
 from distxla.runtime.calls.cluster_hosts import Hosts
 from distxla.runtime.ray import access
 from distxla.runtime.ray.driver_process import RayDriverProcess
-from distxla.runtime.ray.session import _remote_class
+from distxla.runtime.ray.session import remote_class
 from tests.runtime import hand_made
 
 pytestmark = pytest.mark.cluster
@@ -72,7 +72,7 @@ def test_ray_gets_one_class_for_an_actors() -> None:
     def remote(**_: Any) -> Any:
         return lambda actor: object()
 
-    assert _remote_class(Hosts, remote) is _remote_class(Hosts, remote)
+    assert remote_class(Hosts, remote) is remote_class(Hosts, remote)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_what_is_no_ray_is_not_joined(answer: bytes | None, error: str, monkeypa
         thread = threading.Thread(target=serve)
         thread.start()
         with pytest.raises(ClusterError, match=error):
-            access._join(f"127.0.0.1:{server.getsockname()[1]}")
+            access.join(f"127.0.0.1:{server.getsockname()[1]}")
         ended.set()
         thread.join()
 

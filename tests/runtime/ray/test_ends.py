@@ -30,12 +30,12 @@ from tests.stopwatch import Stopwatch, eventually
 
 def test_closing_leaves_nothing_of_a_supervisor_that_was_killed() -> None:
     ray = EmbeddedRay()
-    ray._supervisor.process.kill()
-    ray._supervisor.process.wait()
+    ray.supervisor.process.kill()
+    ray.supervisor.process.wait()
     with pytest.raises(ClusterError, match="supervisor"):
-        ray._supervisor.hold("raylet")
+        ray.supervisor.hold("raylet")
     ray.close()
-    assert not os.path.exists(ray._place.private)
+    assert not os.path.exists(ray.place.private)
 
 
 def test_the_answer_of_an_interrupted_question_is_nobody_elses() -> None:
@@ -149,7 +149,7 @@ def session(store: Store) -> Iterator[driver_process.RayDriverProcess]:
 
 
 def test_values_are_dropped_with_their_references(store: Store) -> None:
-    served = driver_process._Served()
+    served = driver_process.Served()
     here, there = socket.socketpair()
     session = driver_process.RayDriverProcess(here, lambda: None)
 
@@ -161,11 +161,11 @@ def test_values_are_dropped_with_their_references(store: Store) -> None:
     with there:
         kept, gone = session.put("kept"), session.put("gone")
         serve(2)
-        assert list(served._found.values()) == ["kept", "gone"]
+        assert list(served.found.values()) == ["kept", "gone"]
         del gone
         another = session.put("another")
         serve(2)
-        assert list(served._found.values()) == ["kept", "another"]
+        assert list(served.found.values()) == ["kept", "another"]
         assert served.handle("answers", ([kept.number, another.number], []))() == (2, ["kept", "another"])
         session.close()
 
@@ -207,8 +207,8 @@ def test_a_cluster_starts_where_the_ray_of_another_has_ended() -> None:
     before = started_processes()
     with dx.Cluster(1) as first:
         first.wait_started()
-        assert access._running is not None
-        ended = access._running.ray
+        assert access.running is not None
+        ended = access.running.ray
         assert isinstance(ended, EmbeddedRay)
         assert isinstance(ended.session, driver_process.RayDriverProcess)
         peer = ended.session._connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
@@ -216,11 +216,11 @@ def test_a_cluster_starts_where_the_ray_of_another_has_ended() -> None:
         assert eventually(lambda: not ended.is_alive)
         with dx.Cluster(1) as second, dx.Cluster(1) as third:
             assert len({second.replicas_info[0], third.replicas_info[0]}) == 2
-            assert access._running.ray is not ended
+            assert access.running.ray is not ended
             with pytest.raises(ClusterError, match="the process that speaks with Ray has ended"):
                 first.resident_bytes()
-        assert access._running is None
-    assert not access._dead
+        assert access.running is None
+    assert not access.dead
     require_ended(before)
 
 
@@ -261,13 +261,13 @@ def test_a_start_is_given_up_when_its_cluster_is_closed(monkeypatch: pytest.Monk
     watch = Stopwatch()
     cluster.close()
     assert watch.seconds < 5
-    ahead, closing = access._Ahead(spawn_supervisor()), threading.Event()
+    ahead, closing = access.Ahead(spawn_supervisor()), threading.Event()
     threading.Timer(0.2, closing.set).start()
     watch = Stopwatch()
     with pytest.raises(ClusterError, match="the cluster is closed"):
         ahead.get(closing)
     assert watch.seconds < 5
-    assert not os.path.exists(ahead._ray._place.private)
+    assert not os.path.exists(ahead._ray.place.private)
 
 
 @pytest.mark.cluster

@@ -42,7 +42,7 @@ ENTRY e { x = f32[4] parameter(0)
 STRANGER = "import sys; from distxla.runtime.ray import access; access._require_token(sys.argv[1])"
 with dx.Cluster(replicas=2) as cluster:
     (first,), (second,) = cluster.compile(dx.parse(TEXT))([[np.ones(4, np.float32)], [np.full(4, 2, np.float32)]])
-    running = access._running.ray
+    running = access.running.ray
     if isinstance(running, EmbeddedRay):
         address = Path(running._place.introduced).read_text().split()[0]
     else:
@@ -93,7 +93,7 @@ def test_others_are_started_by_ray(unknown: str) -> None:
 @pytest.mark.parametrize(("version", "kind"), [("2.60.0", EmbeddedRay), ("2.50.1", PlainRay), ("7.0.0", PlainRay)])
 def test_the_version_decides(version: str, kind: type, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(versions, "installed", lambda: version)
-    made = access._new_ray()
+    made = access.new_ray()
     made.close()
     assert type(made) is kind
 

@@ -62,16 +62,16 @@ class ToDevice:
         """What the device would take."""
         posted = self.memory.word(streams.T_POSTED) >> 1
         taken = self.memory.word(streams.T_TAKEN) >> 1
-        slots = [self.memory.read(self.end._slot(number), streams.SLOT_BYTES) for number in range(taken, posted)]
-        places = [stream_ends._SLOT.unpack_from(bytes(slot))[:2] for slot in slots]
+        slots = [self.memory.read(self.end.slot_offset(number), streams.SLOT_BYTES) for number in range(taken, posted)]
+        places = [stream_ends.SLOT_WORDS.unpack_from(bytes(slot))[:2] for slot in slots]
         for place, size in places:
             assert len(set(self.memory.read(place, size))) == 1, "an item is whole"
         return [int(self.memory.read(place, 1)[0]) for place, _ in places]
 
     def take_out_of_order(self, number: int) -> None:
-        slot = self.memory.read(self.end._slot(number), streams.SLOT_BYTES)
-        words = stream_ends._SLOT.unpack_from(bytes(slot))
-        packed = stream_ends._SLOT.pack(*words[:-1], 1)
+        slot = self.memory.read(self.end.slot_offset(number), streams.SLOT_BYTES)
+        words = stream_ends.SLOT_WORDS.unpack_from(bytes(slot))
+        packed = stream_ends.SLOT_WORDS.pack(*words[:-1], 1)
         slot[: len(packed)] = np.frombuffer(packed, np.uint8)
         self.memory.set_word(streams.T_ISSUED, 8)
 
@@ -108,7 +108,7 @@ class FromDevice:
         for number in range(4):
             place = streams.SLOTS_BYTES + 64 * number
             self.memory.write(place, np.full(8, number + 1, np.uint8))
-            slot = stream_ends._SLOT.pack(place, 8, 1, 0, 0, 0)
+            slot = stream_ends.SLOT_WORDS.pack(place, 8, 1, 0, 0, 0)
             self.memory.write(number * streams.SLOT_BYTES, np.frombuffer(slot, np.uint8))
         self.memory.set_word(streams.T_POSTED, 8)
 
@@ -133,7 +133,7 @@ def test_an_interrupted_move_keeps_the_block_or_has_the_other() -> None:
     for place, found in interrupted_everywhere(
         [stream_ends], FromDevice, lambda found: found.end.move(Block(deque(), SIZE, 2 * SIZE))
     ):
-        assert found.memory.word(streams.T_BLOCK) == found.end._block.offset, place
+        assert found.memory.word(streams.T_BLOCK) == found.end.block.offset, place
         assert found.memory.word(streams.T_CAPACITY) == found.end.capacity
         found.get_all()
         assert found.got == [1, 2, 3, 4]
@@ -141,7 +141,7 @@ def test_an_interrupted_move_keeps_the_block_or_has_the_other() -> None:
 
 def test_a_sleep_that_is_interrupted_is_over() -> None:
     for _, found in interrupted_everywhere(
-        [stream_ends], FromDevice, lambda found: found.end._sleep(0, 0, None, lambda: None)
+        [stream_ends], FromDevice, lambda found: found.end.sleep(0, 0, None, lambda: None)
     ):
-        found.end._sleep(0, 0, None, lambda: None)
+        found.end.sleep(0, 0, None, lambda: None)
         assert found.memory.word(streams.T_HOST_SLEEPS) == 0

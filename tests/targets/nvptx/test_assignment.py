@@ -54,9 +54,9 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         library = Binding(EmulatedLibrary(gpus))
         monkeypatch.setattr(load, "driver_named", lambda name: library)
 
-    load._gpu.cache_clear()
+    load.gpu_of.cache_clear()
     yield use
-    load._gpu.cache_clear()
+    load.gpu_of.cache_clear()
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +80,7 @@ def program() -> Any:
 def test_a_program_is_loaded_on_its_devices_gpu(driver: Any, program: Any, local: LocalRank, expected: int) -> None:
     driver(EmulatedGpu(), EmulatedGpu(number=1))
     image = load.load_image(program, local=local)
-    assert load._gpu(program.grid.device_code.driver, local).context.gpu.ordinal == expected
+    assert load.gpu_of(program.grid.device_code.driver, local).context.gpu.ordinal == expected
     image.close()
 
 

@@ -230,7 +230,7 @@ def reported(
     types = interface.FUNCTIONS[interface.GEMM]
     monkeypatch.setattr(library, interface.GEMM, ctypes.CFUNCTYPE(ctypes.c_int, *types)(function))
     gpu = ProcessGpu(Binding(driver).context(0), "emulated", (12, 8))
-    monkeypatch.setattr(load, "_gpu", lambda *_: gpu)
+    monkeypatch.setattr(load, "gpu_of", lambda *_: gpu)
     monkeypatch.setattr(process_gpu, "open_cublas", lambda *_: (library, "the emulated cuBLAS"))
     said: list[str] = []
     program = compile_module(parse_module(dot("a batch", F32, F32)), Counts(1, 1), CompileOptions(target="nvptx"))
@@ -294,7 +294,7 @@ def test_the_newest_that_the_driver_supports(
     monkeypatch.delenv(VARIABLE, raising=False)
     monkeypatch.setattr(choice, "packaged", lambda places: next(iter(places.values())))
     monkeypatch.setattr(choice, "load_cublas", lambda path: path)
-    choice._installed.cache_clear()
+    choice.installed.cache_clear()
     found = open_cublas("cuda", version)
-    choice._installed.cache_clear()
+    choice.installed.cache_clear()
     assert (found and found[1].rpartition(".")[2]) == wanted

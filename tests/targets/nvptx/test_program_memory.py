@@ -110,7 +110,7 @@ def test_a_program_runs_again_and_again() -> None:
 def test_a_fault_loses_the_gpu_for_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first error says what failed, later ones that it has; closing is no further error."""
     gpu = ProcessGpu(Binding(EmulatedLibrary()).context(0), "emulated", (12, 8))
-    monkeypatch.setattr(load, "_gpu", lambda *_: gpu)
+    monkeypatch.setattr(load, "gpu_of", lambda *_: gpu)
     program = compile_module(parse_module(IN_PLACE), Counts(1, 1), CompileOptions(target="nvptx"))
     replace_driver_function(monkeypatch, "cuLaunchKernel", launch_beyond)
     said: list[str] = []
@@ -142,7 +142,7 @@ def launch_beyond(launch: Any, function: int, *rest: Any) -> int:
 def test_unloaded_programs_leave_nothing_with_the_emulated_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     library = EmulatedLibrary()
     gpu = ProcessGpu(Binding(library).context(0), "emulated", (12, 8))
-    monkeypatch.setattr(load, "_gpu", lambda *_: gpu)
+    monkeypatch.setattr(load, "gpu_of", lambda *_: gpu)
     program = compile_module(parse_module(IN_PLACE), Counts(1, 1), CompileOptions(target="nvptx"))
     (context,) = library._contexts.values()
     before = len(context.held)

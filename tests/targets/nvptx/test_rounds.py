@@ -49,7 +49,7 @@ def test_rounds_give_the_processors_bits(name: str, *, apart: bool) -> None:
 def test_several_gpus_share_the_work(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each member does a part of a round."""
     gpu = ProcessGpu(Binding(EmulatedLibrary()).context(0), "emulated", (12, 8), is_one_of_several=True)
-    monkeypatch.setattr(load, "_gpu", lambda *_: gpu)
+    monkeypatch.setattr(load, "gpu_of", lambda *_: gpu)
     for apart in (False, True):
         text = module_of(name, apart=apart)
         arguments = arguments_of(text)

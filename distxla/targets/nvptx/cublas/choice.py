@@ -38,7 +38,7 @@ def open_cublas(driver: str, version: tuple[int, int]) -> tuple[Library, str] | 
         raise ArgumentError(f"{VARIABLE}={asked!r}: only beside the emulated driver")
     if asked == WITHOUT:
         return None
-    path = asked or _installed(version[0])
+    path = asked or installed(version[0])
     return None if path is None else (load_cublas(path), path)
 
 
@@ -60,7 +60,7 @@ def _emulated(driver: str) -> tuple[Library, str]:
 
 
 @cache
-def _installed(newest: int) -> str | None:
+def installed(newest: int) -> str | None:
     for version, packages in PACKAGES.items():
         if version > newest:
             continue
