@@ -177,7 +177,7 @@ class ClusterPool:
         self.lines: list[str] = []
         self._open: list[PooledCluster] = []  # all that were begun and are not closed
         self._ray: _Ray | None = None
-        self._compiler: ServerShare | None = None
+        self.compiler: ServerShare | None = None
 
     def take(self, size: Size) -> PooledCluster:
         """A started cluster that nobody else uses until the use is over. Blocks until its replicas serve; raises the
@@ -206,7 +206,7 @@ class ClusterPool:
     @property
     def is_warm(self) -> bool:
         """Whether Ray, a cluster or the compile server is open."""
-        return self._ray is not None or self._compiler is not None or bool(self.clusters)
+        return self._ray is not None or self.compiler is not None or bool(self.clusters)
 
     def warm(self) -> None:
         """Start the embedded Ray, which all clusters of this process without an address then use. Blocks; raises the
@@ -234,7 +234,7 @@ class ClusterPool:
             self.warm()
         elif not self.uses:
             self.close()  # a process has one Ray
-        self._compiler = self._compiler or ServerShare()
+        self.compiler = self.compiler or ServerShare()
         cluster = PooledCluster(size, self._limit, is_traced=self._is_traced)
         self._open = [*self._open, cluster]
         try:
@@ -312,9 +312,9 @@ class ClusterPool:
 
     @deferred_interrupt()
     def _close_shared(self) -> None:
-        if self._compiler is not None:
-            self._compiler.close()
-            self._compiler = None
+        if self.compiler is not None:
+            self.compiler.close()
+            self.compiler = None
         self._release_ray()
 
     def _release_ray(self) -> None:

@@ -202,8 +202,8 @@ def test_lowest_and_highest_values(element_type: ElementType) -> None:
 
 def test_numbers_of_python_take_the_other_operands_type() -> None:
     b = dx.XlaBuilder("weak")
-    for name in ("bf16", "s8", "u64", "c64", "f64"):
-        x = b.parameter(len(b._parameters), (name, (3,)))
+    for number, name in enumerate(("bf16", "s8", "u64", "c64", "f64")):
+        x = b.parameter(number, (name, (3,)))
         assert (x + 1).dtype is (1 + x).dtype is x.dtype
     integers = b.iota("s32[3]")
     with pytest.raises(dx.VerificationError, match=r"1\.5 is no constant of s32"):

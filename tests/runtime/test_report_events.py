@@ -50,7 +50,7 @@ def test_no_more_events_are_read_than_a_report_shows(
 
     monkeypatch.setattr(recorder, "decode", decode)
     records: Any = SimpleNamespace(row=lambda device: b"row", ring=lambda device: bytes(KEPT * event_words.EVENT_BYTES))
-    found = PostMortemSnapshot(records, (), {}, {}, lambda *_: (), {}, 0, {})._recorded(0, 1)
+    found = PostMortemSnapshot(records, (), {}, {}, lambda *_: (), {}, 0, {}).recorded(0, 1)
     assert [event.number for event in found] == list(range(KEPT - count, KEPT))
     assert sum(read) <= EVENTS + (KEPT if count > EVENTS else 0)
 

@@ -15,7 +15,7 @@ from tests.stopwatch import eventually
 def test_the_compile_server_stays_until_the_pool_closes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_share, "opened", server_share.OpenServers())  # as where no test keeps a share
     pool, before = ClusterPool(), open_resources()
-    share = pool._compiler = ServerShare()
+    share = pool.compiler = ServerShare()
     pid = share.server.pid
 
     def found() -> set[str]:

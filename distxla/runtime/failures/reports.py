@@ -179,7 +179,7 @@ class PostMortemSnapshot:
             return
         before, ahead = record(control_words.R_RUNS_BEFORE), self.ahead.get(device, 0)
         kept = []
-        for event in self._recorded(device, before):
+        for event in self.recorded(device, before):
             if event.site is not None and event.site < len(program.sites) and event.run > before:
                 site, shifted = program.sites[event.site], event.shifted(-ahead)
                 first = _first(program.communicators[site.communicator] if site.communicator >= 0 else None)
@@ -198,7 +198,7 @@ class PostMortemSnapshot:
                 site.computation,
             )
 
-    def _recorded(self, device: int, before: int) -> list[recorder.RecordedEvent]:
+    def recorded(self, device: int, before: int) -> list[recorder.RecordedEvent]:
         """The last events of a device, oldest first: all behind run `before` that are kept, or some with EVENTS sites
         among them. Those of many devices take long to read."""
         row, ring = self.records.row(device), self.records.ring(device)

@@ -99,7 +99,7 @@ class ExportedBlocks:
     and raise DriverError."""
 
     def __init__(self, context: Context) -> None:
-        self._context = context
+        self.context = context
         self._numbers = list(range(words.BLOCKS))
         self._idle: list[ExportedBlock] = []
         self._opened: dict[bytes, int] = {}
@@ -136,14 +136,14 @@ class ExportedBlocks:
         """Of `wanted` bytes, or where memory is short of `least`."""
         if not self._numbers:
             raise DriverError(f"all {words.BLOCKS} blocks of GPU memory are in use{self._kept()}")
-        size = wanted if wanted <= self._context.free_bytes() else least
-        address = self._context.allocate(size)
+        size = wanted if wanted <= self.context.free_bytes() else least
+        address = self.context.allocate(size)
         try:
-            handle = self._context.export(address)
+            handle = self.context.export(address)
         except DriverCallError as error:
-            self._context.free(address)
+            self.context.free(address)
             raise DriverError(
-                f"{self._context.gpu} can't share memory with other processes: {error.message} ({HINT})"
+                f"{self.context.gpu} can't share memory with other processes: {error.message} ({HINT})"
             ) from error
         return ExportedBlock(self._numbers.pop(0), address, size, handle)
 
@@ -162,7 +162,7 @@ class ExportedBlocks:
                 self._idle.append(block)
                 return
             self._numbers.append(block.number)
-            self._context.free(block.address)
+            self.context.free(block.address)
 
     def open(self, pid: int, address: int, handle: bytes) -> int:
         """The address here of a block that the process `pid` has at `address`."""
@@ -172,10 +172,10 @@ class ExportedBlocks:
             if handle in self._opened:
                 return self._opened[handle]
             try:
-                return self._opened.setdefault(handle, self._context.open_peer(handle))
+                return self._opened.setdefault(handle, self.context.open_peer(handle))
             except DriverCallError as error:
                 raise DriverError(
-                    f"{self._context.gpu} can't open memory of another device's GPU: {error.message} ({HINT})"
+                    f"{self.context.gpu} can't open memory of another device's GPU: {error.message} ({HINT})"
                 ) from error
 
 

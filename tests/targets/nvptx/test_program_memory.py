@@ -144,7 +144,7 @@ def test_unloaded_programs_leave_nothing_with_the_emulated_driver(monkeypatch: p
     gpu = ProcessGpu(Binding(library).context(0), "emulated", (12, 8))
     monkeypatch.setattr(load, "gpu_of", lambda *_: gpu)
     program = compile_module(parse_module(IN_PLACE), Counts(1, 1), CompileOptions(target="nvptx"))
-    (context,) = library._contexts.values()
+    (context,) = library.contexts.values()
     before = len(context.held)
     for _ in range(3):
         run_single(program, [np.zeros((16, 5)), np.ones((2, 5)), np.int32(1)])

@@ -246,13 +246,13 @@ def test_a_block_stays_opened(blocks: ExportedBlocks, table: ExportedTable) -> N
 
 
 def test_a_block_that_nobody_has_opened_is_freed(blocks: ExportedBlocks, table: ExportedTable) -> None:
-    free = blocks._context.free_bytes()
+    free = blocks.context.free_bytes()
     for size in range(1, 600):  # more than there are numbers
         block = blocks.allocate(size)
         table.publish(block)
         assert not table.is_opened(block.number)
         blocks.give_back(block, is_opened=table.is_opened(block.number))
-    assert blocks._context.free_bytes() == free
+    assert blocks.context.free_bytes() == free
 
 
 def test_programs_that_grow_share_blocks(blocks: ExportedBlocks, table: ExportedTable) -> None:

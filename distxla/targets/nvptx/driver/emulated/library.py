@@ -54,7 +54,7 @@ class EmulatedLibrary:
     def __init__(self, gpus: Sequence[EmulatedGpu] = (EmulatedGpu(),), version: int = 12080) -> None:
         """version: as cuDriverGetVersion gives it."""
         self._gpus, self._version = tuple(gpus), version
-        self._contexts: dict[int, EmulatedContext] = {}
+        self.contexts: dict[int, EmulatedContext] = {}
         self._of_device: dict[int, tuple[int, int]] = {}  # the primary context's handle, and how often it is retained
         self._thread = threading.local()
         self._detail: dict[int, str] = {}
@@ -150,10 +150,10 @@ class EmulatedLibrary:
         gpu = self._gpu(device)
         handle, count = self._of_device.get(device, (0, 0))
         if not count:
-            handle = 0x100 * (len(self._contexts) + 1)
-            while handle in self._contexts:
+            handle = 0x100 * (len(self.contexts) + 1)
+            while handle in self.contexts:
                 handle += 0x100
-            self._contexts[handle] = EmulatedContext(Memories(gpu.memory_bytes))
+            self.contexts[handle] = EmulatedContext(Memories(gpu.memory_bytes))
         self._of_device[device] = handle, count + 1
         ctypes.c_void_p.from_address(place).value = handle
 
@@ -163,16 +163,16 @@ class EmulatedLibrary:
             raise Failure(interface.INVALID_CONTEXT, f"the context of device {device} is not retained")
         self._of_device[device] = handle, count - 1
         if count == 1:
-            self._contexts.pop(handle).close()
+            self.contexts.pop(handle).close()
 
     def _ctxsetcurrent(self, handle: int | None) -> None:
-        if handle is not None and handle not in self._contexts:
+        if handle is not None and handle not in self.contexts:
             raise Failure(interface.INVALID_CONTEXT, f"no context has the handle {handle:#x}")
         self._thread.handle = handle
 
     def current(self) -> EmulatedContext:
         """The thread's context; Failure where it has none, or that was lost."""
-        found = self._contexts.get(getattr(self._thread, "handle", None) or 0)
+        found = self.contexts.get(getattr(self._thread, "handle", None) or 0)
         if found is None:
             raise Failure(interface.INVALID_CONTEXT, "the thread has no context")
         if found.lost is not None:
