@@ -21,6 +21,8 @@ from hypothesis import HealthCheck, settings
 
 from tests import processor_times, samples, slow_marks
 
+OUTPUT: dict[str, str] = {}  # of the collection, for the summary
+
 if TYPE_CHECKING:
     from distxla.compiler.server_share import ServerShare
     from distxla.testing import ClusterPool
@@ -81,7 +83,15 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
         return (yield)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """xdist's: each worker has collected all."""
+    OUTPUT.update(sampled=getattr(node, "workeroutput", {}).get("sampled", OUTPUT.get("sampled", "")))
+
+
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    if not samples.takes_all and OUTPUT.get("sampled"):
+        terminalreporter.write_line(OUTPUT["sampled"])
     if not config.getoption("--slow-marks"):
         return
     reports = [r for kind in ("passed", "failed") for r in terminalreporter.stats.get(kind, ()) if r.when == "call"]
@@ -131,7 +141,8 @@ def pytest_collection() -> Iterator[None]:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """The part of the tests that was asked for; in xdist's workers in the order in which work is given out."""
     are_all = [config.rootpath / arg for arg in config.args] == [TESTS] and not config.getoption("lf", False)
-    samples.mark_samples(items, times=config.getoption("--more-cases"), are_all=are_all)
+    sampled = samples.mark_samples(items, times=config.getoption("--more-cases"), are_all=are_all)
+    getattr(config, "workeroutput", OUTPUT)["sampled"] = sampled
     if share := config.getoption("--share"):
         part, parts = map(int, share.split("/"))
         items[:] = [item for item in items if crc32(item.nodeid.encode()) % parts == part - 1]

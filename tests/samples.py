@@ -24,13 +24,15 @@ def examples(count: int, *, one_in: int = 2) -> int:
     return count if takes_all else -(-count // one_in)
 
 
-def mark_samples(items: Iterable[pytest.Item], *, times: int = 1, are_all: bool = False) -> None:
+def mark_samples(items: Iterable[pytest.Item], *, times: int = 1, are_all: bool = False) -> str:
     """Of a function with the mark `sampled`, all but one in so many cases get the mark `exhaustive`.
 
     First those that `first` names, then in the order of the checksums of their names: cases of two parameters are
     mixed, and a new case changes few. times: so many times as many cases stay.  are_all: the items are those of all
-    tests, so UsageError where a name of `first` is none of a case.
+    tests, so UsageError where a name of `first` is none of a case.  Returns a line that says how many it left out, if
+    any.
     """
+    left_out = 0
     cases: dict[tuple[str, int, tuple[str, ...]], list[pytest.Item]] = defaultdict(list)
     for item in items:
         mark = item.get_closest_marker("sampled")
@@ -45,6 +47,10 @@ def mark_samples(items: Iterable[pytest.Item], *, times: int = 1, are_all: bool 
         kept = sum(item.nodeid in named for item in all_)
         for item in all_[max(kept, -(-len(all_) * times // one_in)) :]:
             item.add_marker(pytest.mark.exhaustive)
+            left_out += 1
+    count = sum(map(len, cases.values()))
+    said = f"samples: {left_out} of the {count} cases of {len(cases)} tests are left to `make test-all`"
+    return said if left_out else ""
 
 
 def in_turn(*axes: Iterable[Any]) -> list[tuple[Any, ...]]:

@@ -26,8 +26,11 @@ class Item:
 def left(count: int, times: int = 1, are_all: bool = True, **sample: Any) -> list[str]:
     mark = pytest.mark.sampled(**sample).mark
     items: list[Any] = [Item(f"t.py::test[{number}]", mark) for number in range(count)]
-    mark_samples(items, times=times, are_all=are_all)
-    return [item.nodeid[len("t.py::test[") : -1] for item in items if "exhaustive" not in item.marks]
+    said = mark_samples(items, times=times, are_all=are_all)
+    stay = [item.nodeid[len("t.py::test[") : -1] for item in items if "exhaustive" not in item.marks]
+    left_out = count - len(stay)
+    assert said.startswith(f"samples: {left_out} of the {count} cases of 1 tests are left" if left_out else "")
+    return stay
 
 
 @pytest.mark.parametrize(
