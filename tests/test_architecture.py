@@ -43,7 +43,6 @@ PRIVATE_NAMES_IN_TESTS: dict[str, set[str]] = {
     "runtime/calls/test_call_end.py": {"_state"},
     "runtime/calls/test_trace.py": {"_rings"},
     "runtime/calls/test_unloading.py": {"_next"},
-    "runtime/ray/test_ends.py": {"_connection", "_ray"},
     "runtime/test_cluster.py": {"_send"},
     "wire/test_handshake.py": {"_thread"},
     # parts that are made without the rest of a run
@@ -108,10 +107,12 @@ def private_names(text: str) -> Iterator[str]:
         elif isinstance(node, ast.Attribute) and PRIVATE.match(node.attr):
             if ast.unparse(node.value) not in NOT_OURS:
                 yield node.attr
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("setattr") and len(node.args) > 1:
-            target, name = ast.unparse(node.args[0]), node.args[1]
-            if isinstance(name, ast.Constant) and PRIVATE.match(str(name.value)) and target not in NOT_OURS:
-                yield str(name.value)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("setattr"):
+            for argument in node.args[:2]:  # an object and a name, or a path
+                path = str(argument.value) if isinstance(argument, ast.Constant) else ""
+                name = path.rpartition(".")[2] if path.startswith("distxla.") else path
+                if PRIVATE.match(name) and ast.unparse(node.args[0]) not in NOT_OURS:
+                    yield name
 
 
 def test_time_comes_from_one_clock() -> None:

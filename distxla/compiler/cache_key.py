@@ -45,7 +45,7 @@ def program_key(module: Module, counts: Counts, options: CompileOptions | None =
 def text_key(*texts: str) -> str:
     """The hash of these texts, this CPU and this version of the compiler."""
     digest = hashlib.sha256()
-    for part in (*texts, native_target().name, host().processor(), _compiler()):
+    for part in (*texts, native_target().name, host().processor(), compiler_version()):
         data = part.encode()
         digest.update(len(data).to_bytes(8, "little"))
         digest.update(data)
@@ -82,7 +82,7 @@ def _without_large(literal: Literal, digests: list[str]) -> Literal:
 
 
 @cache
-def _compiler() -> str:
+def compiler_version() -> str:
     """Hash of distxla's source, and the versions of the packages that generate code or are called by it."""
     versions = [f"{name} {installed_version(name) or '?'}" for name in ("llvmlite", *host().libraries())]
     package = Path(__file__).parents[1]

@@ -61,7 +61,7 @@ def test_metadata_does_not_count_everything_else_does(monkeypatch):
     monkeypatch.setattr("distxla.targets.native.host.processor", lambda: "another CPU")
     assert key != program_key(module(), Counts(2, 1))
     monkeypatch.undo()
-    monkeypatch.setattr("distxla.compiler.cache_key._compiler", lambda: "another version")
+    monkeypatch.setattr("distxla.compiler.cache_key.compiler_version", lambda: "another version")
     assert key != program_key(module(), Counts(2, 1))
 
 

@@ -60,19 +60,19 @@ class Ahead:
 
     def __init__(self, supervisor: subprocess.Popen[bytes]) -> None:
         machine.require_startable(DEVICES_AHEAD)
-        self._ray = EmbeddedRay(supervisor=supervisor)
+        self.ray = EmbeddedRay(supervisor=supervisor)
         self._failure: BaseException | None = None
         self._closing = threading.Event()
         thread = threading.Thread(target=self._start, name="distxla-ray", daemon=True)
         try:
             self._thread = started_thread(thread, "the embedded Ray cannot be started")
         except ClusterError:
-            self._ray.close()
+            self.ray.close()
             raise
 
     def _start(self) -> None:
         try:
-            self._ray.start(WORKERS_AHEAD, self._closing)
+            self.ray.start(WORKERS_AHEAD, self._closing)
         except BaseException as error:  # raised by `get`
             self._failure = error
 
@@ -83,13 +83,13 @@ class Ahead:
             if closing.is_set():
                 self._closing.set()
         if self._failure is not None:
-            self._ray.close()
+            self.ray.close()
             raise self._failure
-        return self._ray
+        return self.ray
 
     def abandon(self) -> None:
         """Let it end, without waiting."""
-        self._ray.abandon()
+        self.ray.abandon()
 
 
 @cache

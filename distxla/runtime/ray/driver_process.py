@@ -90,7 +90,7 @@ class RayDriverProcess:
         check: Callable[[], None],
         explained: Callable[[str], ClusterError] = ClusterError,
     ) -> None:
-        self._connection, self._check, self._explained = connection, check, explained
+        self.connection, self._check, self._explained = connection, check, explained
         self._owner = os.getpid()
         self._numbers = itertools.count()  # of actors and references
         self._questions = itertools.count()
@@ -148,8 +148,8 @@ class RayDriverProcess:
         finally:
             self._has_ended.set()
             with contextlib.suppress(OSError):  # it is closed, or the other process has ended
-                self._connection.shutdown(socket.SHUT_RDWR)  # a forked child may have a copy
-            self._connection.close()
+                self.connection.shutdown(socket.SHUT_RDWR)  # a forked child may have a copy
+            self.connection.close()
 
     def tell(self, *request: Any) -> None:
         """Send a request without an answer."""
@@ -187,7 +187,7 @@ class RayDriverProcess:
         with contextlib.suppress(OSError):
             while (data := self._requests.get()) is not None:
                 dropped = [self._dropped.popleft() for _ in range(len(self._dropped))]
-                self._connection.sendall((_packed((None, "drop", dropped)) if dropped else b"") + data)
+                self.connection.sendall((_packed((None, "drop", dropped)) if dropped else b"") + data)
             return
         self._has_ended.set()
 
@@ -195,7 +195,7 @@ class RayDriverProcess:
         """In a thread: hand out answers, until the other side hangs up."""
         with contextlib.suppress(EOFError, OSError):
             while True:
-                number, error, value = receive(self._connection)
+                number, error, value = receive(self.connection)
                 if (found := self._asked.get(number)) is not None:
                     found.put((error, value))
         self._has_ended.set()

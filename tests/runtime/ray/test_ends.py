@@ -211,7 +211,7 @@ def test_a_cluster_starts_where_the_ray_of_another_has_ended() -> None:
         ended = access.running.ray
         assert isinstance(ended, EmbeddedRay)
         assert isinstance(ended.session, driver_process.RayDriverProcess)
-        peer = ended.session._connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        peer = ended.session.connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
         os.kill(struct.unpack("3i", peer)[0], signal.SIGKILL)
         assert eventually(lambda: not ended.is_alive)
         with dx.Cluster(1) as second, dx.Cluster(1) as third:
@@ -267,7 +267,7 @@ def test_a_start_is_given_up_when_its_cluster_is_closed(monkeypatch: pytest.Monk
     with pytest.raises(ClusterError, match="the cluster is closed"):
         ahead.get(closing)
     assert watch.seconds < 5
-    assert not os.path.exists(ahead._ray.place.private)
+    assert not os.path.exists(ahead.ray.place.private)
 
 
 @pytest.mark.cluster
