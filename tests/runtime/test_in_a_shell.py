@@ -166,7 +166,8 @@ def test_an_argument_that_is_given_whole_is_told_how_to_cut() -> None:
         "HloModule m, num_partitions=2\nENTRY main {\n  p = f32[4] parameter(0), sharding={devices=[2]<=[2]}\n"
         "  ROOT r = f32[4] negate(p)\n}\n"
     )
-    program = replace(hand_made.add_one(2), partitions=2)
+    program = hand_made.add_one(2)
+    program = replace(program, counts=replace(program.counts, partitions=2))
     executable = Executable(WithoutDevices(), program, (0, 1), 0.0, False, module=module)  # type: ignore[arg-type]
     with pytest.raises(dx.ArgumentError, match=r"argument 0 on device 0: expected f32\[4\], found f32\[8\]") as caught:
         executable.place_arguments([[np.zeros(8, np.float32)]] * 2)
