@@ -11,8 +11,8 @@ from distxla.cli.op_documentation import markdown_table, markdown_targets
 from distxla.collectives.transports.tcp.frames import PROXY_FRAMES
 from distxla.runtime.hosts.commands import DRIVER_FRAMES
 from docs.frame_tables import markdown_frames
-from docs.model_drawings import markdown_models
 from docs.protocol_tables import markdown_areas
+from tests.collectives.protocols.models.drawing import markdown_models
 
 OPS = Path(__file__).parent / "ops.md"
 CUSTOM_CALLS = Path(__file__).parent / "guide" / "custom_calls.md"

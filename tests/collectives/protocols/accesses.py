@@ -19,10 +19,10 @@ import pytest
 from llvmlite import ir
 
 from distxla.collectives.protocols.layout import Order, Word
-from distxla.collectives.protocols.machine import ModelStep, Process, title
 from distxla.emit.atomics_builder import AtomicsBuilder
 from distxla.emit.native_function import i64
 from distxla.targets.x86_64.instructions import Instructions
+from tests.collectives.protocols.models.machine import ModelStep, Process, title
 from tests.collectives.protocols.programs import following
 
 READS = {Order.PLAIN: "plain", Order.MONOTONIC: "monotonic", Order.RELEASE: "acquire", Order.FENCED: "seq_cst"}

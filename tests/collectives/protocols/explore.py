@@ -1,4 +1,4 @@
-"""Every execution of a few processes over shared words, weak memory included (collectives/protocols/machine.py).
+"""Every execution of a few processes over shared words, weak memory included (models/machine.py).
 
 Memory is that of release and acquire with views: a word has the values that were stored in it, in order, and a process
 a view, the oldest value of each word that it may still read. A load reads any value from there on. A release store
@@ -28,7 +28,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from distxla.collectives.protocols.layout import Order
-from distxla.collectives.protocols.machine import Process
+from tests.collectives.protocols.models.machine import Process
 from tests.collectives.protocols.programs import JUMPS, Program, Ready, compiled, rotations
 from tests.collectives.protocols.views import BITS, FIELD, Permutation, View, earlier, later, lowered, pack, words_of
 

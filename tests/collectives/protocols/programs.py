@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from distxla.collectives.protocols.layout import Order
-from distxla.collectives.protocols.machine import ALWAYS, NEVER, NOTHING, Condition, ModelStep, Place, Process
+from tests.collectives.protocols.models.machine import ALWAYS, NEVER, NOTHING, Condition, ModelStep, Place, Process
 
 UNREACHED = ModelStep("end")
 JUMPS = frozenset({"jump", "check", "assign", "increment", "end"})  # steps that touch registers only

@@ -12,9 +12,6 @@ from distxla.collectives.protocols import channel
 from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.protocols.call_loops import CALL, SERVE
 from distxla.collectives.protocols.layout import Order, Word
-from distxla.collectives.protocols.machine import Process, title
-from distxla.collectives.protocols.models.routines import NAMES, routine
-from distxla.collectives.protocols.models.wait import A_SLEEPERS, A_WORD
 from distxla.collectives.transports.shared_memory import channel_site, emit_call_loops, group_round, stream_site
 from distxla.collectives.transports.shared_memory import permute_round as permutes
 from distxla.collectives.transports.shared_memory.wait_and_wake import emit_wait, emit_wake
@@ -31,6 +28,9 @@ from tests.collectives.protocols.accesses import (
     of_model,
     recorded_words,
 )
+from tests.collectives.protocols.models.machine import Process, title
+from tests.collectives.protocols.models.routines import NAMES, routine
+from tests.collectives.protocols.models.wait import A_SLEEPERS, A_WORD
 
 SMALL, LARGE = (64,), (1 << 20,)
 EAGER, BULKY = Shape(F32, (4,)), Shape(F32, (100_000,))

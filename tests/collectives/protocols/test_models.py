@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 import pytest
 
 from distxla.collectives.protocols.layout import Order
-from distxla.collectives.protocols.machine import ALWAYS, NOTHING, ModelStep, Process
-from distxla.collectives.protocols.models.call import calls
-from distxla.collectives.protocols.models.channel import Value, channel_pair
-from distxla.collectives.protocols.models.group import group_rounds
-from distxla.collectives.protocols.models.model import Model
-from distxla.collectives.protocols.models.permute import permute_ring
-from distxla.collectives.protocols.models.stream import infeed, outfeed
 from tests.collectives.protocols.explore import explore
+from tests.collectives.protocols.models.call import calls
+from tests.collectives.protocols.models.channel import Value, channel_pair
+from tests.collectives.protocols.models.group import group_rounds
+from tests.collectives.protocols.models.machine import ALWAYS, NOTHING, ModelStep, Process
+from tests.collectives.protocols.models.model import Model
+from tests.collectives.protocols.models.permute import permute_ring
+from tests.collectives.protocols.models.stream import infeed, outfeed
 
 ANYBODY = 9  # more than there are members
 RENDEZVOUS, POSTED, AT_ONCE = Value(zero_copy=True), Value(zero_copy=True, posted=True), Value(posted=True)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from distxla.collectives.protocols import channel as words
 from distxla.collectives.protocols.layout import Word
-from distxla.collectives.protocols.machine import MISMATCH, Process
-from distxla.collectives.protocols.models.model import Model
-from distxla.collectives.protocols.models.wait import await_word, wake
 from distxla.lazy_dataclass import dataclass
+from tests.collectives.protocols.models.machine import MISMATCH, Process
+from tests.collectives.protocols.models.model import Model
+from tests.collectives.protocols.models.wait import await_word, wake
 
 SLOTS = 1  # of the model's ring
 

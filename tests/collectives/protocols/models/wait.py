@@ -7,7 +7,7 @@ from zlib import crc32
 
 from distxla.collectives.protocols.control_block import H_ABORT, R_STATE, R_WAIT_WORD, ReplicaState
 from distxla.collectives.protocols.layout import Area, Order, Word
-from distxla.collectives.protocols.machine import ABORTED, Process, Value, title
+from tests.collectives.protocols.models.machine import ABORTED, Process, Value, title
 
 RUNNING, WAITING = ReplicaState.RUNNING, ReplicaState.WAITING
 Sleep = tuple[Word, int]  # a word on which processes sleep, and of which instance

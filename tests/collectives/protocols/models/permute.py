@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from distxla.collectives.protocols import permute, rounds
-from distxla.collectives.protocols.machine import MISMATCH, Process
-from distxla.collectives.protocols.models.model import Model
-from distxla.collectives.protocols.models.wait import await_word, wake
 from distxla.lazy_dataclass import dataclass
+from tests.collectives.protocols.models.machine import MISMATCH, Process
+from tests.collectives.protocols.models.model import Model
+from tests.collectives.protocols.models.wait import await_word, wake
 
 START = {"sends": 1, "receives": 1}
 

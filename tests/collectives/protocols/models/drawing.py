@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from distxla.collectives.protocols.control_block import R_WAIT_WORD
 from distxla.collectives.protocols.layout import Order, Word
-from distxla.collectives.protocols.machine import NEGATED, ModelStep, Process, Value, title
-from distxla.collectives.protocols.models.routines import routine
+from tests.collectives.protocols.models.machine import NEGATED, ModelStep, Process, Value, title
+from tests.collectives.protocols.models.routines import routine
 
 READS = {Order.PLAIN: "plain", Order.MONOTONIC: "monotonic", Order.RELEASE: "acquire", Order.FENCED: "seq_cst"}
 WIDTH = 64

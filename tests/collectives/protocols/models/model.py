@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from distxla.collectives.protocols.machine import Process
-from distxla.collectives.protocols.models.wait import Sleep, aborter
 from distxla.lazy_dataclass import dataclass
+from tests.collectives.protocols.models.machine import Process
+from tests.collectives.protocols.models.wait import Sleep, aborter
 
 
 @dataclass(frozen=True)

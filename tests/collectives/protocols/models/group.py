@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from distxla.collectives.protocols import group, rounds
-from distxla.collectives.protocols.machine import MISMATCH, Process
-from distxla.collectives.protocols.models.model import Model
-from distxla.collectives.protocols.models.wait import wait, wake
+from tests.collectives.protocols.models.machine import MISMATCH, Process
+from tests.collectives.protocols.models.model import Model
+from tests.collectives.protocols.models.wait import wait, wake
 
 ITEMS = 2  # of the work of a round
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from distxla.collectives.protocols.machine import Process
-from distxla.collectives.protocols.models import call, channel, group, permute, stream, wait
-from distxla.collectives.protocols.models.channel import Value
+from tests.collectives.protocols.models import call, channel, group, permute, stream, wait
+from tests.collectives.protocols.models.channel import Value
+from tests.collectives.protocols.models.machine import Process
 
 MEMBERS = 2
 EAGER, LARGE, POSTED, ZERO_COPY = Value(eager=True), Value(), Value(posted=True), Value(zero_copy=True)

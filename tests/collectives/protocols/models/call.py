@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.protocols.control_block import CommandKind, ReplicaState
-from distxla.collectives.protocols.machine import Process
-from distxla.collectives.protocols.models.model import Model
+from tests.collectives.protocols.models.machine import Process
+from tests.collectives.protocols.models.model import Model
 
 FAILED = 2  # a status
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from distxla.collectives.protocols import stream
 from distxla.collectives.protocols.control_block import H_ABORT
 from distxla.collectives.protocols.layout import Word
-from distxla.collectives.protocols.machine import ABORTED, Process
-from distxla.collectives.protocols.models.model import Model
-from distxla.collectives.protocols.models.wait import wait, wake
+from tests.collectives.protocols.models.machine import ABORTED, Process
+from tests.collectives.protocols.models.model import Model
+from tests.collectives.protocols.models.wait import wait, wake
 
 DEVICE, HOST = 0, 1
 
