@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
-import os
 from typing import Any
 
-from distxla import clock
 from distxla.compiler.cache_folder import CacheFolder
 from distxla.compiler.compile import Progress, compile_alone, compile_module
 from distxla.errors import CompileError
@@ -44,16 +41,4 @@ def answer(kind: str, arguments: list[Any], progress: Progress) -> Any:
         with declared(names):
             compile_alone(module, counts, options, progress)
         return None
-    if kind == "abort":  # as LLVM may end its process, for tests
-        progress(arguments[0])
-        os.abort()
-    if kind == "memory-of-python":
-        progress(arguments[0])
-        return bytearray(1 << 40)
-    if kind == "memory-of-c++":
-        progress(arguments[0])
-        ctypes.CDLL("libstdc++.so.6")._Znwm(ctypes.c_size_t(1 << 40))  # operator new
-    if kind == "sleep":
-        progress(arguments[0])
-        clock.sleep(60)
     raise CompileError(f"no request {kind!r}")

@@ -34,6 +34,7 @@ from distxla.program.options import CompileOptions
 from distxla.targets.registry import environment_of_targets
 from distxla.time_limit import current_limit
 
+WORKER = "distxla.compiler.worker"  # the module that the child runs
 STOP_SECONDS = 2.0
 OUT_OF_MEMORY = ("out of memory", "bad_alloc", "MemoryError")  # messages of Python, LLVM and C++
 LLVM_STAGES = ("optimising LLVM IR", "emitting object code")  # in which an instruction is only a part of the whole
@@ -184,7 +185,7 @@ class CompileServer:
                 sys.executable,
                 "-P",
                 "-m",
-                "distxla.compiler.worker",
+                WORKER,
                 *map(str, (self.progress, os.getpid(), self._limit_bytes)),
             ],
             stdin=subprocess.PIPE,

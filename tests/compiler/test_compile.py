@@ -150,6 +150,7 @@ def server():
     """One for all tests, since each start takes half a second. Its memory suffices for small programs."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DISTXLA_COMPILE_MEMORY", "300M")
+        patch.setattr(compile_server, "WORKER", "tests.compiler.failing_worker")
         with CompileServer() as running:
             yield running
 
