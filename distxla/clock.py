@@ -21,7 +21,7 @@ _clock: Clock = time
 
 
 def now() -> float:
-    """Seconds that only grow, in all processes of this machine alike: CLOCK_MONOTONIC. Differences have a meaning."""
+    """CLOCK_MONOTONIC in seconds: the same clock in all processes of this machine. Only differences matter."""
     return _clock.monotonic()
 
 

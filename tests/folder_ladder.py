@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from grimp import ImportGraph
 from importlinter import Contract, ContractCheck, fields, output
 
@@ -49,4 +47,4 @@ def _place(module: str, root: str, graph: ImportGraph) -> str:
     return module if is_package or parent == root else parent
 
 
-__all__: list[Any] = ["FolderLadder"]
+__all__ = ["FolderLadder"]

@@ -148,7 +148,7 @@ class AtomicsBuilder:
             yield
 
     def count(self, start: ir.Value, end: ir.Value, step: ir.Value | int = 1) -> AbstractContextManager[ir.Value]:
-        """`for index in range(start, end, step)` on signed i64s."""
+        """`for index in range(start, end, step)` on i64s from 0 on."""
         return counted(self.builder, start, end, i64(step) if isinstance(step, int) else step)
 
     @contextmanager

@@ -118,7 +118,7 @@ def counted(
     *,
     names: tuple[str, str, str] = ("body", "done", ""),
 ) -> Iterator[ir.Value]:
-    """`for index in range(start, end, step)` on signed i64s, by 1 without a step. names: of the loop's block, of the
+    """`for index in range(start, end, step)` on i64s from 0 on, by 1 without a step. names: of the loop's block, of the
     one behind it, and of the index."""
     before = builder.block
     body, done = (builder.append_basic_block(name) for name in names[:2])

@@ -7,7 +7,7 @@ import ctypes
 from llvmlite import ir
 
 from distxla.emit.atomics_builder import AtomicsBuilder
-from distxla.emit.native_function import I8, I32, field_of, i64
+from distxla.emit.native_function import field_of, i64
 
 
 class Struct:
@@ -31,7 +31,9 @@ class Struct:
 
     def element(self, field: str, number: ir.Value, kind: ir.Type) -> ir.Value:
         """Of an array that the field points to."""
-        return self._atomics.load(kind, self.place(field, number, 1 if kind is I8 else (kind is I32 and 4) or 8))
+        return self._atomics.load(
+            kind, self.place(field, number, kind.width // 8 if isinstance(kind, ir.IntType) else 8)
+        )
 
     def place(self, field: str, number: ir.Value, size: int) -> ir.Value:
         builder = self._atomics.builder

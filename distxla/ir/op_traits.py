@@ -38,7 +38,7 @@ class RoundRules:
 
     has_groups: in groups that each device is in, rather than by pairs.  same_for_all: all members of a group get the
     same results.  combines: each operand is handled for itself and gives one leaf of the result, so that equal ones can
-    be merged into one round.
+    be merged into one round; not so in a collective-permute of slices.
     """
 
     has_groups: bool = False

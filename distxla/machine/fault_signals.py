@@ -31,7 +31,7 @@ class _Stack(ctypes.Structure):
 def note_faults(handler: int, earlier: int) -> None:
     """Let the native function at `handler` see the signals that end this process, which they do after it.
 
-    earlier: where the address of the handler goes that the signals have had so far; 0 for none.
+    earlier: where the address of the handler goes that they have had so far, the same one for all; 0 if there was none.
     A program that uses up its stack is only noted in threads that have called `own_signal_stack`.
     """
     libc = ctypes.CDLL(None, use_errno=True)

@@ -16,8 +16,11 @@ def watch_folder(folder: str) -> int:
     can be none."""
     libc = ctypes.CDLL(None, use_errno=True)
     events = int(libc.inotify_init1(os.O_CLOEXEC))
-    if events < 0 or libc.inotify_add_watch(events, folder.encode(), _CLOSE_WRITE) < 0:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    if events < 0 or libc.inotify_add_watch(events, os.fsencode(folder), _CLOSE_WRITE) < 0:
+        number = ctypes.get_errno()
+        if events >= 0:
+            os.close(events)
+        raise OSError(number, os.strerror(number))
     return events
 
 

@@ -1,4 +1,5 @@
-"""Address space of this process. All functions raise OSError where memory, room or permission is missing.
+"""Address space of this process. Functions raise OSError where memory, room or permission is missing; `advise` and
+`unmap` return what the kernel says.
 
 Needs ctypes only, no NumPy: a replica that loads a program stays small.
 """
@@ -67,6 +68,7 @@ def map_stacks(count: int, size: int) -> int:
         try:
             protect(base + number * (size + PAGE), PAGE, NO_ACCESS)
         except OSError as error:
+            unmap(base, count * (size + PAGE))
             raise OSError(error.errno, f"cannot guard {count} stacks") from None
     return base
 

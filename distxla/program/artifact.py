@@ -240,7 +240,9 @@ class DebugTables:
 
 @dataclass(frozen=True)
 class CompiledProgram:
-    """image: what replicas map.  target: by name, of the image.
+    """What the compiler makes of a module: code for all devices of a run, and what the runtime has to know of it.
+
+    image: what replicas map.  target: by name, of the image.
 
     parameters and result: the entry's shapes; arguments and results travel as their leaves in depth-first order, padded
     to their bounds, and then the dimension sizes of their dynamic dimensions.

@@ -1,4 +1,4 @@
-"""The attributes of a send or recv. Apart from collectives/channels.py: replicas read it, and they import no IR."""
+"""The attributes of a send or recv. Apart from collectives/channels.py, of which the runtime needs no more."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ def verifies_passes() -> bool:
 
 @dataclass(frozen=True)
 class CompileOptions:
-    """Equal options, as equal modules and counts do, make equal programs.
+    """Equal modules, counts and options give equal programs.
 
     target: by name, by default this processor's.  traced: steps record when they ran.  points: names of instructions at
     which faults can be injected (compiler/entry/injection.py).  in_place: (result leaf, parameter leaf) that may have

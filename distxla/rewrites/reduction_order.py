@@ -13,7 +13,7 @@ from distxla.ops.support.collective import REDUCTION_ORDERS
 def with_reduction_order(module: Module, order: str | None) -> Module:
     """The module with every all-reduce and reduce-scatter in that order, whatever its text says; None leaves it alone.
 
-    order: one of ops.collective.REDUCTION_ORDERS; ArgumentError for another one.  It is an attribute of the
+    order: one of ops.support.collective.REDUCTION_ORDERS; ArgumentError for another one.  It is an attribute of the
     instructions, so that programs of different orders neither share a place in the cache nor meet in a round.
     """
     if order is None:

@@ -89,9 +89,7 @@ class Cluster(Handle):
     "kill:device=3,at=all-reduce.7" (docs/guide/fault_injection.md).  Threads may share a cluster; calls run in turn.
     """
 
-    _INTERNAL = frozenset(
-        {"adopt", "call", "direct", "heap", "hosts", "issue", "loader", "memory", "queue", "resident_bytes"}
-    )
+    _INTERNAL = frozenset({"call", "direct", "heap", "hosts", "issue", "loader", "memory", "queue", "resident_bytes"})
 
     def __init__(
         self,

@@ -22,7 +22,7 @@ def answer(kind: str, arguments: list[Any], progress: Progress) -> Any:
     if kind == "memory-of-python":
         return bytearray(1 << 40)
     if kind == "memory-of-c++":
-        ctypes.CDLL("libstdc++.so.6")._Znwm(ctypes.c_size_t(1 << 40))  # operator new
+        ctypes.CDLL("libstdc++.so.6")["_Znwm"](ctypes.c_size_t(1 << 40))  # operator new
     time.sleep(60)
     return None
 

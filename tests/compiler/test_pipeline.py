@@ -60,7 +60,7 @@ def test_the_standard_text_has_no_parameters() -> None:
     assert Pipeline.of(CompileOptions()).steps == STEPS
 
 
-def test_options_are_parameters_of_steps() -> None:
+def test_an_option_that_changes_the_module_is_a_parameter_of_a_step() -> None:
     assert "inline-async,rounds-in-order{apart=1},forget-buffers" in str(Pipeline.of(CompileOptions(apart=True)))
 
 

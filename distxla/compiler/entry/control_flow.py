@@ -17,7 +17,9 @@ from distxla.program.artifact import EnclosingLoop
 
 
 class ControlFlow:
-    """steps: emits the steps within.  routines: the functions of the plan's routines.  loops: that have rounds in them,
+    """Emits loops, branches and calls of routines.
+
+    steps: emits the steps within.  routines: the functions of the plan's routines.  loops: that have rounds in them,
     around the current step.  in_routine: loops in it are not counted in the record, where its callers count theirs."""
 
     def __init__(

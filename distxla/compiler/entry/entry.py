@@ -22,9 +22,9 @@ from llvmlite import ir
 from distxla.collectives.transports.seam import CommunicationEmitter
 from distxla.compiler.entry.control_flow import ControlFlow
 from distxla.compiler.entry.copies import emit_copy, emit_swap
-from distxla.compiler.entry.device_memory import DeviceMemory
 from distxla.compiler.entry.fill_unwritten import fill_at_begin, filled
 from distxla.compiler.entry.function_body import FunctionBody, has_runtime_offset
+from distxla.compiler.entry.grid_steps import GridSteps
 from distxla.compiler.entry.injection import InjectionPoints
 from distxla.compiler.entry.kernel_calls import KernelCalls
 from distxla.compiler.entry.sites import Sites
@@ -143,10 +143,10 @@ class EntryEmitter:
             Invoke: self.flow.emit_invoke,
         }
         calls = llvm_module.target.grid_calls
-        self.device_memory: DeviceMemory | None = None
+        self.grid_steps: GridSteps | None = None
         self.on_device: dict[type, Emit] = {}
         if calls is not None and grid is not None and grid.kernels:
-            memory = self.device_memory = DeviceMemory(calls, grid, self.sites, waits=options.traced, fills=self.fills)
+            memory = self.grid_steps = GridSteps(calls, grid, self.sites, waits=options.traced, fills=self.fills)
             self.on_device = {
                 Kernel: memory.emit_kernel,
                 Copy: memory.emit_copy,
@@ -154,9 +154,7 @@ class EntryEmitter:
                 Communicate: memory.emit_communicate,
             }
         self.tracing = Tracing(communication, self.points.is_at, self.flow.depth, traced=options.traced)
-        self.wrappers: list[Callable[[FunctionBody, PlanStep], AbstractContextManager[None]]] = [
-            self.tracing.breadcrumb
-        ]
+        self.wrappers: list[Wrapper] = [self.tracing.breadcrumb]
         if options.points:
             self.wrappers.append(self.points.around)
         if self.watching is not None:
@@ -169,7 +167,7 @@ class EntryEmitter:
         self.parts = 0
 
     def run(self) -> Entry:
-        memory = self.device_memory
+        memory = self.grid_steps
         body = FunctionBody(self.llvm_module, ENTRY_SYMBOL if memory is None else STEPS_SYMBOL, self.constant)
         self.flow.in_routine = True
         for routine in self.plan.routines:  # called ones precede their callers
@@ -244,7 +242,7 @@ class EntryEmitter:
                 ) from error
 
     def step(self, body: FunctionBody, step: PlanStep) -> None:
-        on_device = self.device_memory is not None and self.device_memory.has_arrays_of(step)
+        on_device = self.grid_steps is not None and self.grid_steps.has_arrays_of(step)
         emit = (self.on_device if on_device else self.on_host)[type(step)]
         with ExitStack() as around:
             for wrapper in self.wrappers:

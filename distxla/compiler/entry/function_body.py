@@ -24,7 +24,9 @@ def has_runtime_offset(buffer: Buffer) -> bool:
 
 
 class FunctionBody:
-    """constant: the variable of a constant by its number.  builder: at the place of the next step.  chosen: by
+    """A function that executes steps, while it is emitted.
+
+    constant: the variable of a constant by its number.  builder: at the place of the next step.  chosen: by
     id() of a buffer whose place changes where its offset is kept."""
 
     def __init__(self, llvm_module: ir.Module, name: str, constant: Callable[[int], ir.GlobalVariable]) -> None:
@@ -100,14 +102,14 @@ class FunctionBody:
         return self.begin.add(self.field("arena"), I64(buffer.number))
 
     def in_shared_arena(self, buffer: Buffer) -> ir.Value:
-        """The offset of a buffer of Region.SHARED in its group's arena; 0 where this device has no such arena."""
+        """The offset of a buffer of MemoryRegion.SHARED in its group's arena; 0 where this device has no such arena."""
         address = self.begin.gep(self.field("shared"), [I64(buffer.shared_arena)], source_etype=I64)
         base = self.begin.load(address, typ=I64, name=f"shared_{buffer.shared_arena}")
         offset = self.begin.add(base, I64(buffer.shared_number))
         return self.begin.select(self.begin.icmp_unsigned("==", base, I64(0)), I64(0), offset)
 
     def place_of(self, buffer: Buffer) -> ir.Value:
-        """The address of a buffer's offset; for Region.SHARED valid after the round that writes the buffer."""
+        """The address of a buffer's offset; for MemoryRegion.SHARED valid after the round that writes the buffer."""
         place = self.chosen.get(id(buffer))
         if place is None:
             place = self.chosen[id(buffer)] = self.begin.alloca(I64)

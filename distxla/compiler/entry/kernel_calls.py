@@ -21,7 +21,9 @@ from distxla.targets.code import CodeModule
 
 
 class KernelCalls:
-    """scratch_bytes: the most that one of the kernels needs, behind the plan's arena.  imported: those that the target
+    """Emits the calls of kernels, and the kernels themselves once each.
+
+    scratch_bytes: the most that one of the kernels needs, behind the plan's arena.  imported: those that the target
     runs itself.  fills: whether scratch memory is filled before each call."""
 
     def __init__(

@@ -16,7 +16,9 @@ from distxla.targets.code import target_of
 
 
 class Tracing:
-    """numbered: instructions, and kinds of their steps, by the number that the record holds while they run.
+    """Emits what says where a device is: breadcrumbs, and events of traced programs.
+
+    numbered: instructions, and kinds of their steps, by the number that the record holds while they run.
     is_point: whether a fault can be injected at a step.  depth: how many counted loops a step's event is in."""
 
     def __init__(

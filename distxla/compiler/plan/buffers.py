@@ -50,7 +50,7 @@ class Buffer:
     """One array's memory.
 
     size: bytes.  owner: name of the instruction that first writes it.  start, end: first and last step, inclusive, at
-    which the bytes matter; loops count as a stretch of steps.  shared_arena, shared_number: of Region.SHARED, the
+    which the bytes matter; loops count as a stretch of steps.  shared_arena, shared_number: of MemoryRegion.SHARED, the
     number of the shared arena and the offset in it.  swaps: a loop exchanges its place with another buffer's, both in
     the arena, so that it is known at run time only.
     """
@@ -320,7 +320,7 @@ def place(buffers: list[Buffer]) -> int:
 
 
 def place_shared(buffers: list[Buffer], groups: Sequence[tuple[tuple[int, ...], ...]]) -> tuple[SharedArena, ...]:
-    """Give buffers of Region.SHARED their offsets in the arenas of these groups, by `shared_arena`."""
+    """Give buffers of MemoryRegion.SHARED their offsets in the arenas of these groups, by `shared_arena`."""
     arenas = []
     for number, members in enumerate(groups):
         inside = [b for b in buffers if b.shared_arena == number]

@@ -323,7 +323,8 @@ class Agent:
 
     def _on_loss(self, device: int, pid: int) -> None:
         assert self._host is not None
-        self._say(commands.ReplicaEnded(device), self._host.lost[device].how)
+        one = self._host.lost.get(device)  # None where it ends while the host begins to watch
+        self._say(commands.ReplicaEnded(device), "" if one is None else one.how)
 
     def _on_proxy_failure(self, host: int, reason: str, damaged: bool) -> None:
         what = "its proxy failed" if host == self._shape.index else f"the connection to host {host} was lost"

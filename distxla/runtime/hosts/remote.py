@@ -40,8 +40,8 @@ class RemoteHost:
 
     lost: all replicas once the agent can't be reached.  ahead: by how many ns its CLOCK_MONOTONIC was ahead of this
     one's at the last look.  injected: by number the effect of each fault that its proxy has injected.  driver: the
-    driver's own host, whose call is ended in that thread after one of these has changed or a call has failed, before
-    waiting threads are woken.  news: notified of every event.
+    driver's own host: that thread ends its call after `lost`, `failure` or `damage` has changed or a call has failed,
+    and then wakes waiting threads.  news: notified of every event.
 
     The driver's own host has an agent, too, where a run has several hosts: it holds that host's proxy, and no devices.
     """

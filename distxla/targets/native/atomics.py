@@ -1,4 +1,4 @@
-"""Atomic accesses for Python: a page of machine code, in every process that asks. Needs neither LLVM nor NumPy."""
+"""Atomic accesses for Python: a page of machine code, in every process that asks. Needs no LLVM."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 The memory is a copy of the image, or a private mapping of a file that holds it: then processes that map the same file
 share its pages, but for those that they write.
 
-Needs ctypes only, no LLVM and no NumPy, so that a replica stays small.
+Needs no LLVM, so that a replica stays small.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ class DeviceRanges:
 
 CONTEXT_BYTES = ctypes.sizeof(ProgramContext)
 BEFORE_RANGES = DeviceRanges([(0, CONTEXT_BYTES)]).bytes  # the context, at the begin of the block
-UNWRITTEN = 0xFF  # fills uninitialised memory, as that of compiler/entry/device_memory.py
+UNWRITTEN = 0xFF  # fills uninitialised memory, as that of compiler/entry/grid_steps.py
 
 
 @dataclass

@@ -11,7 +11,7 @@ import pytest
 from distxla.collectives.protocols.control_block import fixed_bytes
 from distxla.collectives.transports.shared_memory import grid_items, permute_round
 from distxla.compiler.compile import compile_module
-from distxla.compiler.entry.device_memory import DeviceMemory
+from distxla.compiler.entry.grid_steps import DeviceMemory
 from distxla.compiler.stages import emit
 from distxla.errors import ArgumentError, OutOfMemoryError
 from distxla.ir.counts import Counts

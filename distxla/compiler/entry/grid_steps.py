@@ -29,10 +29,10 @@ KINDS = {
 }
 
 
-class DeviceMemory:
-    """Emits them into functions that execute steps. launched: the kernels so far.  launching: name and opcode of the
-    instruction of each step that launches some.
+class GridSteps:
+    """Emits steps of arrays in a grid's own memory: copies to it and back, kernels, rounds.
 
+    launched: the kernels so far.  launching: name and opcode of the instruction of each step that launches some.
     waits: until a step's kernels are done, for their own time.  fills: memory before a step writes it, so that a read
     of bytes that it doesn't write shows.
     """
@@ -217,4 +217,4 @@ def _return_unless_ok(builder: ir.IRBuilder, status: ir.Value) -> None:
         builder.ret(status)
 
 
-__all__ = ["DeviceMemory"]
+__all__ = ["GridSteps"]
