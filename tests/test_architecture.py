@@ -59,11 +59,8 @@ PRIVATE_NAMES_IN_TESTS: dict[str, set[str]] = {
     "test_processor_times.py": {"_watch_clusters"},
     "test_stopwatch.py": {"_now", "_stalled_s"},
     # none yet
-    "builder/test_errors.py": {"_instructions"},
-    "builder/test_operators.py": {"_value"},
     "cli/test_stop_requests.py": {"_end"},
     "collectives/transports/tcp/test_proxy.py": {"_loaded"},
-    "compiler/test_cache.py": {"_start"},
     "runtime/streams/test_streams.py": {"_end"},
     "targets/test_interpreted.py": {"_run"},
 }

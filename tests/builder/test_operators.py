@@ -25,7 +25,8 @@ P, Q = np.array([True, True, False]), np.array([True, False, False])
 def run(program: Callable[..., Any], *arguments: Any) -> Any:
     """What a program gives for arrays, as NumPy; a tuple for several results."""
     b = dx.XlaBuilder("program")
-    b.build(b._value(program(*(b.parameter(k, np.asarray(a)) for k, a in enumerate(arguments)))))
+    found = program(*(b.parameter(k, np.asarray(a)) for k, a in enumerate(arguments)))
+    b.build(b.tuple(found) if isinstance(found, tuple | list) else found)
     (outs,) = run_reference(b.build(), [[np.asarray(a) for a in arguments]], Counts(1, 1))
     return outs[0] if len(outs) == 1 else tuple(outs)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
 
 import numpy as np
 import pytest
@@ -100,5 +101,5 @@ def test_where_nothing_can_be_kept_nothing_fails(tmp_path):
 def test_a_program_out_of_the_cache_needs_no_compile_process(programs, monkeypatch):
     programs.write(usual_key(), program())
     with CompileServer() as server:
-        monkeypatch.setattr(server, "_start", lambda: pytest.fail("a compile process was started"))
+        monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: pytest.fail("a compile process was started"))
         assert compile_cached(server, module(), Counts(2, 1), programs=programs)[1]
