@@ -108,7 +108,7 @@ def test_the_second_run_of_a_script_starts_neither(tmp_path: Path, script: Path)
             from distxla.jax.partitioner.partition_server import SERVER
             mesh = jax.make_mesh((2,), ("i",))
             def started():
-                return SERVER.pid is not None, server_share._open.servers[0]._process is not None
+                return SERVER.pid is not None, server_share.opened.servers[0].process is not None
             before = started()
             x = jax.device_put(np.arange(4, dtype=np.float32), NamedSharding(mesh, P("i")))
             print(*before, *started())
