@@ -11,7 +11,7 @@ import pytest
 from distxla.collectives.protocols.control_block import fixed_bytes
 from distxla.collectives.transports.shared_memory import grid_items, permute_round
 from distxla.compiler.compile import compile_module
-from distxla.compiler.entry.grid_steps import DeviceMemory
+from distxla.compiler.entry.grid_steps import GridSteps
 from distxla.compiler.stages import emit
 from distxla.errors import ArgumentError, OutOfMemoryError
 from distxla.ir.counts import Counts
@@ -145,9 +145,9 @@ def test_other_orders_are_the_hosts(order: str) -> None:
 
 # what has to be waited for -> where the wait is
 WAITS = {
-    "the own kernels before a round": ("all-reduce", DeviceMemory, "emit_wait"),
+    "the own kernels before a round": ("all-reduce", GridSteps, "emit_wait"),
     "the round's work before its end": ("all-reduce", grid_items, "emit_end"),
-    "the own kernels before a permute": ("collective-permute", DeviceMemory, "emit_wait"),
+    "the own kernels before a permute": ("collective-permute", GridSteps, "emit_wait"),
     "a permute's copies before its end": ("collective-permute", permute_round, "emit_end"),
 }
 
