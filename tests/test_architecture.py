@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -64,6 +65,8 @@ PRIVATE_NAMES_IN_TESTS: dict[str, set[str]] = {
     "runtime/streams/test_streams.py": {"_end"},
     "targets/test_interpreted.py": {"_run"},
 }
+PRODUCT = ("distxla", "scheduler", "collectives")
+FEW_LINES = 100  # of a module that no test need name
 EMPTY_NAMES = {"utils", "util", "helpers", "common", "misc", "base", "core", "types"}
 
 
@@ -83,6 +86,49 @@ def test_no_test_imports_another() -> None:
         for match in re.finditer(r"^from (tests\.[\w.]+) import (.*)", path.read_text(), re.MULTILINE):
             if any(part.startswith("test_") for part in (*match[1].split("."), *re.findall(r"\w+", match[2]))):
                 found.append(f"{path.relative_to(ROOT)}: {match[0]}")
+    assert not found
+
+
+def test_every_module_is_named_by_a_test() -> None:
+    """By the test file's own name, an import, or <name>.py in a docstring, such as that of tests/ops/__init__.py."""
+    modules, endings = set(), defaultdict(set)
+    for path in (path for path in SOURCES if path.relative_to(ROOT).parts[0] in PRODUCT):
+        parts = path.relative_to(ROOT).parts
+        module = "/".join(parts if parts[0] == "distxla" else ("distxla", *parts))
+        if path.name != "__init__.py" and len(path.read_text().splitlines()) > FEW_LINES:
+            modules.add(module)
+        for start in range(len(module.split("/"))):
+            endings["/".join(module.split("/")[start:])].add(module)
+    named: set[str] = set()
+    for path in (path for path in SOURCES if path.relative_to(ROOT).parts[0] == "tests" and path != Path(__file__)):
+        for name in names_of_modules(path):
+            found = endings.get(name, set())
+            named |= found if len(found) == 1 else found & {f"{mirrored_folder(path)}/{name}"}
+    unnamed = sorted(modules - named)
+    assert not unnamed, "find the tests that run them, and write it into the docstring of tests/<folder>/__init__.py"
+
+
+def names_of_modules(path: Path) -> set[str]:
+    """What a file of the tests names by its own name, in its text, or by its imports."""
+    text = path.read_text()
+    found = set(re.findall(r"[\w/]+\.py\b", text)) | {path.name.removeprefix("test_")}
+    for module, names in re.findall(r"\b(distxla[\w.]*)(?: import (\([^)]*\)|.*))?", text):
+        dotted = [module, module.rpartition(".")[0], *(f"{module}.{name}" for name in re.findall(r"\w+", names))]
+        found |= {f"{each.replace('.', '/')}.py" for each in dotted}
+    return found
+
+
+def mirrored_folder(path: Path) -> str:
+    return "/".join(("distxla", *path.relative_to(ROOT).parts[1:-1]))
+
+
+def test_what_the_tests_folders_name_exists() -> None:
+    """In tests/<folder>/__init__.py: code of distxla/<folder>/, and test files."""
+    found = []
+    for path in (ROOT / "tests").rglob("__init__.py"):
+        for name in re.findall(r"[\w/]+\.py\b", ast.get_docstring(ast.parse(path.read_text())) or ""):
+            if not any((folder / name).exists() for folder in (ROOT / mirrored_folder(path), path.parent, ROOT)):
+                found.append(f"{path.relative_to(ROOT)}: {name}")
     assert not found
 
 
@@ -121,7 +167,7 @@ def test_time_comes_from_one_clock() -> None:
         "distxla/runtime/ray/plain_server.py",  # a process of its own that imports nothing of distxla
         "distxla/runtime/ray/supervisor.py",  # likewise
     }
-    product = [path for path in SOURCES if path.relative_to(ROOT).parts[0] in ("distxla", "scheduler", "collectives")]
+    product = [path for path in SOURCES if path.relative_to(ROOT).parts[0] in PRODUCT]
     found = [path for path in product if re.search(r"^\s*(import time|from time)\b", path.read_text(), re.MULTILINE)]
     assert {str(path.relative_to(ROOT)) for path in found} == others
 

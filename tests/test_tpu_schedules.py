@@ -1,5 +1,6 @@
 """Schedules as XLA's TPU compiler writes them: tiles, memory spaces, mixed types in fusions, collectives that several
-fusions carry on with, and its custom-calls. `check`'s verdict, both executors, what is refused, and the round trip.
+fusions carry on with (rewrites/spread_collectives.py), and its custom-calls. `check`'s verdict, both executors, what
+is refused, and the round trip.
 """
 
 from __future__ import annotations

@@ -1,0 +1,5 @@
+"""Commands.
+
+compile.py: test_main.py
+execution.py, nodes.py: test_cluster_runs.py
+"""

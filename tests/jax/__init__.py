@@ -1,0 +1,4 @@
+"""`distxla.jax`.
+
+lowering.py, values.py: test_jit.py
+"""

@@ -1,0 +1,4 @@
+"""All devices in lock step.
+
+evaluation.py: test_lockstep.py
+"""

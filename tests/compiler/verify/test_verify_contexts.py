@@ -1,4 +1,4 @@
-"""Contexts of sends and recvs go to their dones, by whatever way, and nowhere else."""
+"""Contexts of sends and recvs go to their dones, by whatever way, and nowhere else (rewrites/context_flow.py)."""
 
 from __future__ import annotations
 

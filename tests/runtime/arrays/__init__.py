@@ -1,0 +1,4 @@
+"""Arrays on devices.
+
+read_only_array.py: test_device_array.py
+"""

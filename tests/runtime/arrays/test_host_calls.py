@@ -1,4 +1,4 @@
-"""Functions of the driver that devices call: order, results, errors, limits, and what is refused."""
+"""Functions of the driver that devices call (rewrites/host_calls.py): order, results, errors, limits, refusals."""
 
 from __future__ import annotations
 
