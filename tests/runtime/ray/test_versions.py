@@ -44,7 +44,7 @@ with dx.Cluster(replicas=2) as cluster:
     (first,), (second,) = cluster.compile(dx.parse(TEXT))([[np.ones(4, np.float32)], [np.full(4, 2, np.float32)]])
     running = access.running.ray
     if isinstance(running, EmbeddedRay):
-        address = Path(running._place.introduced).read_text().split()[0]
+        address = Path(running.place.introduced).read_text().split()[0]
     else:
         import ray
         address = ray.get_runtime_context().gcs_address
