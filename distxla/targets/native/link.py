@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import platform
 import struct
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
@@ -119,7 +120,7 @@ def is_loaded(section: Section) -> bool:
     return bool(section.flags & SHF_ALLOC) and not section.name.startswith(UNWIND)
 
 
-class Linker:
+class Linker(ABC):
     """Their global symbols become the image's; what none of the objects defines is imported, or is a CompileError where
     it is hidden. A processor's own has its constants, and `stub` and `apply`."""
 
@@ -207,15 +208,15 @@ class Linker:
             raise CompileError(f"symbol {symbol.name!r} is in section {section.name}, which is not loaded")
         return section.address + symbol.value
 
+    @abstractmethod
     def stub(self, stub: int, slot: int) -> bytes:
         """Code at the place `stub` of the image that jumps to the address in `slot`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def apply(
         self, image: bytearray, obj: Object, section: Section, at: int, kind: int, symbol: Symbol, addend: int
     ) -> None:
         """Do a relocation of type `kind` at an offset of the section; CompileError where no image can have it."""
-        raise NotImplementedError
 
     def refused(self, kind: str, symbol: Symbol, section: Section) -> CompileError:
         """The error for such a relocation."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 from llvmlite import ir
 
 from distxla.emit.native_function import I64
@@ -11,15 +13,15 @@ FUTEX_WAIT, FUTEX_WAKE = 0, 1
 CLOCK_MONOTONIC = 1
 
 
-class SystemCalls:
+class SystemCalls(ABC):
     """The part of `targets.code.CodeTarget` that emits system calls."""
 
     fault_address_offset = 16  # si_addr in siginfo_t
 
+    @abstractmethod
     def system_call(self, builder: ir.IRBuilder, number: int, *arguments: ir.Value) -> ir.Value:
         """A system call of up to six i64 arguments, by the processor's instruction; the i64 result is negative on
         error."""
-        raise NotImplementedError
 
     def emit_yield(self, builder: ir.IRBuilder) -> None:
         self.system_call(builder, own_traits().sched_yield)
