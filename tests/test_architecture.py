@@ -30,7 +30,7 @@ EXECUTABLE = {name: op for name, op in op_classes().items() if op.lowering is no
 MOST_LINES = 500
 PRIVATE = re.compile(r"_(?!fields$)[A-Za-z]\w*$")  # a named tuple's _fields is public
 NOT_OURS = {"self", "cls", "super()", "os", "dis", "jax", "jaxlib.xla_client", "xla_client", "libc"}
-# each with the reason why it stays; what has none yet is to be made public or to go
+# each with the reason why it stays
 PRIVATE_NAMES_IN_TESTS: dict[str, set[str]] = {
     # the whole state, which an interrupt at any instruction leaves as it was
     "machine/test_heap_interrupts.py": {"_bounds", "_checked", "_headroom", "_hosted", "_segments"},
@@ -59,11 +59,6 @@ PRIVATE_NAMES_IN_TESTS: dict[str, set[str]] = {
     "test_failed_tests.py": {"_run_again"},
     "test_processor_times.py": {"_watch_clusters"},
     "test_stopwatch.py": {"_now", "_stalled_s"},
-    # none yet
-    "cli/test_stop_requests.py": {"_end"},
-    "collectives/transports/tcp/test_proxy.py": {"_loaded"},
-    "runtime/streams/test_streams.py": {"_end"},
-    "targets/test_interpreted.py": {"_run"},
 }
 PRODUCT = ("distxla", "scheduler", "collectives")
 FEW_LINES = 100  # of a module that no test need name

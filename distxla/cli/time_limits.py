@@ -115,10 +115,10 @@ class _Watch:
         runs_python = stops.rung_at >= self._limit.end
         patience = (WAITS_S if self._limit.waits else 0.0) + (CLOSING_S if runs_python else 0.0)
         if not self._ended.wait(patience):
-            _end(self._limit.told or self._limit.error(), as_json=self._as_json)
+            end_process(self._limit.told or self._limit.error(), as_json=self._as_json)
 
 
-def _end(error: TimeLimitError, *, as_json: bool) -> None:
+def end_process(error: TimeLimitError, *, as_json: bool) -> None:
     """Print the failure and end this process at once, from any thread; not while the main thread tells how it ended."""
     if not stops.may_tell():
         return
@@ -130,4 +130,4 @@ def _end(error: TimeLimitError, *, as_json: bool) -> None:
         os._exit(error.exit_status)
 
 
-__all__ = ["LimitedCommand", "enforced", "time_limit_option"]
+__all__ = ["LimitedCommand", "end_process", "enforced", "time_limit_option"]

@@ -385,7 +385,7 @@ def test_one_thread_tells_how_a_command_ended(
 
     def tell(error: DistxlaError, **_: object) -> None:
         told.append(error.exit_status)
-        time_limits._end(TimeLimitError("over"), as_json=False)
+        time_limits.end_process(TimeLimitError("over"), as_json=False)
 
     monkeypatch.setattr(programs, "verify_world", fail)
     monkeypatch.setattr("distxla.cli.main.tell", tell)

@@ -66,7 +66,7 @@ class Infeed(Handle):
     @property
     def pending(self) -> int:
         """Items that no program has taken yet."""
-        return self._end.posted - self._end.taken
+        return self.posted - self._end.taken
 
     def put(self, value: Any, timeout: float | None = None) -> None:
         """Put an item: anything np.asarray takes, or a tuple or list of items. Blocks while the stream is full.
@@ -91,13 +91,13 @@ class Infeed(Handle):
                 return
             if self._end.is_closed:
                 if not self._ended:
-                    raise StreamEndError(f"{self} was closed after {self._end.posted} items")
+                    raise StreamEndError(f"{self} was closed after {self.posted} items")
                 self._ended = False
                 self._cut = None if self.was_cut else self._cut
                 self._end.close(False)
-            if self._shapes and self._shapes[-1][0] == self._end.posted:
+            if self._shapes and self._shapes[-1][0] == self.posted:
                 self._shapes.pop()  # of an attempt that found no room
-            self._shapes.append((self._end.posted, shape))
+            self._shapes.append((self.posted, shape))
             if not self._end.put(item, deadline, check):
                 raise self._full(timeout)
             self._is_cut()
@@ -130,13 +130,16 @@ class Infeed(Handle):
             self._lock.release()
 
     def _full(self, timeout: float | None) -> TimeLimitError:
-        return TimeLimitError(
-            f"{self} had no room for item {self._end.posted} within {timeout:g} s: {self.pending} wait"
-        )
+        return TimeLimitError(f"{self} had no room for item {self.posted} within {timeout:g} s: {self.pending} wait")
 
     # --- for the owner
 
-    _INTERNAL = frozenset({"cut_after", "discard", "failure", "settle", "was_cut"})
+    _INTERNAL = frozenset({"cut_after", "discard", "failure", "posted", "settle", "was_cut"})
+
+    @property
+    def posted(self) -> int:
+        """Items that were put: the number of the next one."""
+        return self._end.posted
 
     def cut_after(self, items: int) -> None:
         """Injected fault: end the stream after `items` items. Later items are lost until a program reaches the end."""
@@ -144,7 +147,7 @@ class Infeed(Handle):
         self._is_cut()
 
     def _is_cut(self) -> bool:
-        if self._cut is None or self._end.posted < self._cut or self._ended:
+        if self._cut is None or self.posted < self._cut or self._ended:
             return False
         self.was_cut = True
         self._end.close()
@@ -159,7 +162,7 @@ class Infeed(Handle):
 
     def failure(self, status: int, site: Site, number: int) -> DistxlaError:
         """Why an instruction did not get an item. number: the item's, modulo 2^31."""
-        posted = self._end.posted
+        posted = self.posted
         where = f"{site.instruction} on device {self.device}"
         if status == Status.STREAM_ENDED:
             self._ended = True

@@ -86,7 +86,7 @@ def test_streams_outlive_calls(cluster: dx.Cluster, three: dx.Executable) -> Non
 def test_the_end_of_a_stream_loses_nothing(cluster: dx.Cluster, three: dx.Executable) -> None:
     feed = cluster.infeed(0)
     feed.put_all(map(item, range(2)))
-    before = feed._end.posted
+    before = feed.posted
     feed.close()
     with pytest.raises(dx.StreamEndError, match=rf"closed after {before} items"):
         feed.put(item(9))
@@ -144,7 +144,7 @@ def test_several_streams_may_end_at_once(cluster: dx.Cluster) -> None:
 def test_an_item_of_another_type_is_refused_alone(cluster: dx.Cluster, three: dx.Executable) -> None:
     feed = cluster.infeed(0)
     feed.put_all([item(1), (np.zeros((2, 2), np.float64), np.int8(1)), item(2), item(3), item(4)])
-    number = feed._end.posted - 4
+    number = feed.posted - 4
     with pytest.raises(dx.ArgumentError) as caught:
         three([X])
     wanted = f"item {number} of the infeed: expected f32[4], found (f64[2,2], s8[])"

@@ -62,7 +62,7 @@ def test_what_a_proxy_was_about_to_say_of_a_failed_call_is_not_said_in_the_next_
     plan = LoadedPrograms.plan
 
     def slow(loaded: LoadedPrograms, area: Any, signature: int, site: int, device: int) -> Any:
-        first = any(host.proxy.epoch == 0 for host in hosts.hosts if host.proxy._loaded is loaded)
+        first = hosts.hosts[0].proxy.epoch == 0  # host 1, one of whose devices is missing, plans nothing
         found = plan(loaded, area, signature, site, device)
         time.sleep(1.0 if first else 0)
         return found
