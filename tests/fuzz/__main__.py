@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.fuzz.findings import limited_memory
+from tests.fuzz.findings import limited_memory, summary
 from tests.fuzz.targets import NAMES, load
 
 ROOT = Path(__file__).parents[2]
@@ -167,6 +167,7 @@ def _report(outcomes: Iterable[Outcome], before: set[str]) -> int:
     found = sorted(_findings())
     for name in found:
         print(f"finding{'' if name not in before else ' (known)'}: {FINDINGS.relative_to(ROOT) / name}")
+        print(summary(FINDINGS / name))
     if not found:
         print("no findings")
     return 2 if failed else 1 if found else 0

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import resource
 import traceback
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from tests.fuzz.targets import Target
 
+ROOT = Path(__file__).parents[2]
 LIMIT_BYTES = 1 << 30  # of memory, beyond what the process had before
+MOST_LINES = 12  # of a traceback in a summary
+MOST_PACKED = 3000  # characters of an input in a summary
 
 
 class Findings:
@@ -42,11 +47,32 @@ class Findings:
         )
 
 
+def summary(path: Path) -> str:
+    """A finding for a log from which its files can't be had: the end of the traceback, and the input."""
+    story, lines = path.with_suffix(".txt"), []
+    if story.exists():  # the fuzzer itself writes the input alone
+        lines = story.read_text().rstrip().splitlines()[-MOST_LINES:]
+    packed = pack(path.read_bytes())
+    if len(packed) <= MOST_PACKED:
+        lines.append(f"input, for tests.fuzz.findings.unpack: {packed}")
+    return "\n".join(lines)
+
+
+def pack(data: bytes) -> str:
+    """An input as a word."""
+    return base64.b64encode(zlib.compress(data, 9)).decode()
+
+
+def unpack(text: str) -> bytes:
+    """The input that `pack` has made a word of."""
+    return zlib.decompress(base64.b64decode(text))
+
+
 def _place(error: BaseException) -> str:
-    """The kind of error and the line of distxla that raised it, or that called what raised it."""
+    """The kind of error and the line of distxla that raised it, or that called what raised it; in every clone alike."""
     frames = traceback.extract_tb(error.__traceback__)
-    ours = [frame for frame in frames if "/distxla/" in frame.filename] or list(frames)
-    return f"{type(error).__name__} {ours[-1].filename}:{ours[-1].lineno}"
+    ours = [frame for frame in frames if frame.filename.startswith(f"{ROOT}/distxla/")] or list(frames)
+    return f"{type(error).__name__} {ours[-1].filename.removeprefix(f'{ROOT}/')}:{ours[-1].lineno}"
 
 
 @contextmanager

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import random
 import sys
 from pathlib import Path
 
 import pytest
 
 from tests.fuzz.__main__ import CORPUS, HANG_S, kept, main
-from tests.fuzz.findings import Findings, limited_memory
+from tests.fuzz.findings import Findings, limited_memory, pack, summary, unpack
 from tests.fuzz.targets import NAMES, Target, load
 from tests.stopwatch import Stopwatch
 
@@ -52,6 +53,18 @@ def test_findings_are_written_once_a_place(tmp_path: Path) -> None:
     assert set(found) == {b"key", b"memory", b"exit"}
     assert "KeyError: 'planted'" in found[b"key"].read_text()
     assert "--replay" in found[b"key"].read_text()
+    for data, story in found.items():
+        *lines, packed = summary(story.with_suffix("")).splitlines()
+        assert unpack(packed.rpartition(" ")[2]) == data
+        assert "--replay" in lines[-1]
+
+
+def test_the_summary_of_a_finding_is_short(tmp_path: Path) -> None:
+    path = tmp_path / "verifier-crash"  # as the fuzzer itself writes one, without a story
+    path.write_bytes(b"x" * 4000)
+    assert summary(path) == f"input, for tests.fuzz.findings.unpack: {pack(b'x' * 4000)}"
+    path.write_bytes(random.Random(0).randbytes(4000))
+    assert summary(path) == ""
 
 
 def test_without_the_fuzzer_it_says_how_to_get_it(
