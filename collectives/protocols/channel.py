@@ -112,7 +112,7 @@ C_SLOTS = PAIR.part(192, "slots", SLOT, "transfer q in slot q % RING; payloads m
 
 EAGER, RENDEZVOUS, BOUNCE_BUFFER, RECEIVE_BUFFER = 0, 1, 2, 3
 
-EAGER_BYTES = 32768  # values up to here travel in their message
+EAGER_VALUE_BYTES = 32768  # values up to here travel in their message
 
 
 def packed(payload: Shape) -> tuple[tuple[int, ...], int]:
@@ -132,13 +132,13 @@ def byte_size(leaf: Shape) -> int:
 def may_be_zero_copy(payload: Shape) -> bool:
     """Whether values of a type are copied from place to place if both places stay where they are."""
     places, size = packed(payload)
-    return size > EAGER_BYTES and len(places) <= MOST_LEAVES
+    return size > EAGER_VALUE_BYTES and len(places) <= MOST_LEAVES
 
 
 def slot_bytes(payload: Shape) -> int:
     """Bytes of a slot for values of a type."""
     size = packed(payload)[1]
-    return M_PAYLOAD + (size if size <= EAGER_BYTES else 0)
+    return M_PAYLOAD + (size if size <= EAGER_VALUE_BYTES else 0)
 
 
 def slot_of(transfer: int, slot: int) -> int:

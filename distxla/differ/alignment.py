@@ -34,7 +34,7 @@ MOVED: Final = Relation("moved", "parts of right values")
 
 
 @dataclass(eq=False)
-class Pair:
+class ArrayPair:
     """An array of the sharded run.  twin: that of the unsharded run, where there is one.
 
     relation: None where the numbers show none, or where there is no twin.  by: how the twin was found: name, order,
@@ -70,7 +70,7 @@ class Twins:
         self.is_each_devices = is_each_devices
         self.devices = devices
         self.whole, self.allowed = whole, allowed
-        self.pairs = [Pair(array) for array in sharded]
+        self.pairs = [ArrayPair(array) for array in sharded]
         self._taken: set[int] = set()
         self._near = 0  # the twin of the last array that had one
         names = self._by_name()
@@ -104,10 +104,10 @@ class Twins:
         limit = self.allowed(twin)
         return all(limit.fits(ours, theirs) for ours, theirs in pairs)
 
-    def operands(self, array: Recorded) -> list[Pair]:
+    def operands(self, array: Recorded) -> list[ArrayPair]:
         return [self.pairs[n] for n in array.made_of]
 
-    def _settle(self, pair: Pair, named: Recorded | None, ordered: Recorded | None) -> None:
+    def _settle(self, pair: ArrayPair, named: Recorded | None, ordered: Recorded | None) -> None:
         array = pair.array
         if named is not None:
             self._set(pair, named, self.relation(array, named), "name")
@@ -130,7 +130,7 @@ class Twins:
         elif ordered is not None:
             self._set(pair, ordered, None, "order")
 
-    def _settle_operands(self, pair: Pair) -> None:
+    def _settle_operands(self, pair: ArrayPair) -> None:
         """Operands without a twin, or with a doubtful one, have the operand of the twin as theirs."""
         if pair.twin is None or pair.array.instruction.opcode != pair.twin.instruction.opcode:
             return
@@ -144,7 +144,7 @@ class Twins:
                 if found is not None or operand.twin is None:
                     operand.twin, operand.relation, operand.by = twin, found, "use"
 
-    def _settle_movement(self, pair: Pair) -> None:
+    def _settle_movement(self, pair: ArrayPair) -> None:
         """What only takes parts of a right array, and the same ones on all devices, is right where it has no twin."""
         if pair.relation is None and pair.by not in ("name", "use") and takes_parts(pair.array.instruction.op):
             data, places = self.operands(pair.array)[:1], self.operands(pair.array)[1:]
@@ -153,7 +153,7 @@ class Twins:
             if not any(self.depends_on_device[place.array.number] for place in places):
                 pair.twin, pair.relation = None, MOVED
 
-    def _set(self, pair: Pair, twin: Recorded, found: Relation | None, by: str) -> None:
+    def _set(self, pair: ArrayPair, twin: Recorded, found: Relation | None, by: str) -> None:
         pair.twin, pair.relation, pair.by = twin, found, by
         if found is not None and by != "operand":
             self._near = twin.number
@@ -253,4 +253,4 @@ def _dependent(arrays: Sequence[Recorded], begins: Callable[[Op], bool]) -> list
     return found
 
 
-__all__ = ["CONSTANT", "MOVED", "Pair", "Twins"]
+__all__ = ["CONSTANT", "MOVED", "ArrayPair", "Twins"]

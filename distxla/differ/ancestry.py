@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from distxla.differ.alignment import CONSTANT, Pair, Twins
+from distxla.differ.alignment import CONSTANT, ArrayPair, Twins
 from distxla.differ.op_kinds import keeps_whole, moves_between_devices
 from distxla.differ.recording import Recorded
 from distxla.differ.relations import Relation
@@ -20,11 +20,11 @@ class Ancestry:
     def __init__(self, twins: Twins) -> None:
         self.twins = twins
 
-    def operands(self, pair: Pair) -> list[tuple[Pair, Relation]]:
+    def operands(self, pair: ArrayPair) -> list[tuple[ArrayPair, Relation]]:
         """Those whose relation is known."""
         return [(o, o.relation) for o in self.twins.operands(pair.array) if o.relation is not None]
 
-    def telling(self, pair: Pair) -> list[tuple[Pair, Relation]]:
+    def telling(self, pair: ArrayPair) -> list[tuple[ArrayPair, Relation]]:
         """Those of them that are no constants."""
         return [(operand, relation) for operand, relation in self.operands(pair) if relation is not CONSTANT]
 
@@ -38,22 +38,22 @@ class Ancestry:
                     waiting.append(n)
         return seen
 
-    def first_exchanged(self, pair: Pair) -> Pair | None:
+    def first_exchanged(self, pair: ArrayPair) -> ArrayPair | None:
         """The first of the wrong arrays before this one, itself included, that devices have exchanged."""
         pairs = self.twins.pairs
         numbers = [n for n in self.wrong_before(pair.array.number) if _is_exchanged(pairs[n])]
         return pairs[min(numbers)] if numbers else None
 
-    def nearest_exchanged(self, pair: Pair) -> Pair | None:
+    def nearest_exchanged(self, pair: ArrayPair) -> ArrayPair | None:
         """The nearest array before this one that devices have exchanged."""
         return self._nearest(pair, lambda one: one is not pair and _is_exchanged(one))
 
-    def nearest_line(self, pair: Pair) -> str | None:
+    def nearest_line(self, pair: ArrayPair) -> str | None:
         """The line of the array, else of what it is made of, the nearest one first."""
         found = self._nearest(pair, lambda one: line_of(one.array) is not None)
         return None if found is None else line_of(found.array)
 
-    def _nearest(self, pair: Pair, is_wanted: Callable[[Pair], bool]) -> Pair | None:
+    def _nearest(self, pair: ArrayPair, is_wanted: Callable[[ArrayPair], bool]) -> ArrayPair | None:
         seen, waiting = {pair.array.number}, [pair.array.number]
         while waiting and len(seen) < _MOST_BEFORE:
             number = max(waiting)
@@ -66,7 +66,7 @@ class Ancestry:
                     waiting.append(n)
         return None
 
-    def start(self, pair: Pair) -> Pair:
+    def start(self, pair: ArrayPair) -> ArrayPair:
         """The first array with the relation that this one has, upwards, up to a collective."""
         while pair.relation is not None and not pair.array.instruction.op.is_collective:
             before = [o for o, relation in self.operands(pair) if _is_alike(relation, pair.relation)]
@@ -75,7 +75,7 @@ class Ancestry:
             pair = before[0]
         return pair
 
-    def moved_from(self, pair: Pair) -> Pair:
+    def moved_from(self, pair: ArrayPair) -> ArrayPair:
         """The first array with these values, upwards through what only moves them."""
         while keeps_whole(pair.array.instruction.op) and not pair.array.instruction.op.is_collective:
             before = [operand for operand, _ in self.operands(pair) if operand.twin is pair.twin]
@@ -84,7 +84,7 @@ class Ancestry:
             pair = before[0]
         return pair
 
-    def arises(self, pair: Pair, use: Pair | None) -> tuple[Pair, str | None]:
+    def arises(self, pair: ArrayPair, use: ArrayPair | None) -> tuple[ArrayPair, str | None]:
         """The array from which on values are partial, and the line at which they can still be combined."""
         start = self.start(pair)
         line = line_of(start.array)
@@ -124,7 +124,7 @@ def _function(frame: Frame) -> tuple[str, str]:
     return frame.function, frame.line.rpartition(":")[0]
 
 
-def _is_exchanged(pair: Pair) -> bool:
+def _is_exchanged(pair: ArrayPair) -> bool:
     return moves_between_devices(pair.array.instruction.op)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from distxla.differ.alignment import CONSTANT, MOVED, Pair
+from distxla.differ.alignment import CONSTANT, MOVED, ArrayPair
 from distxla.differ.ancestry import Ancestry, common_line, line_of
 from distxla.differ.op_kinds import divides, joins
 from distxla.differ.recording import Recorded
@@ -24,16 +24,16 @@ class Finding:
     """
 
     kind: str
-    at: Pair
+    at: ArrayPair
     line: str | None
     hint: str
-    use: Pair | None = None
+    use: ArrayPair | None = None
 
 
-Cause = Callable[[Ancestry, Pair], Finding | None]
+Cause = Callable[[Ancestry, ArrayPair], Finding | None]
 
 
-def partial_values(ancestry: Ancestry, pair: Pair) -> Finding | None:
+def partial_values(ancestry: Ancestry, pair: ArrayPair) -> Finding | None:
     """Partial sums, maxima, … that are used as if they were the whole."""
     partial = [(operand, relation) for operand, relation in ancestry.operands(pair) if relation.is_partial]
     if not partial:
@@ -53,13 +53,13 @@ def partial_values(ancestry: Ancestry, pair: Pair) -> Finding | None:
     return Finding(_KINDS[found.kind], source, line, text, pair)
 
 
-def scaled_operand(ancestry: Ancestry, pair: Pair) -> Finding | None:
+def scaled_operand(ancestry: Ancestry, pair: ArrayPair) -> Finding | None:
     """An operand that is N times too large, or too small."""
     scaled = next((operand for operand, relation in ancestry.operands(pair) if relation.kind == "scaled"), None)
     return None if scaled is None else _times(ancestry, scaled, pair)
 
 
-def collective(ancestry: Ancestry, pair: Pair) -> Finding | None:
+def collective(ancestry: Ancestry, pair: ArrayPair) -> Finding | None:
     """A collective that makes something wrong of right operands."""
     if not pair.array.instruction.op.is_collective:
         return None
@@ -78,7 +78,7 @@ def collective(ancestry: Ancestry, pair: Pair) -> Finding | None:
     return Finding("permutation", pair, line_of(pair.array), text)
 
 
-def older_operand(ancestry: Ancestry, pair: Pair) -> Finding | None:
+def older_operand(ancestry: Ancestry, pair: ArrayPair) -> Finding | None:
     """An operand that is right by itself, but is what the unsharded program's operand was made of."""
     twins = ancestry.twins
     if pair.twin is None or pair.array.instruction.opcode != pair.twin.instruction.opcode:
@@ -101,7 +101,7 @@ def older_operand(ancestry: Ancestry, pair: Pair) -> Finding | None:
     return None
 
 
-def mixed_ages(ancestry: Ancestry, pair: Pair) -> Finding | None:
+def mixed_ages(ancestry: Ancestry, pair: ArrayPair) -> Finding | None:
     """Parts of a value put together with parts of what the value was made of."""
     if not joins(pair.array.instruction.op):
         return None
@@ -117,7 +117,7 @@ def mixed_ages(ancestry: Ancestry, pair: Pair) -> Finding | None:
     return None
 
 
-def same_everywhere(ancestry: Ancestry, pair: Pair) -> Finding | None:
+def same_everywhere(ancestry: Ancestry, pair: ArrayPair) -> Finding | None:
     """Equal on all devices where the unsharded values differ from part to part."""
     for one in (pair, *ancestry.twins.operands(pair.array)):
         if one.twin is None or one.relation is CONSTANT or one.array.dims == one.twin.dims:
@@ -134,7 +134,7 @@ def same_everywhere(ancestry: Ancestry, pair: Pair) -> Finding | None:
     return None
 
 
-def different_parts(ancestry: Ancestry, pair: Pair) -> Finding | None:
+def different_parts(ancestry: Ancestry, pair: ArrayPair) -> Finding | None:
     """Operands that are different parts of their wholes."""
     cut = [(operand, relation) for operand, relation in ancestry.operands(pair) if relation.offsets is not None]
     odd = next((one for one in cut if one[1].kind in ("permutation", "part")), None)
@@ -151,13 +151,13 @@ def different_parts(ancestry: Ancestry, pair: Pair) -> Finding | None:
     return Finding("permutation" if odd[1].kind == "permutation" else "other part", start, line, text, pair)
 
 
-def exchanged(ancestry: Ancestry, pair: Pair) -> Finding | None:
+def exchanged(ancestry: Ancestry, pair: ArrayPair) -> Finding | None:
     """Something before it that devices have exchanged: the first wrong one, else the nearest."""
     found = ancestry.first_exchanged(pair) or ancestry.nearest_exchanged(pair)
     return None if found is None else _displaced(found, pair)
 
 
-def offset(ancestry: Ancestry, pair: Pair) -> Finding | None:
+def offset(ancestry: Ancestry, pair: ArrayPair) -> Finding | None:
     """An operand that says where in the mesh a device is."""
     twins = ancestry.twins
     for operand in twins.operands(pair.array):
@@ -171,14 +171,14 @@ def offset(ancestry: Ancestry, pair: Pair) -> Finding | None:
     return None
 
 
-def unexplained(ancestry: Ancestry, pair: Pair) -> Finding:
+def unexplained(ancestry: Ancestry, pair: ArrayPair) -> Finding:
     of = ", ".join(f"{named(operand.array)}: {relation.text}" for operand, relation in ancestry.telling(pair))
     text = f"{named(pair.array)} is neither the unsharded value nor a shard or a partial sum of it"
     text += f", though what it is made of is right ({of})" if of else ""
     return Finding("unexplained", pair, line_of(pair.array), text)
 
 
-def returned(ancestry: Ancestry, pair: Pair, found: Relation) -> Finding:
+def returned(ancestry: Ancestry, pair: ArrayPair, found: Relation) -> Finding:
     """A result whose relation is not what the program says of it."""
     if found.is_partial:
         source, line = ancestry.arises(pair, None)
@@ -215,7 +215,7 @@ def named(array: Recorded) -> str:
     return name if line is None else f"{name} ({line})"
 
 
-def _times(ancestry: Ancestry, pair: Pair, use: Pair | None) -> Finding:
+def _times(ancestry: Ancestry, pair: ArrayPair, use: ArrayPair | None) -> Finding:
     """Of an array that is a multiple of the unsharded value."""
     start = ancestry.start(pair)
     assert start.relation is not None
@@ -239,7 +239,7 @@ def _before_the_sum(found: Relation) -> str:
     return f"its operand is {found.text}"
 
 
-def _displaced(pair: Pair, use: Pair) -> Finding:
+def _displaced(pair: ArrayPair, use: ArrayPair) -> Finding:
     what = "puts values in other places" if pair.relation is None else f"gives {pair.relation.text}"
     after = f"{named(use.array)}, which uses them, is wrong: the pairs or dimensions are others"
     return Finding("permutation", pair, line_of(pair.array), f"{named(pair.array)} {what}, and {after}", use)

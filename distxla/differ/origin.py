@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distxla.differ.alignment import Pair, Twins
+from distxla.differ.alignment import ArrayPair, Twins
 from distxla.differ.ancestry import Ancestry
 from distxla.differ.causes import CERTAIN, OTHERS, Finding, named, returned, unexplained
 from distxla.differ.recording import Recorded
@@ -38,7 +38,7 @@ class Origin:
             and pair.array.iterations[-1] < last
         )
 
-    def _found(self, result: Pair) -> Finding:
+    def _found(self, result: ArrayPair) -> Finding:
         if result.relation is not None:
             return returned(self._ancestry, result, result.relation)
         wrong = self._first_wrong(result)
@@ -54,7 +54,7 @@ class Origin:
                 return found
         return unexplained(self._ancestry, pair)
 
-    def _first_wrong(self, result: Pair) -> list[Pair]:
+    def _first_wrong(self, result: ArrayPair) -> list[ArrayPair]:
         """The arrays on ways of wrong ones to the result; first the one that is wrong while all that it is made of, as
         far as it has a twin, is right, then the others in order."""
         pairs = self._twins.pairs

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from distxla.differ.alignment import CONSTANT, Pair
+from distxla.differ.alignment import CONSTANT, ArrayPair
 from distxla.differ.ancestry import line_of
 from distxla.differ.recording import Recorded
 from distxla.lazy_dataclass import dataclass, field
@@ -112,7 +112,7 @@ class Comparison:
         yield f"  hint: {first.hint}"
 
 
-def first_difference(pair: Pair, kind: str, line: str | None, hint: str, use: Pair | None) -> FirstDifference:
+def first_difference(pair: ArrayPair, kind: str, line: str | None, hint: str, use: ArrayPair | None) -> FirstDifference:
     array, twin = pair.array, pair.twin
     metadata = array.instruction.metadata
     devices, sharded, unsharded = _shown(array, twin)
@@ -131,9 +131,9 @@ def first_difference(pair: Pair, kind: str, line: str | None, hint: str, use: Pa
     )
 
 
-def value_relations(pairs: list[Pair]) -> tuple[ValueRelation, ...]:
+def value_relations(pairs: list[ArrayPair]) -> tuple[ValueRelation, ...]:
     """One an instruction: the first execution whose values have no relation, else the first one."""
-    found: dict[tuple[int, int], Pair] = {}
+    found: dict[tuple[int, int], ArrayPair] = {}
     for pair in pairs:
         key = id(pair.array.instruction), pair.array.leaf
         known = found.setdefault(key, pair)

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 _NOT_STARTED = "the cluster is not started: use `with Cluster(...) as cluster:`, or call `start()` and then `close()`"
 
 _open: weakref.WeakSet[Cluster] = weakref.WeakSet()
-Place = Callable[[list[Executable]], list[Any]]
+CallAreaWriter = Callable[[list[Executable]], list[Any]]
 
 
 @atexit.register
@@ -411,13 +411,15 @@ class Cluster(Handle):
             self.issue([executable for executable, _ in calls], place, time_limit=time_limit, repeat=repeat)
         return outs
 
-    def issue(self, given: list[Executable], place: Place, *, time_limit: float | None = None, repeat: int = 1) -> None:
+    def issue(
+        self, given: list[Executable], place: CallAreaWriter, *, time_limit: float | None = None, repeat: int = 1
+    ) -> None:
         """Run executables at once. place: writes their call areas, once they are loaded, and returns what must live
         until the call is over."""
         with self._lock:  # no loop here: an interrupt at the end of an iteration could leave the lock taken
             self._issue(given, place, time_limit, repeat)
 
-    def _issue(self, given: list[Executable], place: Place, time_limit: float | None, repeat: int) -> None:
+    def _issue(self, given: list[Executable], place: CallAreaWriter, time_limit: float | None, repeat: int) -> None:
         if self.loader is None:
             self.wait_started()
         loader = self.loader

@@ -13,13 +13,12 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from itertools import count, pairwise
 
 from distxla.ir.module import Module
-from distxla.scheduler.joint_order.reordering import Lines, Pair, Reordering
+from distxla.scheduler.joint_order.reordering import Lines, OrderedPairs, Reordering
 
-Place = tuple[int, str, str]  # program, computation, instruction
-Pairs = dict[int, dict[str, tuple[Pair, ...]]]
+StepKey = tuple[int, str, str]  # program, computation, name of the instruction
 
 
-def merged_orders(reorderings: Sequence[Reordering]) -> Iterator[tuple[Pairs, list[Module]]]:
+def merged_orders(reorderings: Sequence[Reordering]) -> Iterator[tuple[OrderedPairs, list[Module]]]:
     """Up to two: as the first program or branch has it, the others' steps among its own where they are needed; and
     with all interleaved, by the progress of each."""
     graph = _Graph(reorderings)
@@ -27,7 +26,7 @@ def merged_orders(reorderings: Sequence[Reordering]) -> Iterator[tuple[Pairs, li
         order = graph.sorted(by)
         if order is None:
             return
-        pairs: Pairs = {number: {} for number in range(len(reorderings))}
+        pairs: OrderedPairs = {number: {} for number in range(len(reorderings))}
         for number, reordering in enumerate(reorderings):
             for name, lines in reordering.lines.items():
                 ranked = sorted((order[graph.step_of[number, name, i.name]], i.name) for i in lines.effects)
@@ -42,10 +41,10 @@ class _Graph:
 
     def __init__(self, reorderings: Sequence[Reordering]) -> None:
         self._all = [(n, name, lines) for n, r in enumerate(reorderings) for name, lines in r.read.items()]
-        self._same: dict[Place, Place] = {}
-        shared: dict[Hashable, Place] = {}
-        begun: dict[Hashable, list[Place]] = defaultdict(list)  # end of a transfer -> the instructions that begin it
-        awaited: list[tuple[Place, Hashable]] = []
+        self._same: dict[StepKey, StepKey] = {}
+        shared: dict[Hashable, StepKey] = {}
+        begun: dict[Hashable, list[StepKey]] = defaultdict(list)  # end of a transfer -> the instructions that begin it
+        awaited: list[tuple[StepKey, Hashable]] = []
         for number, name, lines in self._all:
             steps = _steps(lines, reorderings[number].level(name))
             for instruction in lines.effects:
@@ -60,7 +59,7 @@ class _Graph:
         self.step_of = {
             (n, name, i.name): self._first((n, name, i.name)) for n, name, lines in self._all for i in lines.computation
         }
-        self._before: dict[Place, dict[Place, None]] = defaultdict(dict)  # step -> those that come earlier
+        self._before: dict[StepKey, dict[StepKey, None]] = defaultdict(dict)  # step -> those that come earlier
         for number, name, lines in self._all:
             for later, names in lines.before.items():
                 earlier = self._before[self.step_of[number, name, later]]
@@ -68,19 +67,19 @@ class _Graph:
         for place, step in awaited:
             self._before[self.step_of[place]].update((self.step_of[p], None) for p in begun[step])
 
-    def _first(self, place: Place) -> Place:
+    def _first(self, place: StepKey) -> StepKey:
         while (other := self._same.get(place, place)) != place:
             self._same[place] = self._same.get(other, other)
             place = other
         return place
 
-    def _join(self, one: Place, other: Place) -> None:
+    def _join(self, one: StepKey, other: StepKey) -> None:
         self._same[self._first(one)] = self._first(other)
 
-    def one_by_one(self) -> list[Place]:
+    def one_by_one(self) -> list[StepKey]:
         return list(self.step_of)
 
-    def side_by_side(self) -> list[Place]:
+    def side_by_side(self) -> list[StepKey]:
         """By the part of a computation that is over before."""
         keyed = [
             (k / len(lines.position), n, place)
@@ -89,11 +88,11 @@ class _Graph:
         ]
         return [place for *_, place in sorted(keyed)]
 
-    def sorted(self, visits: Callable[[], list[Place]]) -> dict[Place, int] | None:
+    def sorted(self, visits: Callable[[], list[StepKey]]) -> dict[StepKey, int] | None:
         """The number of each step, with predecessors just before the step that needs them; None if there is a cycle."""
         number = count()
-        done: dict[Place, int] = {}
-        begun: set[Place] = set()
+        done: dict[StepKey, int] = {}
+        begun: set[StepKey] = set()
         for place in visits():
             pending = [self.step_of[place]]
             while pending:

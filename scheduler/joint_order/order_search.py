@@ -9,7 +9,7 @@ from distxla.ir.counts import Counts
 from distxla.ir.module import Module
 from distxla.scheduler.joint_order.conflicts import Finding, Reversal, Standing, find
 from distxla.scheduler.joint_order.merged_order import merged_orders
-from distxla.scheduler.joint_order.reordering import Pair, Reordering
+from distxla.scheduler.joint_order.reordering import OrderedPair, OrderedPairs, Reordering
 from distxla.scheduler.simulation.communication import Communication
 
 MOST_EVENTS = 500_000  # followed in search of an order, on all devices and in all attempts: some ten seconds
@@ -18,7 +18,6 @@ SINGLY = 16  # attempts that change places one by one, before whole orders, in w
 EVENTS_SINGLY = 20_000  # followed in these attempts
 
 Programs = Sequence[tuple[tuple[int, ...], Module]]
-Pairs = dict[int, dict[str, tuple[Pair, ...]]]  # by program and computation
 
 
 class Search:
@@ -89,9 +88,9 @@ class Search:
         self.left -= finding.cost + ATTEMPT_COST
         return finding
 
-    def _with_early_starts(self) -> Iterator[tuple[Pairs, list[Module]]]:
+    def _with_early_starts(self) -> Iterator[tuple[OrderedPairs, list[Module]]]:
         """All starts before the waits directly before them, as many programs need in many places."""
-        pairs: Pairs = {}
+        pairs: OrderedPairs = {}
         modules = [module for _, module in self.communication.programs]
         for number, reordering in enumerate(self.reorderings):
             pairs[number] = {name: early for name, lines in reordering.lines.items() if (early := lines.early_starts)}
@@ -100,8 +99,8 @@ class Search:
             yield pairs, modules
 
     def _alternatives(
-        self, pairs: Pairs, modules: Sequence[Module], finding: Finding
-    ) -> Iterator[tuple[Pairs, list[Module]]]:
+        self, pairs: OrderedPairs, modules: Sequence[Module], finding: Finding
+    ) -> Iterator[tuple[OrderedPairs, list[Module]]]:
         if finding.reversals is None:
             self.is_complete = False
             return
@@ -115,7 +114,9 @@ class Search:
                 return
             settled = kept[0]
 
-    def _exchanges(self, modules: Sequence[Module], reversals: Sequence[Reversal]) -> Iterator[tuple[int, str, Pair]]:
+    def _exchanges(
+        self, modules: Sequence[Module], reversals: Sequence[Reversal]
+    ) -> Iterator[tuple[int, str, OrderedPair]]:
         """Pairs that are reversed now."""
         seen = set()
         for reversal in reversals:
@@ -127,11 +128,11 @@ class Search:
                     yield key
 
     def _with(
-        self, pairs: Pairs, modules: Sequence[Module], number: int, name: str, pair: Pair
-    ) -> tuple[Pairs, list[Module]] | None:
+        self, pairs: OrderedPairs, modules: Sequence[Module], number: int, name: str, pair: OrderedPair
+    ) -> tuple[OrderedPairs, list[Module]] | None:
         """With one more pair in order; None where that contradicts the others."""
         mine = pairs.get(number, {})
-        further: Mapping[str, tuple[Pair, ...]] = {**mine, name: (*mine.get(name, ()), pair)}
+        further: Mapping[str, tuple[OrderedPair, ...]] = {**mine, name: (*mine.get(name, ()), pair)}
         module = self.reorderings[number].reordered(further)
         if module is None:
             return None

@@ -17,7 +17,8 @@ from distxla.ir.module import Module
 from distxla.ops.support.collective_start_done import single_collective
 from distxla.scheduler.simulation.communication import Communication, CommunicationSite
 
-Pair = tuple[str, str]  # (earlier, later): names of instructions of one computation
+OrderedPair = tuple[str, str]  # (earlier, later): names of instructions of one computation
+OrderedPairs = dict[int, dict[str, tuple[OrderedPair, ...]]]  # by program and computation
 HOST = "host"  # feeds, transfers to the host, custom-calls with effects, random states: as the host sees them
 
 
@@ -28,7 +29,7 @@ class Lines:
         self,
         computation: Computation,
         effects: Sequence[Instruction],
-        kept: Iterable[Pair],
+        kept: Iterable[OrderedPair],
         keys: Mapping[str, tuple[Hashable, ...]] | None = None,
     ) -> None:
         """effects: those instructions that have any.  kept: besides operands and control predecessors.  keys: by the
@@ -55,7 +56,7 @@ class Lines:
         return all(self._needs(later, earlier) for earlier, later in pairwise(self.effects))
 
     @property
-    def early_starts(self) -> tuple[Pair, ...]:
+    def early_starts(self) -> tuple[OrderedPair, ...]:
         """(start, done) where the start could come before the waits directly before it."""
         found, waits = [], []
         for instruction in self.effects:
@@ -81,7 +82,7 @@ class Lines:
             found[instruction.name] = bits
         return found
 
-    def ordered(self, further: Iterable[Pair]) -> tuple[Instruction, ...] | None:
+    def ordered(self, further: Iterable[OrderedPair]) -> tuple[Instruction, ...] | None:
         """The text's order, but with predecessors that are behind in the text moved to just before the instruction that
         needs them; None where the pairs contradict each other."""
         more: dict[str, list[str]] = defaultdict(list)
@@ -123,7 +124,7 @@ class Reordering:
         self.lines: dict[str, Lines] = {}
         self._levels: dict[str, int] = {}
         self._home: dict[int, str] = {}
-        self._callers: dict[str, list[Pair]] = defaultdict(list)  # computation -> (computation, its instruction)
+        self._callers: dict[str, list[OrderedPair]] = defaultdict(list)  # computation -> (computation, its instruction)
         for computation in self.module.reached():
             if computation.name in self._effectful:
                 self._read(computation)
@@ -131,7 +132,7 @@ class Reordering:
     def _read(self, computation: Computation) -> None:
         effects: list[Instruction] = []
         last: dict[Hashable, str] = {}
-        kept: list[Pair] = []
+        kept: list[OrderedPair] = []
         keys: dict[str, tuple[Hashable, ...]] = {}
         for instruction in computation:
             if not self._acts(instruction):
@@ -233,7 +234,7 @@ class Reordering:
                     waiting.append(caller)
         return found
 
-    def reordered(self, pairs: Mapping[str, Iterable[Pair]]) -> Module | None:
+    def reordered(self, pairs: Mapping[str, Iterable[OrderedPair]]) -> Module | None:
         """The program with further pairs, by computation, in order; None where they contradict each other."""
         changed = {}
         for name, further in pairs.items():
@@ -260,4 +261,4 @@ def _acts(instruction: Instruction, effectful: frozenset[str]) -> bool:
     return has_effects(instruction, effectful) or instruction.op.advances_state
 
 
-__all__ = ["Lines", "Pair", "Reordering", "is_settled"]
+__all__ = ["Lines", "OrderedPair", "OrderedPairs", "Reordering", "is_settled"]

@@ -25,7 +25,7 @@ from tests.simulation import native
 
 Array = np.ndarray[Any, Any]
 Leaves = list[Any]
-SHARED_WORK_BYTES, PIECE_BYTES = 4096, 1024  # of group rounds here: small programs share work, too
+SHARED_WORK_BYTES, WORK_PIECE_BYTES = 4096, 1024  # of group rounds here: small programs share work, too
 
 
 @dataclass(frozen=True)
@@ -297,13 +297,13 @@ def _compile(found: Case) -> tuple[CompiledProgram, ...]:
 
 def compiled(module: Module, replicas: int, *, apart: bool = False) -> CompiledProgram:
     """For simulated runs; work is shared out in small pieces."""
-    sizes = work.SHARED_WORK_BYTES, work.PIECE_BYTES
-    work.SHARED_WORK_BYTES, work.PIECE_BYTES = SHARED_WORK_BYTES, PIECE_BYTES
+    sizes = work.SHARED_WORK_BYTES, work.WORK_PIECE_BYTES
+    work.SHARED_WORK_BYTES, work.WORK_PIECE_BYTES = SHARED_WORK_BYTES, WORK_PIECE_BYTES
     try:
         with native.compiling():
             return compile_module(module, Counts(replicas, 1), CompileOptions(apart=apart))
     finally:
-        work.SHARED_WORK_BYTES, work.PIECE_BYTES = sizes
+        work.SHARED_WORK_BYTES, work.WORK_PIECE_BYTES = sizes
 
 
 def _all() -> dict[int, list[str]]:

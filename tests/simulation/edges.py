@@ -53,7 +53,7 @@ from tests.simulation.scheduler import Scheduler
 from tests.simulation.sockets import Network
 from tests.simulation.threads import Threads
 
-PIECE_BYTES = 4096  # of a proxy's frames: small arrays travel in several, too
+FRAME_PIECE_BYTES = 4096  # of a proxy's frames: small arrays travel in several, too
 MACHINE = (threading, queue, os, select, selectors, signal, socket, secrets)
 # the processes beside the replicas and agents, which a simulated run does without
 BEYOND = ("distxla.runtime.ray",)
@@ -215,9 +215,9 @@ class Edges:
             words._words = Stepping(words._words, step)  # type: ignore[assignment]
             words._longs = Stepping(words._longs, step)  # type: ignore[assignment]
 
-        pieces = [module for module in modules() if hasattr(module, "PIECE_BYTES") and ".tcp." in module.__name__]
+        pieces = [module for module in modules() if hasattr(module, "FRAME_PIECE_BYTES") and ".tcp." in module.__name__]
         return [
-            *((module, "PIECE_BYTES", PIECE_BYTES) for module in pieces),
+            *((module, "FRAME_PIECE_BYTES", FRAME_PIECE_BYTES) for module in pieces),
             *self._often(),
             (futexes, "_call", NATIVE.libc),
             (ControlBlock, "__init__", begin_block),

@@ -75,7 +75,7 @@ def rewritten(text: str) -> str:
 @contextmanager
 def compiling() -> Iterator[None]:
     """Programs that are compiled within are for simulated runs."""
-    real, apart, spins = finish.parse, compile.separated, (futex.SPINS, call_loops.SPINS)
+    real, apart, spins = finish.parse, compile.separated, (futex.WAIT_SPINS, call_loops.CALL_SPINS)
 
     def parse(module: Any) -> Any:
         machine = finish.target_machine()
@@ -86,12 +86,12 @@ def compiling() -> Iterator[None]:
     finish.parse = parse
     # whole: objects of common functions are kept for programs that are not simulated, which have the same texts
     compile.separated = lambda module: Separated(str(module), ())
-    futex.SPINS = call_loops.SPINS = SPINS
+    futex.WAIT_SPINS = call_loops.CALL_SPINS = SPINS
     try:
         yield
     finally:
         finish.parse, compile.separated = real, apart
-        futex.SPINS, call_loops.SPINS = spins
+        futex.WAIT_SPINS, call_loops.CALL_SPINS = spins
 
 
 class Futexes:

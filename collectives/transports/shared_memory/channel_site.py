@@ -1,6 +1,7 @@
 """Sends and recvs between devices: eager messages, rendezvous (zero-copy), bounce buffers.
 
-How a value travels. A value of up to EAGER_BYTES is in the message: the send copies it there, the recv-done from there.
+How a value travels. A value of up to EAGER_VALUE_BYTES is in the message: the send copies it there, the recv-done from
+there.
 A larger one that is `zero_copy` (compiler/passes/zero_copy_transfers.py) is posted as a rendezvous: the first of
 send-done and recv-done claims the message by compare-and-swap and copies the value, into the receive buffer that a
 zero-copy recv has posted or into the result of the recv-done. Where no receive buffer is posted (the recv's context
@@ -107,7 +108,7 @@ class _Routine(ABC):
         self.builder = self.atomics.builder
         self.sizes = [channel_words.byte_size(leaf) for leaf in payload.leaves()]
         self.places, self.size = channel_words.packed(payload)
-        self.is_eager = self.size <= channel_words.EAGER_BYTES
+        self.is_eager = self.size <= channel_words.EAGER_VALUE_BYTES
         self.record = self.atomics.context_field(self.context, "record")
         self.device = self.atomics.context_field(self.context, "device")
         self.memory = self.atomics.device_memory(self.context, self.device)

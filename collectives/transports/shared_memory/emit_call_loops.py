@@ -34,7 +34,7 @@ from distxla.program.artifact import CompiledProgram
 from distxla.targets.code import CodeModule, target_of
 from distxla.targets.registry import native_target
 
-SPINS = 20_000  # about 0.3 ms: longer than a driver needs between two calls of a loop
+CALL_SPINS = 20_000  # about 0.3 ms: longer than a driver needs between two calls of a loop
 FIRST_PENALTY, LAST_PENALTY = 64, 8192  # waits
 ETIMEDOUT, EINTR = 110, 4
 
@@ -129,7 +129,7 @@ def _spins(atomics: AtomicsBuilder, control: ir.Value, skip: ir.Value) -> ir.Val
     skips = builder.icmp_unsigned("!=", left, i32(0))
     atomics.store(builder.select(skips, builder.sub(left, i32(1)), left), skip)
     may = builder.and_(builder.icmp_unsigned("<", devices, cores), builder.not_(skips))
-    return builder.select(may, i64(SPINS), i64(0))
+    return builder.select(may, i64(CALL_SPINS), i64(0))
 
 
 def _punish(atomics: AtomicsBuilder, skip: ir.Value, penalty: ir.Value) -> None:

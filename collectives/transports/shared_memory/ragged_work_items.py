@@ -16,8 +16,8 @@ from llvmlite import ir
 from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.transports.shared_memory.work_items import (
     ITEMS_TYPE,
-    PIECE_BYTES,
     SHARED_WORK_BYTES,
+    WORK_PIECE_BYTES,
     WorkPlan,
     posted_buffer,
 )
@@ -37,7 +37,7 @@ def plan_ragged_work(movement: RaggedMovement, element_bytes: int, members: int)
     row = movement.row * element_bytes
     rows = movement.result_rows
     shared = (movement.operand_rows + rows) * row * members >= SHARED_WORK_BYTES
-    piece_rows = max(1, min(rows, PIECE_BYTES // max(1, row) if shared else rows))
+    piece_rows = max(1, min(rows, WORK_PIECE_BYTES // max(1, row) if shared else rows))
     pieces = -(-rows // piece_rows)
     items = members * pieces if row else 0
     return WorkPlan(((movement.stretches, row, pieces, piece_rows, rows),), items, shared and items > 1)

@@ -31,7 +31,7 @@ from distxla.targets.code import target_of
 ALL_SLEEPERS = 0x7FFFFFFF
 
 YIELDS = 8
-SPINS = 4000  # about 40 to 60 us
+WAIT_SPINS = 4000  # about 40 to 60 us
 SLOW_YIELDS_US = 160  # longer than any switch between peers
 FIRST_PENALTY, LAST_PENALTY = 64, 8192  # waits
 
@@ -94,7 +94,7 @@ def emit_wait(llvm_module: ir.Module) -> ir.Function:
 def _spin(atomics: AtomicsBuilder, record: ir.Value, word: ir.Value, expected: ir.Value) -> None:
     """More cores than devices: look at the word for a while."""
     note_waited(atomics, record, read_clock(atomics))
-    with atomics.count(i64(0), i64(SPINS)):
+    with atomics.count(i64(0), i64(WAIT_SPINS)):
         changed = atomics.builder.icmp_unsigned("!=", atomics.acquire(word), expected)
         with atomics.builder.if_then(changed):
             note_resumed(atomics, record, read_clock(atomics))

@@ -27,7 +27,7 @@ from distxla.program.work_table import COLUMNS, ROW_BYTES
 # Measured with 8 devices on 2 cores; bytes read and written by a whole group in one round.
 SHARED_WORK_BYTES = 512 * 1024  # from here on the members share the work; below, the last one to arrive does all of it
 STREAMED_BYTES = 32 * 1024 * 1024  # from here on results bypass the caches
-PIECE_BYTES = 128 * 1024  # of an operand, in one item of shared work
+WORK_PIECE_BYTES = 128 * 1024  # of an operand, in one item of shared work
 
 
 @dataclass(frozen=True)
@@ -69,10 +69,10 @@ def plan_work(
         if rows * row == 0:
             continue
         if rows == 1:
-            piece_rows, piece = 1, min(row, PIECE_BYTES) if cut else row
+            piece_rows, piece = 1, min(row, WORK_PIECE_BYTES) if cut else row
             pieces = -(-row // piece)
         else:
-            piece_rows, piece = (max(1, PIECE_BYTES // row) if cut else rows), row
+            piece_rows, piece = (max(1, WORK_PIECE_BYTES // row) if cut else rows), row
             pieces = -(-rows // piece_rows)
         targets = members if m.by_target else 1
         items += (members if m.by_source else 1) * targets * pieces

@@ -39,7 +39,7 @@ from distxla.collectives.transports.tcp.frames import (
     ValuePart,
 )
 from distxla.collectives.transports.tcp.link import Done, Link
-from distxla.collectives.transports.tcp.scratch_memory import PIECE_BYTES, view
+from distxla.collectives.transports.tcp.scratch_memory import FRAME_PIECE_BYTES, view
 from distxla.errors import ClusterError, InternalError
 from distxla.lazy_dataclass import dataclass
 from distxla.targets.registry import wake_all
@@ -193,8 +193,8 @@ class Pairs:
             del self._posted[place], self._ready[place]
         base, host = self._proxy.base(message.source), self._home[message.target]
         for leaf, (begin, size) in enumerate(zip(places, sizes, strict=True)):
-            for at in range(0, size, PIECE_BYTES):
-                piece = view(base + begin + at, min(PIECE_BYTES, size - at))
+            for at in range(0, size, FRAME_PIECE_BYTES):
+                piece = view(base + begin + at, min(FRAME_PIECE_BYTES, size - at))
                 self._send(host, Part(self._proxy.epoch, place, use, leaf, at), [piece], urgent=False)
 
     def _ask(self, place: int, message: MessageSlot, use: int) -> None:
@@ -242,8 +242,8 @@ class Pairs:
         slot, place, size = self._value(pair, mark, channel_words.C_SOURCE)
         host = self._home[self._block.load(channel_words.C_TARGET, pair)]
         kind = self._block.load(channel_words.M_KIND, slot)
-        for at in range(0, size, PIECE_BYTES):
-            piece = view(place + at, min(PIECE_BYTES, size - at))
+        for at in range(0, size, FRAME_PIECE_BYTES):
+            piece = view(place + at, min(FRAME_PIECE_BYTES, size - at))
             self._send(host, ValuePart(self._proxy.epoch, pair, mark, kind, at), [piece], urgent=False)
         head = self._block.copy(HEAD, channel_words.M_SIGNATURE, slot)
         self._send(host, Value(self._proxy.epoch, pair, mark, kind), [head], urgent=False)

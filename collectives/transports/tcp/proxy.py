@@ -7,8 +7,8 @@ its members' operands that they need (round_plan.py, round_across_hosts.py), dir
 that of the other. At the end it stores the round's phase as a member would, and wakes.
 
 A host may be ahead of another one by as many rounds of a group as may be in flight at a time. A host that has not said
-that it is ready is sent nothing but READY, with at most EAGER_BYTES of payload, so all data that arrives has a place to
-go. Frames carry the number of the epoch: those from before a failed call are dropped.
+that it is ready is sent nothing but READY, with at most EAGER_ROUND_BYTES of payload, so all data that arrives has a
+place to go. Frames carry the number of the epoch: those from before a failed call are dropped.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from distxla.collectives.transports.tcp.link import Done, Link
 from distxla.collectives.transports.tcp.loaded_programs import LoadedPrograms
 from distxla.collectives.transports.tcp.point_to_point import Pairs
 from distxla.collectives.transports.tcp.round_across_hosts import ProxyRound
-from distxla.collectives.transports.tcp.round_plan import EAGER_BYTES
+from distxla.collectives.transports.tcp.round_plan import EAGER_ROUND_BYTES
 from distxla.collectives.transports.tcp.scratch_memory import ReduceRun, Scratch
 from distxla.collectives.transports.transport import Restart, Transport
 from distxla.errors import ClusterError, DamagedMessageError, DistxlaError, InternalError
@@ -383,7 +383,7 @@ class Proxy(Transport):
     def _take_ready(self, link: Link, frame: Ready) -> None:
         """Another host is ready for a round, which may not have begun here, or be of a program that never runs here."""
         key, size = (frame.group, frame.round), link.connection.length
-        if size > HEAD.size * control_words.MOST_DEVICES + EAGER_BYTES:
+        if size > HEAD.size * control_words.MOST_DEVICES + EAGER_ROUND_BYTES:
             raise ClusterError(f"host {link.host} sent {size} bytes to say that it is ready")
         group = self._loaded.groups.get(frame.group)
         if group is not None:
@@ -399,7 +399,7 @@ class Proxy(Transport):
     @staticmethod
     def _check_ready(group: Group, host: int, length: int) -> None:
         least = HEAD.size * len(group.positions.get(host, ()))
-        if not 0 < least <= length <= least + EAGER_BYTES:
+        if not 0 < least <= length <= least + EAGER_ROUND_BYTES:
             raise ClusterError(f"host {host} is ready for a group that it has no such part in")
 
     def _host_ready(self, round_: ProxyRound, host: int, payload: memoryview) -> None:

@@ -14,7 +14,7 @@ from distxla.collectives.transports.tcp.addressed_round import AddressedRound
 from distxla.collectives.transports.tcp.group_state import Area
 from distxla.collectives.transports.tcp.link import Done
 from distxla.collectives.transports.tcp.round_plan import Algorithm, PlannedRegion, RoundPlan, Rows, Stream
-from distxla.collectives.transports.tcp.scratch_memory import PIECE_BYTES, ReduceRun, Scratch, rows_at, view
+from distxla.collectives.transports.tcp.scratch_memory import FRAME_PIECE_BYTES, ReduceRun, Scratch, rows_at, view
 from distxla.errors import ClusterError
 from distxla.ir.unwritten import empty
 from distxla.program.abi import Status
@@ -451,14 +451,14 @@ def _pieces(*sides: Rows) -> list[tuple[int, int]]:
     """(offset, size) of pieces of packed rows: where rows are apart on a side, whole rows or parts of one."""
     rows = sides[0]
     if all(side.is_whole for side in sides):
-        return [(at, min(PIECE_BYTES, rows.bytes - at)) for at in range(0, rows.bytes, PIECE_BYTES)]
-    if rows.row <= PIECE_BYTES:
-        each = PIECE_BYTES // rows.row * rows.row
+        return [(at, min(FRAME_PIECE_BYTES, rows.bytes - at)) for at in range(0, rows.bytes, FRAME_PIECE_BYTES)]
+    if rows.row <= FRAME_PIECE_BYTES:
+        each = FRAME_PIECE_BYTES // rows.row * rows.row
         return [(at, min(each, rows.bytes - at)) for at in range(0, rows.bytes, each)]
     return [
-        (row * rows.row + at, min(PIECE_BYTES, rows.row - at))
+        (row * rows.row + at, min(FRAME_PIECE_BYTES, rows.row - at))
         for row in range(rows.rows)
-        for at in range(0, rows.row, PIECE_BYTES)
+        for at in range(0, rows.row, FRAME_PIECE_BYTES)
     ]
 
 

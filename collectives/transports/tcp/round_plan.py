@@ -25,7 +25,7 @@ from distxla.lazy_dataclass import dataclass
 from distxla.program.work_table import COLUMNS, RAGGED_COLUMNS, RoundWork
 from distxla.targets.target import LoadedImage
 
-EAGER_BYTES = 16 << 10  # of operands that one host sends to another in a round
+EAGER_ROUND_BYTES = 16 << 10  # of operands that one host sends to another in a round
 
 
 class Algorithm(Enum):
@@ -176,7 +176,7 @@ def make_plan(loaded: LoadedWork, homes: Sequence[int], here: int) -> RoundPlan:
     """The part of the host `here`. homes: the host of each member, in group order."""
     hosts = sorted(set(homes))
     regions = {(a, b): _regions(loaded, homes, a, b) for a in hosts for b in hosts if a != b}
-    if max(sum(r.taken.bytes for r in found) for found in regions.values()) <= EAGER_BYTES:
+    if max(sum(r.taken.bytes for r in found) for found in regions.values()) <= EAGER_ROUND_BYTES:
         algorithm = Algorithm.EAGER
     elif loaded.work.element and loaded.work.reduction:
         algorithm = Algorithm.CHAIN

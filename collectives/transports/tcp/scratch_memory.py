@@ -13,7 +13,7 @@ from distxla.collectives.protocols import proxy_queue
 from distxla.ir.unwritten import empty
 from distxla.targets.target import LoadedImage
 
-PIECE_BYTES = 1 << 20  # that travel in one frame
+FRAME_PIECE_BYTES = 1 << 20  # that travel in one frame
 _KEPT = 32  # pieces of scratch memory that stay
 
 _REDUCE_RUN = ctypes.CFUNCTYPE(
@@ -63,16 +63,16 @@ class Scratch:
 
     def take(self, size: int) -> NDArray[np.uint8]:
         """Uninitialised bytes, at least `size`; never blocks."""
-        if size <= PIECE_BYTES:
+        if size <= FRAME_PIECE_BYTES:
             with self._lock:
                 if self._free:
                     return self._free.pop()
-            size = PIECE_BYTES
+            size = FRAME_PIECE_BYTES
         return empty([size], np.uint8)
 
     def give(self, memory: NDArray[np.uint8]) -> None:
         """Give the memory back; it must not be in use any longer."""
-        if memory.size == PIECE_BYTES:
+        if memory.size == FRAME_PIECE_BYTES:
             with self._lock:
                 if len(self._free) < _KEPT:
                     self._free.append(memory)

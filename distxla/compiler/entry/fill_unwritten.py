@@ -17,9 +17,9 @@ from distxla.ir.unwritten import MARKER
 def written_anew(step: Kernel | Communicate) -> Iterator[Buffer]:
     """The results in memory that holds no operand, wherever the caller has put parameters."""
     taken = step.operands
-    if isinstance(step, Kernel) and step.alike:
+    if isinstance(step, Kernel) and step.same_places:
         places = [buffer for buffer in step.results if buffer.region is not MemoryRegion.NONE]
-        taken = (*taken, *(places[result] for _, result in step.alike))
+        taken = (*taken, *(places[result] for _, result in step.same_places))
     for result in step.results:
         has_memory = result.size and result.region in (MemoryRegion.ARENA, MemoryRegion.RESULT, MemoryRegion.SHARED)
         if has_memory and not any(_overlap(result, operand) for operand in taken):

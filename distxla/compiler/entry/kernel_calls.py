@@ -51,7 +51,7 @@ class KernelCalls:
         if self._fills:
             fill(body, (scratch,))
         arguments = [body.context, *operands, *results, body.pointer(scratch)]
-        if step.alike and not kernel.fails:  # the target's own kernels read all before they write
+        if step.same_places and not kernel.fails:  # the target's own kernels read all before they write
             self._emit_in_place_or_apart(body, step, operands, results, arguments)
             return
         returned = body.builder.call(kernel.function, arguments)
@@ -70,7 +70,7 @@ class KernelCalls:
     ) -> None:
         """Where the caller has given an operand's place to a result, the others are copied to theirs."""
         builder, sizes = body.builder, [b.size for b in step.results if b.region is not MemoryRegion.NONE]
-        pairs = [(operands[k], results[r], sizes[r]) for k, r in step.alike]
+        pairs = [(operands[k], results[r], sizes[r]) for k, r in step.same_places]
         given = [builder.icmp_unsigned("==", source, target) for source, target, _ in pairs]
         with builder.if_else(reduce(builder.or_, given)) as (in_place, apart):
             with in_place:

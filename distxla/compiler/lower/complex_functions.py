@@ -13,15 +13,15 @@ from distxla.compiler.lower import exponentials, trigonometry
 from distxla.compiler.lower.double_double import two_product, two_sum
 from distxla.compiler.lower.scalar_expression import ScalarExpr
 
-Pair = tuple[ScalarExpr, ScalarExpr]
+ComplexParts = tuple[ScalarExpr, ScalarExpr]
 _LARGEST_LOG = 709.0
 
 
-def multiply(x: Pair, y: Pair) -> Pair:
+def multiply(x: ComplexParts, y: ComplexParts) -> ComplexParts:
     return x[0] * y[0] - x[1] * y[1], x[0] * y[1] + x[1] * y[0]
 
 
-def quotient(x: Pair, y: Pair) -> Pair:
+def quotient(x: ComplexParts, y: ComplexParts) -> ComplexParts:
     """With the divisor brought to about 1, so that its square neither overflows nor vanishes."""
     a, b = x
     c, d = y
@@ -52,7 +52,7 @@ def _scale(exponent: int, *values: ScalarExpr) -> ScalarExpr:
     return (2046 + exponent - field).shl(52).float_of_bits()
 
 
-def _recovered(x: Pair, y: Pair, result: Pair) -> Pair:
+def _recovered(x: ComplexParts, y: ComplexParts, result: ComplexParts) -> ComplexParts:
     """Zeros and infinities for quotients that came out as NaN but have a direction or a size."""
     (a, b), (c, d) = x, y
     real, imag = result
@@ -74,7 +74,7 @@ def _recovered(x: Pair, y: Pair, result: Pair) -> Pair:
     return by_zero.select(signed * a, real), by_zero.select(signed * b, imag)
 
 
-def absolute(x: Pair) -> ScalarExpr:
+def absolute(x: ComplexParts) -> ScalarExpr:
     """Infinite where a part is, even beside a NaN."""
     a, b = x[0].abs(), x[1].abs()
     larger = a.call("maxnum", b)
@@ -85,7 +85,7 @@ def absolute(x: Pair) -> ScalarExpr:
     return (a.eq(math.inf) | b.eq(math.inf)).select(math.inf, modulus)
 
 
-def exp(x: Pair) -> Pair:
+def exp(x: ComplexParts) -> ComplexParts:
     a, b = x
     # e^a may overflow where its product with a small cosine does not
     large = a.gt(_LARGEST_LOG)
@@ -97,7 +97,7 @@ def exp(x: Pair) -> Pair:
     return e * c * more, b.eq(0.0).select(b, e * s * more)
 
 
-def expm1(x: Pair) -> Pair:
+def expm1(x: ComplexParts) -> ComplexParts:
     a, b = x
     half = trigonometry.sin(b * 0.5)
     real, imag = exp(x)
@@ -106,11 +106,11 @@ def expm1(x: Pair) -> Pair:
     return b.eq(0.0).select(exponentials.expm1(a), near.select(exact, real - 1.0)), imag
 
 
-def log(x: Pair) -> Pair:
+def log(x: ComplexParts) -> ComplexParts:
     return _log_of_modulus(x), trigonometry.atan2(x[1], x[0])
 
 
-def _log_of_modulus(x: Pair) -> ScalarExpr:
+def _log_of_modulus(x: ComplexParts) -> ScalarExpr:
     """log |x|; near the unit circle from |x|^2 - 1, in which nothing is lost."""
     a, b = x[0].abs(), x[1].abs()
     larger, smaller = a.call("maxnum", b), a.call("minnum", b)
@@ -121,7 +121,7 @@ def _log_of_modulus(x: Pair) -> ScalarExpr:
     return (modulus.gt(0.75) & modulus.lt(1.5)).select(close, exponentials.log(modulus))
 
 
-def log1p(x: Pair) -> Pair:
+def log1p(x: ComplexParts) -> ComplexParts:
     a, b = x
     # |1 + x|^2 - 1 = 2 a + a^2 + b^2
     near = a.abs().lt(0.5) & b.abs().lt(0.5)
@@ -133,13 +133,13 @@ def log1p(x: Pair) -> Pair:
     return near.select(close, _log_of_modulus((a + 1.0, b))), trigonometry.atan2(b, a + 1.0)
 
 
-def logistic(x: Pair) -> Pair:
+def logistic(x: ComplexParts) -> ComplexParts:
     real, imag = exp((-x[0], -x[1]))
     one = x[0].constant(1.0)
     return quotient((one, x[0].constant(0.0)), (real + 1.0, imag))
 
 
-def sqrt(x: Pair) -> Pair:
+def sqrt(x: ComplexParts) -> ComplexParts:
     """The principal root; the imaginary part keeps the operand's sign."""
     a, b = x
     size = a.abs().call("maxnum", b.abs())
@@ -156,12 +156,12 @@ def sqrt(x: Pair) -> Pair:
     return infinite.select(math.inf, real), infinite.select(math.inf, imag).copysign(b)
 
 
-def rsqrt(x: Pair) -> Pair:
+def rsqrt(x: ComplexParts) -> ComplexParts:
     one = x[0].constant(1.0)
     return quotient((one, x[0].constant(0.0)), sqrt(x))
 
 
-def sign(x: Pair) -> Pair:
+def sign(x: ComplexParts) -> ComplexParts:
     """Each part over the modulus: infinite parts give NaN."""
     modulus = absolute(x)
     zero = modulus.eq(0.0)
@@ -171,7 +171,7 @@ def sign(x: Pair) -> Pair:
 # --- hyperbolic and circular functions -----------------------------------------------------------------------------
 
 
-def sinh(x: Pair) -> Pair:
+def sinh(x: ComplexParts) -> ComplexParts:
     a, b = x
     unknown = b.abs().lt(math.inf) ^ -1
     real = exponentials.sinh(a) * trigonometry.cos(b)
@@ -180,7 +180,7 @@ def sinh(x: Pair) -> Pair:
     return b.eq(0.0).select(exponentials.sinh(a), real), b.eq(0.0).select(b, imag)
 
 
-def cosh(x: Pair) -> Pair:
+def cosh(x: ComplexParts) -> ComplexParts:
     a, b = x
     unknown = b.abs().lt(math.inf) ^ -1
     real = exponentials.cosh(a) * trigonometry.cos(b)
@@ -191,7 +191,7 @@ def cosh(x: Pair) -> Pair:
     return b.eq(0.0).select(exponentials.cosh(a), real), none.select(signs, imag)
 
 
-def tanh(x: Pair) -> Pair:
+def tanh(x: ComplexParts) -> ComplexParts:
     a, b = x
     large = a.abs().gt(22.0)
     t = trigonometry.tan(b)
@@ -208,7 +208,7 @@ def tanh(x: Pair) -> Pair:
     return large.select(one, unknown.select(a, real)), b.eq(0.0).select(b, imag)
 
 
-def asin(x: Pair) -> Pair:
+def asin(x: ComplexParts) -> ComplexParts:
     a, b = x
     below, above = sqrt((1.0 - a, -b)), sqrt((a + 1.0, b))
     real = trigonometry.atan2(a, below[0] * above[0] - below[1] * above[1])
@@ -219,7 +219,7 @@ def asin(x: Pair) -> Pair:
     return (a.eq(0.0) & b.is_nan()).select(a, real), imag
 
 
-def acos(x: Pair) -> Pair:
+def acos(x: ComplexParts) -> ComplexParts:
     a, b = x
     below, above = sqrt((1.0 - a, -b)), sqrt((a + 1.0, b))
     real = trigonometry.atan2(below[0], above[0]) * 2.0
@@ -230,20 +230,20 @@ def acos(x: Pair) -> Pair:
     return (a.eq(0.0) & b.is_nan()).select(math.pi / 2, real), imag
 
 
-def _direction(x: Pair) -> tuple[ScalarExpr, Pair]:
+def _direction(x: ComplexParts) -> tuple[ScalarExpr, ComplexParts]:
     """(whether x is infinite, the finite point that is then in its direction); NaN stays."""
     infinite = [v.abs().eq(math.inf) for v in x]
     parts = [v.is_nan().select(v, i.select(v.constant(1.0), 0.0).copysign(v)) for i, v in zip(infinite, x, strict=True)]
     return infinite[0] | infinite[1], (parts[0], parts[1])
 
 
-def acosh(x: Pair) -> Pair:
+def acosh(x: ComplexParts) -> ComplexParts:
     """acos, turned so that the real part is not negative."""
     real, imag = acos(x)
     return imag.abs(), real.copysign(x[1])
 
 
-def atanh(x: Pair) -> Pair:
+def atanh(x: ComplexParts) -> ComplexParts:
     a, b = x
     modulus = absolute(x)
     large = modulus.gt(2.0**60)
@@ -260,10 +260,10 @@ def atanh(x: Pair) -> Pair:
     return real, (b.is_nan() & known).select(b, imag)
 
 
-def _times_i(function: Callable[[Pair], Pair]) -> Callable[[Pair], Pair]:
+def _times_i(function: Callable[[ComplexParts], ComplexParts]) -> Callable[[ComplexParts], ComplexParts]:
     """x -> -i f(i x)."""
 
-    def rotated(x: Pair) -> Pair:
+    def rotated(x: ComplexParts) -> ComplexParts:
         real, imag = function((-x[1], x[0]))
         return imag, -real
 
@@ -271,7 +271,7 @@ def _times_i(function: Callable[[Pair], Pair]) -> Callable[[Pair], Pair]:
 
 
 atan = _times_i(atanh)
-UNARY: dict[str, Callable[[Pair], Pair]] = {
+UNARY: dict[str, Callable[[ComplexParts], ComplexParts]] = {
     "exponential": exp,
     "exponential-minus-one": expm1,
     "log": log,

@@ -11,7 +11,7 @@ import math as numbers
 
 from distxla.compiler.lower.complex_functions import (
     UNARY,
-    Pair,
+    ComplexParts,
     absolute,
     atan,
     exp,
@@ -76,7 +76,7 @@ def binary(emit: ScalarCode, opcode: str, a: ScalarValue, b: ScalarValue) -> Sca
     return _value(kind, function(u, v))
 
 
-def _value(kind: ElementType, parts: Pair) -> ScalarValue:
+def _value(kind: ElementType, parts: ComplexParts) -> ScalarValue:
     real, imag = (p.result_f32() for p in parts) if kind.real_part.bits == 32 else parts
     return ScalarValue(kind, real.value, imag.value)
 
@@ -92,7 +92,7 @@ def _extreme(emit: ScalarCode, larger: bool, a: ScalarValue, b: ScalarValue) -> 
     return ScalarValue(a.element_type, *parts)
 
 
-def _power(x: Pair, y: Pair) -> Pair:
+def _power(x: ComplexParts, y: ComplexParts) -> ComplexParts:
     """exp(y log(x)); 1 for y = 0 whatever x is, 0 to the power of one with a positive real part is 0."""
     zero = x[0].eq(0.0) & x[1].eq(0.0)
     none = y[0].eq(0.0) & y[1].eq(0.0)
@@ -101,7 +101,7 @@ def _power(x: Pair, y: Pair) -> Pair:
     return none.select(1.0, zero.select(of_zero, real)), none.select(0.0, zero.select(of_zero, imag))
 
 
-def _atan2(y: Pair, x: Pair) -> Pair:
+def _atan2(y: ComplexParts, x: ComplexParts) -> ComplexParts:
     """-i log(q) with q = (x + i y) / sqrt(x^2 + y^2).
 
     Near |q| = 1, where the logarithm would lose what is small, by the arctangent of y / x or of x / y, whichever is
@@ -127,5 +127,5 @@ def _atan2(y: Pair, x: Pair) -> Pair:
     )
 
 
-def _chosen(first: ScalarExpr, a: Pair, b: Pair) -> Pair:
+def _chosen(first: ScalarExpr, a: ComplexParts, b: ComplexParts) -> ComplexParts:
     return first.select(a[0], b[0]), first.select(a[1], b[1])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from distxla.compiler.lower.double_double import Pair, ordered_sum, two_product
+from distxla.compiler.lower.double_double import DoubleDouble, ordered_sum, two_product
 from distxla.compiler.lower.scalar_expression import ScalarExpr
 
 # (e^r - 1 - r) / r^2 on [-ln2/2, ln2/2]
@@ -194,7 +194,7 @@ def pow(x: ScalarExpr, y: ScalarExpr) -> ScalarExpr:
     return _signed_power(wide, power, exp(power * log(wide.abs()))).result_f32()
 
 
-def _long_log(x: ScalarExpr) -> Pair:
+def _long_log(x: ScalarExpr) -> DoubleDouble:
     """log of a non-negative f64 in two parts, to about 2^-66 of its value; the second counts where the first is
     finite."""
     e, f = _normal_log_parts(x)

@@ -109,7 +109,7 @@ def kernel_key(structure: Structure, step: Kernel) -> Hashable:
     shapes = tuple(o.shape.without_layout() for o in step.computation.operands(instruction))
     op = instruction.op.rename_computations(lambda name: f"#{structure.number(name)}")
     annotations = executable(instruction.op).code_annotations(instruction)
-    return op, shapes, instruction.shape.without_layout(), annotations, step.alike
+    return op, shapes, instruction.shape.without_layout(), annotations, step.same_places
 
 
 def kernel_type(operands: Sequence[Shape], results: Sequence[Shape], *, watches: bool = False) -> ir.FunctionType:
@@ -154,7 +154,7 @@ def emit_kernel_function(
     emit = KernelEmitter(builder, module, function.args[0], function.args[-1])
     emit.for_instruction(instruction, operands)
     places = list(function.args[1:-1])
-    for operand, result in step.alike if in_place else ():
+    for operand, result in step.same_places if in_place else ():
         places[operand] = places[count + result]
     arrays = [MemoryArray(emit, p, s) for p, s in zip(places[:count], operand_leaves)]
     results = [MemoryArray(emit, p, s) for p, s in zip(places[count:], result_leaves)]

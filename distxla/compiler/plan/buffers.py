@@ -86,15 +86,15 @@ TOKEN = Buffer(0, MemoryRegion.NONE)
 class Kernel:
     """Call the kernel function of an instruction; one buffer a leaf of the operands and of the result.
 
-    alike: (leaf of the operands, leaf of the result), of those with data, that the caller may have given one place: the
-    kernel reads each element where it writes it (plan/same_places.py).
+    same_places: (leaf of the operands, leaf of the result), of those with data, that the caller may have given one
+    place: the kernel reads each element where it writes it (plan/same_places.py).
     """
 
     computation: Computation
     instruction: Instruction
     operands: tuple[Buffer, ...]
     results: tuple[Buffer, ...]
-    alike: tuple[tuple[int, int], ...] = ()
+    same_places: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

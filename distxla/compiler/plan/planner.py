@@ -20,7 +20,7 @@ from distxla.compiler.plan.buffers import (
     Swap,
 )
 from distxla.compiler.plan.parallel_copies import one_by_one
-from distxla.compiler.plan.same_places import alike_leaves, overwrites_as_it_reads
+from distxla.compiler.plan.same_places import leaves_in_one_place, overwrites_as_it_reads
 from distxla.errors import CompileError, UnsupportedOpError
 from distxla.ir.computation import Computation
 from distxla.ir.counts import UNKNOWN, Counts
@@ -59,7 +59,8 @@ class _Frame:
     reserved: set[int] = field(default_factory=set)  # id() of the buffers that something is pinned to
     steps: list[PlanStep] = field(default_factory=list)
     started: dict[str, tuple[tuple[Buffer, ...], tuple[Buffer, ...]]] = field(default_factory=dict)
-    alike: dict[int, int] | None = None  # of the entry: value -> parameter that its kernel reads where it writes it
+    # of the entry: value -> parameter that its kernel reads where it writes it
+    same_places: dict[int, int] | None = None
     taken_over: frozenset[Value] | None = None  # values whose memory an instruction would like to overwrite
 
     def buffer(self, value: Value) -> Buffer:
@@ -105,7 +106,7 @@ class Planner:
         """
         computation = self.module.entry_computation
         frame = self.frame(computation)
-        frame.alike = {}
+        frame.same_places = {}
         given: list[tuple[Instruction, Value]] = []  # by leaf
         for parameter, leaves in zip(computation.parameters, frame.values.parameters, strict=True):
             for shape, value in zip(parameter.shape.leaves(), leaves, strict=True):
@@ -125,7 +126,7 @@ class Planner:
                 continue
             occupants[k] = value
             kept.append((k, leaf))
-            if value not in frame.alike.values():
+            if value not in frame.same_places.values():
                 self.copy(frame, parameter, frame.buffers[value], targets[k])
                 frame.buffers[value] = targets[k]
                 frame.owned.add(value)
@@ -191,11 +192,11 @@ class Planner:
 
     def is_read_alike(self, frame: _Frame, value: int, occupant: Value) -> bool:
         """Whether `value` is computed where the occupant's elements are read last; a loop's state may change places."""
-        if occupant is None or frame.alike is None:
+        if occupant is None or frame.same_places is None:
             return False
         if overwrites_as_it_reads(self.module, frame.computation, frame.values, value, occupant):
-            frame.alike[value] = occupant
-        return frame.alike.get(value) == occupant
+            frame.same_places[value] = occupant
+        return frame.same_places.get(value) == occupant
 
     def in_place_source(self, frame: _Frame, position: int, instruction: Instruction, leaf: int) -> Value:
         """The operand value whose memory result leaf `leaf` takes over, since it has no later reader."""
@@ -385,8 +386,8 @@ class Planner:
             results = self.results(frame, position, instruction)
             self.clock += 1
             self.touch(*operands, *results)
-            alike = alike_leaves(frame.values, instruction, frame.alike) if frame.alike else ()
-            frame.steps.append(Kernel(frame.computation, instruction, operands, results, alike))
+            same_places = leaves_in_one_place(frame.values, instruction, frame.same_places) if frame.same_places else ()
+            frame.steps.append(Kernel(frame.computation, instruction, operands, results, same_places))
         else:
             raise UnsupportedOpError(
                 f"this version cannot execute {op.opcode} ({instruction.name})", self.module.locate(instruction)

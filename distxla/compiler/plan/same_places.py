@@ -40,25 +40,27 @@ def overwrites_as_it_reads(module: Module, computation: Computation, values: Val
     return _is_read_alike(fused, (fused.parameters[k] for k in numbers))
 
 
-def alike_leaves(values: Values, instruction: Instruction, alike: Mapping[int, int]) -> tuple[tuple[int, int], ...]:
-    """(leaf of the operands, leaf of the result), of those with data. alike: by value of a result the operand's."""
+def leaves_in_one_place(
+    values: Values, instruction: Instruction, same_places: Mapping[int, int]
+) -> tuple[tuple[int, int], ...]:
+    """(leaf of the operands, leaf of the result), of those with data. same_places: result's value -> operand's."""
     operands = [value for value in values.operands(instruction) if value is not None]
     results = [value for value in values.leaves[instruction.name] if value is not None]
     return tuple(
         (place, leaf)
         for leaf, result in enumerate(results)
         for place, operand in enumerate(operands)
-        if alike.get(result) == operand
+        if same_places.get(result) == operand
     )
 
 
-def positions_in_one_place(step: Kernel, alike: Iterable[tuple[int, int]] = ()) -> set[int]:
+def positions_in_one_place(step: Kernel, same_places: Iterable[tuple[int, int]] = ()) -> set[int]:
     """The positions, among the leaves with data of the operands and then of the result, of those that may be the same
-    memory: results and the operand that the op overwrites, and the leaves of `alike`, numbered as in `Kernel`."""
+    memory: results and the operand that the op overwrites, and the leaves of `same_places`, numbered as in `Kernel`."""
     instruction = step.instruction
     operands = [sum(leaf.is_array for leaf in step.computation[o].shape.leaves()) for o in instruction.operands]
     count, results = sum(operands), sum(leaf.is_array for leaf in instruction.shape.leaves())
-    pairs = [*alike]
+    pairs = [*same_places]
     if (overwritten := instruction.op.in_place.operand) is not None:
         first = sum(operands[:overwritten])
         pairs += [(first + k, k) for k in range(results)]
@@ -89,4 +91,4 @@ def _is_read_alike(fused: Computation, parameters: Iterable[Instruction]) -> boo
     return True
 
 
-__all__ = ["alike_leaves", "overwrites_as_it_reads", "positions_in_one_place"]
+__all__ = ["leaves_in_one_place", "overwrites_as_it_reads", "positions_in_one_place"]

@@ -18,7 +18,7 @@ from distxla.runtime.arrays.call_queue import PendingCall
 from distxla.runtime.arrays.device_array import DeviceArray
 from distxla.runtime.arrays.executable import Executable
 from distxla.runtime.arrays.host_calls import require_outside
-from distxla.runtime.arrays.result_blocks import Place, ResultBlocks
+from distxla.runtime.arrays.result_blocks import BlockPlace, ResultBlocks
 from distxla.runtime.cluster import Cluster
 
 
@@ -84,7 +84,7 @@ class Calls:
         """Whether the program is loaded."""
         return self._executable.number is not None
 
-    def _made(self, cluster: Cluster, device: Device, results: list[Place], call: PendingCall) -> list[Buffer]:
+    def _made(self, cluster: Cluster, device: Device, results: list[BlockPlace], call: PendingCall) -> list[Buffer]:
         memory = cluster.memory(device.id)
         return [
             Buffer(
@@ -99,7 +99,7 @@ class Calls:
 
     def _taken(
         self, rows: list[list[Buffer]], held: list[list[DeviceArray]], donated: frozenset[int]
-    ) -> dict[int, list[Place]]:
+    ) -> dict[int, list[BlockPlace]]:
         """Results that are computed in the memory of donated buffers, which nobody else can see: by device."""
         taken = {}
         for result, k in self._executable.program.in_place:

@@ -104,7 +104,7 @@ class _Combination:
                         if all(label != other for other, _ in inner):
                             inner.append((label, "whole" if label in operation.whole else "reduced"))
                         continue
-                    group = self.alike(k, b)
+                    group = self.whole_axis_labels(k, b)
                     if group is not None:
                         done |= group
                         self.keep_axis(k, b, position)
@@ -134,7 +134,7 @@ class _Combination:
 
     # --- dimensions of the term ----------------------------------------------------------------------------------
 
-    def alike(self, k: int, b: int) -> set[Label | None] | None:
+    def whole_axis_labels(self, k: int, b: int) -> set[Label | None] | None:
         """The labels of axis b of operand k, if every axis that has any of them is the same axis, and all of them are
         kept: then the axis is a dimension of the term as it is."""
         axis = self.axes[k][b]

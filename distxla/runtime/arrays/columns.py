@@ -18,7 +18,7 @@ from distxla.machine.heap import Block
 from distxla.runtime.arrays.call_queue import PendingCall
 from distxla.runtime.arrays.device_array import DeviceArray
 from distxla.runtime.arrays.executable import Executable, as_argument
-from distxla.runtime.arrays.result_blocks import AllocatingCluster, Place, ResultBlocks
+from distxla.runtime.arrays.result_blocks import AllocatingCluster, BlockPlace, ResultBlocks
 from distxla.runtime.values.host import DeviceMemory
 
 
@@ -78,7 +78,7 @@ class Column:
         return DeviceArray(self._cluster.memory(device), block, self.offset, device, self.shape, pending=self.call)
 
     @property
-    def place(self) -> Place:
+    def place(self) -> BlockPlace:
         """Its memory. ArgumentError once it was given up."""
         return self._held(), self.offset
 
@@ -159,7 +159,7 @@ class ColumnCalls:
             columns[k].delete()
         return made
 
-    def _given(self, columns: Sequence[Column], donated: Sequence[int]) -> dict[int, Place]:
+    def _given(self, columns: Sequence[Column], donated: Sequence[int]) -> dict[int, BlockPlace]:
         """Results that are computed in the memory of a donated column, which nobody else can see."""
         given = {}
         for result, k in self.executable.program.in_place:

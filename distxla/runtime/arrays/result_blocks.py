@@ -13,8 +13,8 @@ from distxla.machine.mappings import PAGE
 from distxla.runtime.arrays.call_queue import CallQueue
 from distxla.runtime.arrays.executable import aligned
 
-Place = tuple[Block, int]  # and the offset in the devices' memories
-_NOTHING: Final[Mapping[int, Place]] = MappingProxyType({})
+BlockPlace = tuple[Block, int]  # and the offset in the devices' memories
+_NOTHING: Final[Mapping[int, BlockPlace]] = MappingProxyType({})
 
 
 class AllocatingCluster(Protocol):
@@ -36,8 +36,8 @@ class ResultBlocks:
         self._layouts: dict[frozenset[int], BlockLayout] = {}
 
     def allocate(
-        self, cluster: AllocatingCluster, devices: Sequence[int], given: Mapping[int, Place] = _NOTHING
-    ) -> tuple[list[Place], int]:
+        self, cluster: AllocatingCluster, devices: Sequence[int], given: Mapping[int, BlockPlace] = _NOTHING
+    ) -> tuple[list[BlockPlace], int]:
         """Where each result goes, and the bytes that were allocated on each device.
 
         given: places of results that are known.  Blocks while too many calls are under way. Where there is not enough
@@ -80,4 +80,4 @@ class BlockLayout:
         self.bytes = sum(self.sizes)
 
 
-__all__ = ["AllocatingCluster", "BlockLayout", "Place", "ResultBlocks"]
+__all__ = ["AllocatingCluster", "BlockLayout", "BlockPlace", "ResultBlocks"]

@@ -25,7 +25,7 @@ Loaded = tuple[int, CompiledProgram, tuple[int, ...]]  # number, program, the de
 
 
 @dataclass(frozen=True)
-class Pair:
+class ChannelPair:
     """The shared state of a pair. offset: in the control block.  hosts: of source and target.  bounce_buffers: a place
     for values, where it has one; bounce_buffer_bytes: of one value."""
 
@@ -64,11 +64,11 @@ class ClusterChannels:
         devices = tuple(range(counts.devices))
         self._directory = CommunicatorSpec(channel_words.DIRECTORY_KEY, (devices,), (channel_words.DIRECTORY_BYTES,))
         self._ends: dict[int, tuple[tuple[int, End], ...]] = {}
-        self._pairs: dict[tuple[int, ...], Pair] = {}
+        self._pairs: dict[tuple[int, ...], ChannelPair] = {}
         self._numbers = 0  # given to pairs so far
         self._free_numbers: list[int] = []  # of pairs that were removed
         self._connected: tuple[tuple[int, tuple[int, ...]], ...] = ()
-        self.in_use: list[Pair] = []
+        self.in_use: list[ChannelPair] = []
 
     def connect(self, calls: Sequence[Loaded]) -> None:
         """Make the channels of programs ready that are about to run together, while no device runs.
@@ -129,7 +129,7 @@ class ClusterChannels:
         return next(k for k, end in self._ends[number] if end == route.end)
 
     def _configure_end(
-        self, number: int, spec: CommunicatorSpec, device: int, pair: Pair | None, bounds: tuple[int, int] | None
+        self, number: int, spec: CommunicatorSpec, device: int, pair: ChannelPair | None, bounds: tuple[int, int] | None
     ) -> None:
         place = self._communicators.place(spec, device, number)
         assert place is not None
@@ -145,7 +145,7 @@ class ClusterChannels:
             }
         self._communicators.configure(place + channel_words.E_PAIR, *u32_words(words))
 
-    def _pair(self, transfer: Transfer, programs: set[int]) -> Pair:
+    def _pair(self, transfer: Transfer, programs: set[int]) -> ChannelPair:
         """The state in which a transfer's devices meet, large enough for all its sends and recvs.
 
         programs: the numbers of those that take part.
@@ -158,14 +158,14 @@ class ClusterChannels:
         # flight that one finds the slot where it would post its place still in use.
         reachable = hosts[0] == hosts[1] and len(transfer.recvs) <= channel_words.RING
         bounce_bytes = max(0 if end.zero_copy and reachable else channel_words.packed(end.payload)[1] for end in ends)
-        bounce_bytes = bounce_bytes if bounce_bytes > channel_words.EAGER_BYTES else 0
+        bounce_bytes = bounce_bytes if bounce_bytes > channel_words.EAGER_VALUE_BYTES else 0
         key = (transfer.channel, transfer.stream, source, target, slot, bounce_bytes)
         for program in programs:
             offset = self._communicators.shared(("channel pair", *key), channel_words.pair_bytes(slot), program)
         if key not in self._pairs:
             bounce_buffers = self._allocate(channel_words.RING * bounce_bytes) if bounce_bytes else None
             number = self._free_number()
-            made = Pair(number, source, target, offset, slot, hosts, bounce_buffers, bounce_bytes)
+            made = ChannelPair(number, source, target, offset, slot, hosts, bounce_buffers, bounce_bytes)
             if number > self._numbers:
                 self._pairs[key], self._numbers = made, number
             else:
@@ -182,7 +182,7 @@ class ClusterChannels:
             raise ClusterError(f"too many channels: {self._numbers + 1} pairs of devices and channels")
         return self._numbers + 1
 
-    def _configure_pair(self, pair: Pair) -> None:
+    def _configure_pair(self, pair: ChannelPair) -> None:
         place = pair.bounce_buffers.offset if pair.bounce_buffers is not None else 0
         words = {
             channel_words.C_SOURCE: pair.source,
@@ -197,7 +197,7 @@ class ClusterChannels:
             self._communicators.configure_host(host, pair.offset + channel_words.C_BOUNCE_BUFFER_DEVICE, device)
         self._enter(pair, pair.offset)
 
-    def _enter(self, pair: Pair, offset: int) -> None:
+    def _enter(self, pair: ChannelPair, offset: int) -> None:
         """Write where a pair's state is into the directory; 0: nowhere."""
         directory = self._communicators.place(self._directory, pair.source, None)
         assert directory is not None
@@ -228,7 +228,7 @@ class ClusterChannels:
     def _host(self, device: int) -> int:
         return next(index for index, devices in enumerate(self._hosts) if device in devices)
 
-    def _settle(self, pair: Pair) -> None:
+    def _settle(self, pair: ChannelPair) -> None:
         """Reset a pair that the last call left in flight: a send or recv whose done was never executed.
 
         A proxy's frames about the end of a call may reach the other side a moment after it.
@@ -240,7 +240,7 @@ class ClusterChannels:
                 return
             clock.sleep(0.0005)
 
-    def _await_last(self, pair: Pair, end: float) -> None:
+    def _await_last(self, pair: ChannelPair, end: float) -> None:
         """Wait until the source's host knows that its last values were taken: later messages would belong to no pair.
 
         end: seconds of clock.now.
@@ -251,7 +251,7 @@ class ClusterChannels:
                     return
                 clock.sleep(0.0005)
 
-    def _is_settled(self, pair: Pair, *, of_source_s: float | None = None) -> bool:
+    def _is_settled(self, pair: ChannelPair, *, of_source_s: float | None = None) -> bool:
         """of_source_s: as the source's host sees it, which is asked for so many seconds at most."""
         words: SharedWords | CopiedWords = self._block
         if 0 not in pair.hosts or (of_source_s is not None and pair.hosts[0] != 0):  # the driver's host doesn't know it

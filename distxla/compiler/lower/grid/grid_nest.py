@@ -11,7 +11,7 @@ from distxla.compiler.lower.index import IndexCode
 from distxla.compiler.lower.loops import Nest
 from distxla.emit.native_function import I64
 
-Place = Callable[[], tuple[ir.Value, ir.Value, ir.Value]]
+BeginGrid = Callable[[], tuple[ir.Value, ir.Value, ir.Value]]
 
 
 class GridNest(Nest):
@@ -22,7 +22,11 @@ class GridNest(Nest):
     """
 
     def __init__(
-        self, code: IndexCode, dimension_sizes: Sequence[int], ranges: Sequence[tuple[int, int]] | None, begin: Place
+        self,
+        code: IndexCode,
+        dimension_sizes: Sequence[int],
+        ranges: Sequence[tuple[int, int]] | None,
+        begin: BeginGrid,
     ) -> None:
         super().__init__(code, dimension_sizes, ranges=ranges, parallel=True)
         self._begin = begin

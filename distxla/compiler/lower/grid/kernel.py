@@ -38,7 +38,7 @@ def emit_grid_kernel(grid_module: GridModule, module: Module, step: Kernel, name
     except NoGridFormError:
         _restore(grid_module, globals_before)
         raise
-    leaves = operand_leaves, result_leaves, positions_in_one_place(step, step.alike)
+    leaves = operand_leaves, result_leaves, positions_in_one_place(step, step.same_places)
     return launched(grid_module, function, emit, name, lambda arguments: _declare_arguments(arguments, *leaves))
 
 
@@ -76,7 +76,7 @@ def _emit_body(
     instruction = step.instruction
     number, context, *places, scratch = function.args
     count = len(operand_leaves)
-    shared = positions_in_one_place(step, step.alike)
+    shared = positions_in_one_place(step, step.same_places)
     _declare_arguments(function.args[1:], operand_leaves, result_leaves, shared)
     read_only = [context, *(place for k, place in enumerate(places[:count]) if k not in shared)]
     builder = ir.IRBuilder(function.append_basic_block("entry"))

@@ -16,7 +16,7 @@ from distxla.targets.nvptx.emulator.access import CHECK, CHECK_SHARED, PARAMETER
 from distxla.targets.nvptx.emulator.instrument import SHARED, accesses, checks
 from distxla.targets.nvptx.emulator.intrinsics import INTRINSICS, PREFIX
 from distxla.targets.nvptx.emulator.layout import DYNAMIC_SHARED_BYTES, SHARED_GAP
-from distxla.targets.nvptx.emulator.prepared import Constant, Kernel, SharedArray
+from distxla.targets.nvptx.emulator.prepared import Constant, PreparedKernel, SharedArray
 from distxla.targets.nvptx.emulator.text import read_type, stored_bytes
 
 GLOBAL = re.compile(r"^(?P<name>@(?:[^\s\"]+|\"[^\"]*\")) = (?P<words>[^@]*?)\b(?P<kind>global|constant) (?P<rest>.*)$")
@@ -36,7 +36,7 @@ class Rewritten:
     shared memory, as instructions and the elements of shared arrays show it."""
 
     text: str = ""
-    kernels: dict[str, Kernel] = field(default_factory=dict)
+    kernels: dict[str, PreparedKernel] = field(default_factory=dict)
     shared: list[SharedArray] = field(default_factory=list)
     constants: list[Constant] = field(default_factory=list)
     intrinsics: set[str] = field(default_factory=set)
@@ -68,7 +68,7 @@ class _Rewriter:
         functions = {function.name: function for function in self.parsed.functions}
         for name in self.kernel_names:
             parameters = tuple(str(argument.type) for argument in functions[name].arguments)
-            self.result.kernels[name] = Kernel(name, parameters, self._waits(name))
+            self.result.kernels[name] = PreparedKernel(name, parameters, self._waits(name))
         return self.result
 
     def _line(self, line: str) -> None:

@@ -16,8 +16,8 @@ from distxla.lazy_dataclass import dataclass
 from distxla.program.artifact import CompiledProgram
 from distxla.targets.nvptx.emulator import layout
 from distxla.targets.nvptx.emulator.faults import FAULTS, Fault, KernelFaultError
-from distxla.targets.nvptx.emulator.layout import Exchange, Fiber, Place, Range, SharedRange, State
-from distxla.targets.nvptx.emulator.prepared import Kernel, PreparedModule
+from distxla.targets.nvptx.emulator.layout import Exchange, Fiber, Range, SharedRange, State, ThreadPlace
+from distxla.targets.nvptx.emulator.prepared import PreparedKernel, PreparedModule
 from distxla.targets.registry import host, target_named
 
 Dimensions = tuple[int, int, int]
@@ -118,7 +118,7 @@ class LoadedModule:
         words = (ctypes.c_char * max(8, 8 * len(arguments))).from_buffer_copy(_packed(known, arguments) or bytes(8))
         with _RUNNING:
             threads, state = prod(block), self._state
-            order_table = (Place * threads).from_buffer_copy(_places(block, order.kind == "reverse"))
+            order_table = (ThreadPlace * threads).from_buffer_copy(_places(block, order.kind == "reverse"))
             state.grid[:], state.block_shape[:] = grid, block
             state.threads, state.blocks, state.fill = threads, prod(grid), fill
             state.first_block, state.block_step, state.seed = _steps(order, prod(grid))
@@ -137,7 +137,7 @@ class LoadedModule:
 
     def _known(
         self, kernel: str, grid: Dimensions, block: Dimensions, arguments: Sequence[int], shared_bytes: int
-    ) -> Kernel:
+    ) -> PreparedKernel:
         known = self.prepared.kernels.get(kernel)
         if known is None:
             raise ArgumentError(f"no kernel {kernel}; there are {', '.join(self.prepared.kernels) or 'none'}")
@@ -199,9 +199,9 @@ def load(prepared: PreparedModule) -> LoadedModule:
 
 @lru_cache(maxsize=32)
 def _places(block: Dimensions, reverse: bool) -> bytes:
-    """The order in which a block's threads begin, as a table of Place."""
+    """The order in which a block's threads begin, as a table of ThreadPlace."""
     numbers = range(prod(block))[:: -1 if reverse else 1]
-    return b"".join(bytes(Place(number, *_split(number, block))) for number in numbers)
+    return b"".join(bytes(ThreadPlace(number, *_split(number, block))) for number in numbers)
 
 
 def _steps(order: Order, blocks: int) -> tuple[int, int, int]:
@@ -224,7 +224,7 @@ def _split(number: int, extents: Sequence[int]) -> Dimensions:
     return number % x, number // x % y, number // (x * y)
 
 
-def _packed(kernel: Kernel, arguments: Sequence[int]) -> bytes:
+def _packed(kernel: PreparedKernel, arguments: Sequence[int]) -> bytes:
     """8 bytes each."""
     packed = b""
     for parameter, argument in zip(kernel.parameters, arguments):

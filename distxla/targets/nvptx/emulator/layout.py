@@ -26,7 +26,7 @@ READ, WRITE, ATOMIC = range(3)
 STATE_SYMBOL, LAUNCH_PREFIX = "emulator.state", "emulator.launch."
 
 
-class Place(Structure):
+class ThreadPlace(Structure):
     """A thread of the block: its number, and its threadIdx."""
 
     _fields_ = (("number", c_uint32), ("x", c_uint32), ("y", c_uint32), ("z", c_uint32))
@@ -71,7 +71,7 @@ class State(Structure):
     """One launch at a time. The first half is given, the second half is the emitted code's.
 
     first_block, block_step: block k of the launch is number (first_block + k * block_step) % blocks.
-    order: a Place for each thread of a block, in the order in which they run.  seed: 0 keeps the order of threads.
+    order: a ThreadPlace for each thread of a block, in the order in which they run. seed: 0 keeps the order of threads.
     last_ranges: u32 for each site, the number of the range that it accessed last.
     place, block: of the thread that runs.  epoch: counts blocks and barriers, over all launches.
     """
@@ -96,7 +96,7 @@ class State(Structure):
         ("shared", c_uint64),
         ("shared_count", c_uint64),
         # the emitted code's
-        ("place", Place),
+        ("place", ThreadPlace),
         ("block_index", c_uint32 * 3),
         ("epoch", c_uint32),
         ("block", c_uint64),

@@ -7,7 +7,7 @@ from distxla.program.image import Image
 
 
 @dataclass(frozen=True)
-class Kernel:
+class PreparedKernel:
     """parameters: their LLVM types.  waits: at a barrier or in an operation of warps, so its threads are fibers."""
 
     name: str
@@ -40,7 +40,7 @@ class PreparedModule:
 
     image: Image
     target: str
-    kernels: dict[str, Kernel]
+    kernels: dict[str, PreparedKernel]
     shared: tuple[SharedArray, ...]
     constants: tuple[Constant, ...]
     sites: tuple[tuple[str, str], ...]

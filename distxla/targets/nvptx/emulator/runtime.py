@@ -18,7 +18,7 @@ from distxla.emit.native_function import I1, I8, I32, I64, POINTER, VOID, memset
 from distxla.targets.code import CodeModule, CodeTarget
 from distxla.targets.nvptx.emulator import layout
 from distxla.targets.nvptx.emulator.emit import counted, element, field, type_of
-from distxla.targets.nvptx.emulator.layout import Exchange, Fiber, Place, SharedRange, State
+from distxla.targets.nvptx.emulator.layout import Exchange, Fiber, SharedRange, State, ThreadPlace
 
 SWITCH = "emulator.switch"
 GOLDEN = 0x9E3779B97F4A7C15  # splitmix64
@@ -145,9 +145,9 @@ class Runtime:
             for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
                 mixed = builder.mul(builder.xor(mixed, builder.lshr(mixed, I64(shift))), I64(factor))
             mixed = builder.xor(mixed, builder.lshr(mixed, I64(31)))
-            other = element(builder, Place, table, builder.urem(mixed, builder.add(k, I64(1))))
-            this = element(builder, Place, table, k)
-            first, second = (builder.load(place, typ=type_of(Place)) for place in (this, other))
+            other = element(builder, ThreadPlace, table, builder.urem(mixed, builder.add(k, I64(1))))
+            this = element(builder, ThreadPlace, table, k)
+            first, second = (builder.load(place, typ=type_of(ThreadPlace)) for place in (this, other))
             builder.store(second, this)
             builder.store(first, other)
         builder.ret_void()
@@ -189,12 +189,12 @@ class Runtime:
     def _emit_round(self, builder: ir.IRBuilder) -> None:
         """Run each thread that is ready until it leaves."""
         with counted(builder, builder.zext(self.load(builder, "threads"), I64)) as k:
-            place = element(builder, Place, self.load(builder, "order"), k)
-            thread = builder.load(field(builder, Place, place, "number"), typ=I32)
+            place = element(builder, ThreadPlace, self.load(builder, "order"), k)
+            thread = builder.load(field(builder, ThreadPlace, place, "number"), typ=I32)
             fiber = self.fiber_of(builder, thread)
             status = builder.load(field(builder, Fiber, fiber, "status"), typ=I32)
             with builder.if_then(builder.icmp_unsigned("==", status, I32(layout.READY))):
-                self.store(builder, "place", builder.load(place, typ=type_of(Place)))
+                self.store(builder, "place", builder.load(place, typ=type_of(ThreadPlace)))
                 self.store(builder, "fiber", builder.ptrtoint(fiber, I64))
                 pointer = builder.load(field(builder, Fiber, fiber, "stack_pointer"), typ=I64)
                 self._enter(builder, pointer)
@@ -322,7 +322,7 @@ class Runtime:
                 threads = builder.zext(self.load(builder, "threads"), I64)
                 order = self.load(builder, "order")
                 with counted(builder, threads) as k:
-                    place = builder.load(element(builder, Place, order, k), typ=type_of(Place))
+                    place = builder.load(element(builder, ThreadPlace, order, k), typ=type_of(ThreadPlace))
                     self.store(builder, "place", place)
                     builder.call(kernel, arguments)
                 self._next_block(builder, number)

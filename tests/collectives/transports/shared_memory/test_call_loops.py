@@ -50,7 +50,7 @@ def test_a_wait_that_spins_in_vain_makes_the_next_ones_sleep_at_once(block: Cont
 
 
 def test_a_wait_that_needs_no_sleep_ends_the_penalty(block: ControlBlock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(emit_call_loops, "SPINS", 1 << 40)
+    monkeypatch.setattr(emit_call_loops, "CALL_SPINS", 1 << 40)
     block.store(control_words.H_SPIN_PENALTY, FIRST_PENALTY)
     late = threading.Timer(0.5, lambda: block.configure(control_words.H_DONE, 1))
     assert wait(block, MILLISECOND, begin=late.start) == call_loops.CALL_DONE

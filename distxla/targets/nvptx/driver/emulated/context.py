@@ -16,7 +16,7 @@ from distxla.targets.nvptx.driver.emulated.queues import Stream
 from distxla.targets.nvptx.emulator import layout
 from distxla.targets.nvptx.emulator.faults import KernelFaultError
 from distxla.targets.nvptx.emulator.launch import NUMBERED, LoadedModule, Memory, Order
-from distxla.targets.nvptx.emulator.prepared import Kernel, PreparedModule
+from distxla.targets.nvptx.emulator.prepared import PreparedKernel, PreparedModule
 from distxla.targets.nvptx.interfaces import driver as interface
 
 _handles = itertools.count(0x1000, 0x10)
@@ -27,7 +27,7 @@ _FAULTS = {layout.OUT_OF_BOUNDS: interface.ILLEGAL_ADDRESS, layout.MISALIGNED: i
 @dataclass(eq=False)
 class Function:
     module: LoadedModule
-    kernel: Kernel
+    kernel: PreparedKernel
 
 
 @dataclass(eq=False)
