@@ -20,8 +20,6 @@ from distxla.ir.literal import Literal
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
 from distxla.ir.stream_key import FIRST_HOST_CALL
-from distxla.lazy_dataclass import dataclass
-from distxla.location import Location
 from distxla.ops.channel import Recv, RecvDone, Send, SendDone
 from distxla.ops.constant import Constant
 from distxla.ops.custom_calls.custom_call import CustomCall
@@ -31,39 +29,10 @@ from distxla.ops.custom_calls.user import aliased_leaves
 from distxla.ops.support.rewriter import Rewriter, replaced
 from distxla.ops.token import AfterAll
 from distxla.ops.tuple import GetTupleElement, Tuple
-
-Key = int | str
-
-
-@dataclass(frozen=True)
-class HostCallSite:
-    """A call of a function in the driver's process. number: among the module's.  key: of the function.
-
-    operands, results: shapes; a token among them has no value.  channel: on which the results go to the device.
-    fills: whether the function takes the results' arrays behind the operands, and fills them.  shared: (result,
-    operand) that are then one array.
-    """
-
-    number: int
-    key: Key
-    instruction: str
-    location: Location | None
-    operands: tuple[Shape, ...]
-    results: tuple[Shape, ...]
-    fills: bool = False
-    shared: tuple[tuple[int, int], ...] = ()
-
-    @property
-    def channel(self) -> int:
-        return FIRST_HOST_CALL + 1 + self.number
-
-    @property
-    def arrays(self) -> tuple[Shape, ...]:
-        """The results that are no tokens."""
-        return tuple(shape for shape in self.results if shape.is_array)
+from distxla.program.host_call_site import FunctionKey, HostCallSite
 
 
-def with_host_calls(module: Module, keys: Collection[Key]) -> tuple[Module, tuple[HostCallSite, ...]]:
+def with_host_calls(module: Module, keys: Collection[FunctionKey]) -> tuple[Module, tuple[HostCallSite, ...]]:
     """The module with its calls of the driver's functions as host transfers, and these calls.
 
     keys: the functions that there are: numbers of JAX's callbacks, and names of other custom-calls' targets.
@@ -96,7 +65,7 @@ def with_host_calls(module: Module, keys: Collection[Key]) -> tuple[Module, tupl
     return (module if computations is None else module.replace(computations=computations)), tuple(sites)
 
 
-def _key(module: Module, instruction: Instruction, keys: Collection[Key]) -> Key | None:
+def _key(module: Module, instruction: Instruction, keys: Collection[FunctionKey]) -> FunctionKey | None:
     """The function that an instruction calls in the driver's process; None where it calls none."""
     op = instruction.op
     if not isinstance(op, CustomCall):
@@ -183,4 +152,4 @@ def _rewrite(rewriter: Rewriter, call: Instruction, site: HostCallSite) -> None:
         rewriter.forward(call.name, add(Tuple(), Shape.tuple(site.results), *parts))
 
 
-__all__ = ["HostCallSite", "with_host_calls"]
+__all__ = ["with_host_calls"]

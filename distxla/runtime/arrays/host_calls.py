@@ -31,7 +31,7 @@ from distxla.errors import (
 from distxla.ir.stream_key import FIRST_HOST_CALL
 from distxla.lazy_dataclass import dataclass
 from distxla.machine.shortages import started_thread
-from distxla.rewrites.host_calls import HostCallSite
+from distxla.program.host_call_site import FunctionKey, HostCallSite
 
 if TYPE_CHECKING:
     from distxla.ir.shape import Shape
@@ -101,7 +101,7 @@ def _checked(value: Any, shape: Shape, k: int) -> Any:
     return array
 
 
-def checked_host_calls(host_calls: Mapping[Any, Any] | None) -> Mapping[int | str, Callable[..., Any]]:
+def checked_host_calls(host_calls: Mapping[Any, Any] | None) -> Mapping[FunctionKey, Callable[..., Any]]:
     """The functions by their keys; ArgumentError for anything else."""
     if host_calls is None:
         return {}
@@ -118,7 +118,7 @@ def checked_host_calls(host_calls: Mapping[Any, Any] | None) -> Mapping[int | st
 
 
 def bound(
-    sites: Sequence[HostCallSite], functions: Mapping[int | str, Callable[..., Any]]
+    sites: Sequence[HostCallSite], functions: Mapping[FunctionKey, Callable[..., Any]]
 ) -> tuple[BoundHostCall, ...]:
     """The calls of a program with their functions."""
     return tuple(BoundHostCall(site, functions[site.key], _takes_device(functions[site.key])) for site in sites)
@@ -152,7 +152,7 @@ class HostCalls:
         self._stale: dict[int, tuple[BoundHostCall, ...]] = {}  # of failed calls, whose results may not be taken
 
     def bound(
-        self, sites: Sequence[HostCallSite], functions: Mapping[int | str, Callable[..., Any]], devices: Sequence[int]
+        self, sites: Sequence[HostCallSite], functions: Mapping[FunctionKey, Callable[..., Any]], devices: Sequence[int]
     ) -> tuple[BoundHostCall, ...]:
         """The calls of a program with their functions. ClusterError where no thread can be started to call them.
 
