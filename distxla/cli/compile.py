@@ -20,7 +20,8 @@ from distxla.time_limit import phase, timed_phases
 
 
 def list_passes(context: click.Context, parameter: click.Parameter, wanted: bool) -> None:
-    """Print every step of the pipeline once, with its parameters and their defaults, and the standard text."""
+    """Print every step of the pipeline once, with its parameters, their defaults and the words that they may be, and
+    the standard text."""
     if not wanted or context.resilient_parsing:
         return
     from distxla.compiler.pipeline import Pipeline
@@ -29,6 +30,8 @@ def list_passes(context: click.Context, parameter: click.Parameter, wanted: bool
         given = " ".join(f"{name}={value}" for name, value in step.parameters.items())
         write(f"{step.name}{{{given}}}" if given else step.name)
         write(f"    {step.summary}")
+        for name, words in step.words.items():
+            write(f"    {name}: {', '.join(words)}.")
     write(f"\nstandard: {Pipeline()}")
     context.exit()
 

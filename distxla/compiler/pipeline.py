@@ -1,8 +1,9 @@
-"""The steps from a verified module to the plan of its memory, and their order: one list, which is also text.
+"""The steps from a module to the plan of its memory, and their order: one list, which is also text.
 
     inline-calls,simplify,fuse{max-members=8},schedule,plan
 
-A step is named as its class says, a parameter as the step's field; those that are left out have their defaults.
+A step is named as its class says, a parameter as the step's field; those that are left out have their defaults. A
+parameter is a whole number or, as in `reduction-order{order=ring}`, one of the words that its field allows.
 `distxla compile --list-passes` prints the names and the standard text.
 """
 
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from distxla.compiler.passes.bind_custom_calls import BindCustomCalls
 from distxla.compiler.passes.combine_collectives import CombineCollectives
@@ -36,8 +37,10 @@ from distxla.ir.counts import UNKNOWN, Counts
 from distxla.ir.module import Module
 from distxla.lazy_dataclass import dataclass, field
 from distxla.location import Location
+from distxla.program.host_call_site import FunctionKey
 from distxla.program.options import CompileOptions, InPlace, verifies_passes
 from distxla.rewrites.async_computations import InlineAsync
+from distxla.rewrites.driver_steps import driver_steps
 from distxla.rewrites.executed_form import CallHostComputations
 from distxla.rewrites.explicit_precision import ExplicitPrecision
 from distxla.rewrites.rounds_in_order import RoundsInOrder
@@ -47,6 +50,7 @@ from distxla.similar_words import did_you_mean, nearest
 from distxla.time_limit import at
 
 STEPS: tuple[Step, ...] = (
+    *driver_steps(),
     OneThread(),
     CallHostComputations(),
     SortsAsWritten(),
@@ -75,8 +79,8 @@ STEPS: tuple[Step, ...] = (
     Schedule(),
     PlanMemory(),
 )
-"""From a verified module to one whose every instruction is a kernel, a control structure or a communication, in the
-order of execution, and to its plan."""
+"""From a module to one whose every instruction is a kernel, a control structure or a communication, in the
+order of execution, and to its plan. The driver runs the first steps, and verifies the module that they give."""
 
 _TOKEN = re.compile(r"\s*([^\s,{}=]+|[,{}=]|$)")
 _LIVE = DeadCode()  # a rewritten context may still be an operand of a dead tuple
@@ -109,12 +113,14 @@ class Pipeline:
         counts: Counts = UNKNOWN,
         after: Observer | None = None,
         in_place: InPlace = (),
+        host_calls: Collection[FunctionKey] | None = None,
     ) -> Compilation:
-        """Run all steps. after: called with each step that has run, and its result.  in_place: as in Compilation.
+        """Run all steps. after: called with each step that has run, and its result.  in_place, host_calls: as in
+        Compilation.
 
         Errors get a note that names the step, where they don't point at the instruction that can't be compiled.
         """
-        compilation = Compilation.of(module, counts, in_place)
+        compilation = Compilation.of(module, counts, in_place, host_calls)
         for step in self.steps:
             self.progress(f"pass {step.name}")
             try:
@@ -179,7 +185,7 @@ class _Parser:
             raise self.error(found, _by_name)
         kind = _by_name[self.token]
         self.advance()
-        given: dict[str, int] = {}
+        given: dict[str, int | str] = {}
         if self.token == "{":
             self.advance()
             while self.token != "}":
@@ -187,7 +193,7 @@ class _Parser:
             self.advance()
         return kind(**{name.replace("-", "_"): value for name, value in given.items()})
 
-    def parameter(self, kind: type[Step], given: dict[str, int]) -> None:
+    def parameter(self, kind: type[Step], given: dict[str, int | str]) -> None:
         name, known = self.token, kind().parameters
         if name not in known or name in given:
             takes = f"{kind.name} takes {', '.join(known)}" if known else f"{kind.name} takes no parameters"
@@ -197,10 +203,17 @@ class _Parser:
         if self.token != "=":
             raise self.error(f"expected = and the value of {name}")
         self.advance()
-        if not (self.token.isascii() and self.token.isdigit()):
-            raise self.error(f"{name}: expected a whole number, found {self.token or 'the end'}")
-        given[name] = int(self.token)
+        given[name] = self.value(name, kind().words.get(name, ()))
         self.advance()
+
+    def value(self, name: str, words: Sequence[str]) -> int | str:
+        """The present token as the value of a parameter. words: that it may be; none for a whole number."""
+        if self.token in words:
+            return self.token
+        if not words and self.token.isascii() and self.token.isdigit():
+            return int(self.token)
+        expected = f"one of {', '.join(words)}" if words else "a whole number"
+        raise self.error(f"{name}: expected {expected}, found {self.token or 'the end'}", words)
 
     def advance(self) -> None:
         match = _TOKEN.match(self.text, self.end)

@@ -9,6 +9,7 @@ results.
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import ClassVar
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from distxla.ir.literal import Literal
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
 from distxla.ir.stream_key import FIRST_HOST_CALL
+from distxla.lazy_dataclass import dataclass, replace
 from distxla.ops.channel import Recv, RecvDone, Send, SendDone
 from distxla.ops.constant import Constant
 from distxla.ops.custom_calls.custom_call import CustomCall
@@ -30,18 +32,37 @@ from distxla.ops.support.rewriter import Rewriter, replaced
 from distxla.ops.token import AfterAll
 from distxla.ops.tuple import GetTupleElement, Tuple
 from distxla.program.host_call_site import FunctionKey, HostCallSite
+from distxla.rewrites.step import Compilation, Step
 
 
-def with_host_calls(module: Module, keys: Collection[FunctionKey]) -> tuple[Module, tuple[HostCallSite, ...]]:
-    """The module with its calls of the driver's functions as host transfers, and these calls.
+@dataclass(frozen=True)
+class HostCallsAsTransfers(Step):
+    """Where functions of the driver are given, make each call of one a send to the host, and a recv of its results.
 
-    keys: the functions that there are: numbers of JAX's callbacks, and names of other custom-calls' targets.
-    ArgumentError, at the call, for a callback whose function is missing; UnsupportedOpError for values that can't be
-    sent.
+    Without functions (None) calls stay, and are refused later. Raises ArgumentError, at the call, for a callback whose
+    function is missing; UnsupportedOpError for values that can't be sent.
     """
+
+    name: ClassVar[str] = "host-calls"
+
+    def apply(self, compilation: Compilation) -> Compilation:
+        if compilation.host_calls is None:
+            return compilation
+        module, sites = _as_transfers(compilation.module, compilation.host_calls)
+        if not sites:
+            return compilation
+        changed = Compilation.of(module, compilation.counts, compilation.in_place, compilation.host_calls)
+        return replace(changed, host_call_sites=sites)
+
+
+def _as_transfers(module: Module, keys: Collection[FunctionKey]) -> tuple[Module, tuple[HostCallSite, ...]]:
+    """The module with its calls of these functions as host transfers, and these calls."""
     sites: list[HostCallSite] = []
     new: list[Computation] = []
     for computation in module.computations:
+        if not any(isinstance(instruction.op, CustomCall) for instruction in computation):
+            new.append(computation)
+            continue
         rewriter = Rewriter(computation)
         for old in computation:
             instruction = rewriter.current(old)
@@ -152,4 +173,4 @@ def _rewrite(rewriter: Rewriter, call: Instruction, site: HostCallSite) -> None:
         rewriter.forward(call.name, add(Tuple(), Shape.tuple(site.results), *parts))
 
 
-__all__ = ["with_host_calls"]
+__all__ = ["HostCallsAsTransfers"]

@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from collections.abc import Collection
+from typing import Any, ClassVar
 
 from distxla.ir.counts import UNKNOWN, Counts
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
-from distxla.lazy_dataclass import dataclass
+from distxla.lazy_dataclass import dataclass, field
+from distxla.program.host_call_site import FunctionKey, HostCallSite
 from distxla.program.options import InPlace
 
 
@@ -19,20 +21,37 @@ class Compilation:
     """The state that one step hands to the next.
 
     result: the shape of the entry's result; dimensions are marked whose sizes the program gives at run time.
-    counts: of the run.  in_place: (result leaf, parameter leaf) that may have the same memory in a call.
+    counts: of the run.  in_place: (result leaf, parameter leaf) that may have the same memory in a call.  host_calls:
+    keys of the driver's functions; None where the module's calls of such functions are to stay.  host_call_sites: the
+    calls that have become host transfers.
     """
 
     module: Module
     result: Shape
     counts: Counts = UNKNOWN
     in_place: InPlace = ()
+    host_calls: Collection[FunctionKey] | None = None
+    host_call_sites: tuple[HostCallSite, ...] = ()
 
     @classmethod
-    def of(cls, module: Module, counts: Counts = UNKNOWN, in_place: InPlace = ()) -> Compilation:
-        return cls(module, module.entry_computation.root_instruction.shape, counts, in_place=in_place)
+    def of(
+        cls,
+        module: Module,
+        counts: Counts = UNKNOWN,
+        in_place: InPlace = (),
+        host_calls: Collection[FunctionKey] | None = None,
+    ) -> Compilation:
+        entry = module.entry_computation
+        root = entry.by_name.get(entry.root)  # which a module may lack that is not verified yet
+        return cls(module, Shape.tuple(()) if root is None else root.shape, counts, in_place, host_calls)
 
     def with_module(self, module: Module) -> Compilation:
         return self if module is self.module else dataclasses.replace(self, module=module)
+
+
+def word(*words: str) -> Any:
+    """A field of a step that is one of these words, by default the first. Other fields are whole numbers."""
+    return field(default=words[0], metadata={"words": words})
 
 
 @dataclass(frozen=True)
@@ -49,9 +68,14 @@ class Step(ABC):
         """The compilation after this step; the same object when nothing changed."""
 
     @property
-    def parameters(self) -> dict[str, int]:
+    def parameters(self) -> dict[str, int | str]:
         """By name in the pipeline's text."""
-        return {field.name.replace("_", "-"): getattr(self, field.name) for field in dataclasses.fields(self)}
+        return {_named(item): getattr(self, item.name) for item in dataclasses.fields(self)}
+
+    @property
+    def words(self) -> dict[str, tuple[str, ...]]:
+        """The words that each parameter which is a word may be, the default one first."""
+        return {_named(item): found for item in dataclasses.fields(self) if (found := item.metadata.get("words"))}
 
     @property
     def summary(self) -> str:
@@ -78,4 +102,8 @@ class Pass(Step):
         return compilation.with_module(self.run(compilation.module))
 
 
-__all__ = ["Compilation", "Pass", "Step"]
+def _named(item: dataclasses.Field[Any]) -> str:
+    return item.name.replace("_", "-")
+
+
+__all__ = ["Compilation", "Pass", "Step", "word"]

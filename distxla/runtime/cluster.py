@@ -24,8 +24,7 @@ from distxla.machine.shortages import started_thread
 from distxla.ops.custom_calls.user import user_targets
 from distxla.program.artifact import CompiledProgram
 from distxla.program.options import CompileOptions
-from distxla.rewrites.host_calls import with_host_calls
-from distxla.rewrites.reduction_order import with_reduction_order
+from distxla.rewrites.driver_steps import after_driver_steps
 from distxla.runtime.arrays.call_queue import CallQueue
 from distxla.runtime.arrays.device_array import DeviceArray
 from distxla.runtime.arrays.executable import Executable, Row, expand, put_array, rows_of
@@ -293,11 +292,11 @@ class Cluster(Handle):
         given, module = module, module if whole is None else whole.module
         assigned.require_counts(module)
         functions, checks = checked_host_calls(host_calls), checks_of(check)
-        module, sites = with_host_calls(module, functions)
         begin = clock.now()
         with within(time_limit):
             with phase("checking"):
-                module = with_reduction_order(module, reduction_order)
+                prepared = after_driver_steps(module, functions, reduction_order)
+                module = prepared.module
                 require_compilable(module, counts, given=given)
             self.hosts.budget.require(Need(module), assigned.devices)
             with phase("compiling"):
@@ -307,7 +306,7 @@ class Cluster(Handle):
             self.hosts.budget.require(Need.of(module, program), assigned.devices)
         known: dict[str, Any] = {"module": module, "targets": user_targets(module), "whole": whole, "traced": trace}
         found = Executable(self, program, assigned.devices, clock.now() - begin, cached, checks=checks, **known)
-        found.host_calls = self._host_calls.bound(sites, functions, assigned.devices)
+        found.host_calls = self._host_calls.bound(prepared.host_call_sites, functions, assigned.devices)
         return found
 
     def _compiled(

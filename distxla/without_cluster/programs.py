@@ -21,7 +21,7 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.lazy_dataclass import dataclass, replace
 from distxla.ops.support.one_device_groups import OneDeviceGroups, one_device_groups
-from distxla.rewrites.reduction_order import with_reduction_order
+from distxla.rewrites.reduction_order import ReductionOrder
 from distxla.scheduler.communication_order import JointOrder, order_communication
 from distxla.time_limit import phase
 from distxla.wording import counted
@@ -161,7 +161,8 @@ class RunPrograms:
         """The same programs with their reductions in that order; None leaves them as they are."""
         if reduction_order is None:
             return self
-        programs = tuple(replace(p, module=with_reduction_order(p.module, reduction_order)) for p in self.programs)
+        step = ReductionOrder(reduction_order)
+        programs = tuple(replace(p, module=step.run(p.module)) for p in self.programs)
         return replace(self, programs=programs)
 
     def settled(self) -> RunPrograms:

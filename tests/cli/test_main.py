@@ -173,6 +173,15 @@ def test_check_describes_a_module(capsys) -> None:  # type: ignore[no-untyped-de
     assert largest.split() == ["pmax.6", "all-reduce", "{0-7}", "4", "B", "?", "?", "gen_jax_programs.py:139:30"]
 
 
+def test_the_list_of_steps_names_the_words_of_parameters(capsys) -> None:  # type: ignore[no-untyped-def]
+    status, out, err = call(capsys, "compile", "--list-passes")
+    assert (status, err) == (0, "")
+    names = [line for line in out.splitlines() if line and line[0] != " "]
+    assert names[:3] == ["host-calls", "reduction-order{order=as-written}", "one-thread"]
+    assert names[-1].startswith("standard: host-calls,reduction-order,one-thread,")
+    assert "\n    order: as-written, rank, tree, ring.\n" in out
+
+
 def test_help_of_every_command_names_its_options() -> None:
     runner = CliRunner()
     for name in main_module.COMMANDS:

@@ -16,7 +16,7 @@ from distxla.compiler.verify.verifier import verify_module
 from distxla.errors import ArgumentError, VerificationError
 from distxla.ir.counts import Counts
 from distxla.ir.module import Module
-from distxla.rewrites.reduction_order import with_reduction_order
+from distxla.rewrites.reduction_order import ReductionOrder
 from distxla.text.parser import parse_module
 from distxla.text.printer import print_module
 from tests.collectives.executors import EXECUTORS, run_module
@@ -104,7 +104,7 @@ def check(order: str, opcode: str, counts: tuple[int, int], dims: tuple[int, ...
     module = text(opcode, dims, size, f"replica_groups={{{written}}}{channel}")
     rng = np.random.default_rng(prod(dims) + size)
     given = [[values(rng, dims, np.float32), values(rng, whole, np.float32)] for _ in range(counts[0] * counts[1])]
-    parsed = with_reduction_order(parse_module(module), order)
+    parsed = ReductionOrder(order).run(parse_module(module))
     for executor in EXECUTORS:
         outs = run_module(executor, parsed, given, *counts)
         for group in groups:
@@ -134,7 +134,7 @@ def test_large_operands_whose_work_is_shared(order: str) -> None:
     module = text("add", (size,), devices)
     rng = np.random.default_rng(1)
     given = [[values(rng, (size,), np.float32), values(rng, (size * devices,), np.float32)] for _ in range(devices)]
-    parsed = with_reduction_order(parse_module(module), order)
+    parsed = ReductionOrder(order).run(parse_module(module))
     reference, compiled = (run_module(executor, parsed, given, devices) for executor in EXECUTORS)
     for mine, theirs in zip(reference, compiled, strict=True):
         for a, b in zip(mine, theirs, strict=True):
@@ -164,7 +164,7 @@ def _module(attribute: str = "", devices: int = 8) -> Module:
 def test_orders_differ_in_bits_and_in_the_key_of_the_cache() -> None:
     rng = np.random.default_rng(5)
     given = [[values(rng, (33,), np.float32), values(rng, (264,), np.float32)] for _ in range(8)]
-    modules = [with_reduction_order(_module(), order) for order in ORDERS]
+    modules = [ReductionOrder(order).run(_module()) for order in ORDERS]
     assert len({program_key(module, Counts(8, 1)) for module in modules}) == 3
     assert program_key(modules[0], Counts(8, 1)) == program_key(_module(), Counts(8, 1))
     assert len({run_module("compiled", module, given, 8)[0][0].tobytes() for module in modules}) == 3
@@ -174,13 +174,13 @@ def test_the_order_is_an_attribute_of_the_text() -> None:
     module = _module(", reduction_order=tree")
     assert "reduction_order=tree" in print_module(module)
     assert print_module(parse_module(print_module(module))) == print_module(module)
-    assert "reduction_order=ring" in print_module(with_reduction_order(module, "ring"))
-    assert "reduction_order" not in print_module(with_reduction_order(module, "rank"))
-    assert with_reduction_order(module, None) is module
+    assert "reduction_order=ring" in print_module(ReductionOrder("ring").run(module))
+    assert "reduction_order" not in print_module(ReductionOrder("rank").run(module))
+    assert ReductionOrder().run(module) is module
 
 
 def test_what_is_no_order_is_refused() -> None:
     with pytest.raises(ArgumentError, match="reduction order 'random': expected rank, tree, ring"):
-        with_reduction_order(_module(), "random")
+        ReductionOrder("random")
     with pytest.raises(VerificationError, match=r"all-reduce\.C11"):
         verify_module(_module(", reduction_order=random"))

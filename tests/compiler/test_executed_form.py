@@ -1,4 +1,5 @@
-"""The list of steps begins with the rewrites that the reference and `check` apply, in the same order."""
+"""The list of steps begins, behind those of the driver, with the rewrites that the reference and `check` apply, in the
+same order."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ import pytest
 
 from distxla.compiler.pipeline import STEPS
 from distxla.ir.module import Module
+from distxla.rewrites.driver_steps import driver_steps
 from distxla.rewrites.executed_form import REWRITES, executed_form
 from distxla.rewrites.step import Pass
 from distxla.text.parser import parse_module
@@ -42,9 +44,10 @@ CHANGED = {  # by each rewrite
 
 
 def prefix() -> list[Pass]:
-    """The steps up to the last of the rewrites."""
+    """The steps from those of the driver up to the last of the rewrites."""
     names = [step.name for step in STEPS]
-    steps = [step for step in STEPS[: names.index("inline-async") + 1] if step.name not in ONLY_COMPILED]
+    first, last = len(driver_steps()), names.index("inline-async")
+    steps = [step for step in STEPS[first : last + 1] if step.name not in ONLY_COMPILED]
     assert all(isinstance(step, Pass) for step in steps)
     return [step for step in steps if isinstance(step, Pass)]
 

@@ -18,6 +18,7 @@ from distxla.ir.counts import Counts
 from distxla.ir.module import Module
 from distxla.lazy_dataclass import dataclass
 from distxla.program.options import VERIFY, CompileOptions
+from distxla.rewrites.reduction_order import ReductionOrder
 from distxla.rewrites.step import Pass, Step
 from distxla.text.parser import parse_module
 
@@ -34,6 +35,8 @@ ENTRY e { x = f32[<=8] parameter(0)
   ROOT z = f32[<=8] add(y, y) }
 """
 
+ORDERS = "one of as-written, rank, tree, ring"
+
 
 def classes() -> list[type[Step]]:
     return sorted({type(step) for step in STEPS}, key=lambda kind: kind.name)
@@ -42,9 +45,12 @@ def classes() -> list[type[Step]]:
 @st.composite
 def steps(draw: st.DrawFn) -> Step:
     kind = draw(st.sampled_from(classes()))
-    names = [name.replace("-", "_") for name in kind().parameters]
-    given = draw(st.dictionaries(st.sampled_from(names), st.integers(0, 1 << 40))) if names else {}
-    return kind(**given)
+    words = kind().words
+    values = {
+        name: st.sampled_from(words[name]) if name in words else st.integers(0, 1 << 40) for name in kind().parameters
+    }
+    given = draw(st.fixed_dictionaries({}, optional=values))
+    return kind(**{name.replace("-", "_"): value for name, value in given.items()})
 
 
 @given(st.lists(steps(), min_size=1, max_size=6))
@@ -58,6 +64,20 @@ def test_the_standard_text_has_no_parameters() -> None:
     assert str(Pipeline()).endswith("overlap,fuse,fuse-rows,dead-code,zero-copy-transfers,schedule,plan")
     assert parse_pipeline(str(Pipeline())).steps == STEPS
     assert Pipeline.of(CompileOptions()).steps == STEPS
+
+
+@pytest.mark.parametrize(("order", "text"), [("as-written", ""), ("ring", "{order=ring}"), ("rank", "{order=rank}")])
+def test_a_parameter_may_be_a_word(order: str, text: str) -> None:
+    parsed = parse_pipeline(f"host-calls,reduction-order{{ order = {order} }},plan").steps
+    assert parsed[1] == ReductionOrder(order)
+    assert str(Pipeline(parsed)) == f"host-calls,reduction-order{text},plan"
+
+
+def test_each_parameter_is_a_whole_number_or_one_of_its_words() -> None:
+    for kind in classes():
+        for name, value in kind().parameters.items():
+            words = kind().words.get(name)
+            assert (value == words[0] and len(words) > 1) if words else (type(value) is int), (kind.name, name)
 
 
 def test_an_option_that_changes_the_module_is_a_parameter_of_a_step() -> None:
@@ -85,6 +105,12 @@ def test_each_step_has_a_name_and_a_sentence_of_its_own() -> None:
         ("overlap{max-bytes=", 19, "max-bytes: expected a whole number, found the end", "--list-passes"),
         ("overlap{max-bytes=1 max-bytes=2}", 21, "max-bytes is given twice", "did you mean max-bytes?"),
         ("overlap{", 9, "expected a parameter or }", "--list-passes"),
+        ("reduction-order{order=rnig}", 23, f"order: expected {ORDERS}, found rnig", "did you mean ring?"),
+        ("reduction-order{order=3}", 23, f"order: expected {ORDERS}, found 3", "--list-passes"),
+        ("reduction-order{order=}", 23, f"order: expected {ORDERS}, found }}", "--list-passes"),
+        ("reduction-order{order=", 23, f"order: expected {ORDERS}, found the end", "--list-passes"),
+        ("fuse{max-members=ring}", 18, "max-members: expected a whole number, found ring", "--list-passes"),
+        ("reduction-order{ordr=ring}", 17, "reduction-order takes order", "did you mean order?"),
     ],
 )
 def test_errors_point_into_the_text(text: str, column: int, message: str, hint: str) -> None:

@@ -15,7 +15,7 @@ from distxla.errors import ExecutionError
 from distxla.ir.counts import Counts
 from distxla.ir.module import Module
 from distxla.oracle.lockstep import run_programs, run_reference
-from distxla.rewrites.reduction_order import with_reduction_order
+from distxla.rewrites.reduction_order import ReductionOrder
 from distxla.testing import ClusterPool
 from distxla.text.parser import parse_module
 from tests.collectives.matrix import Case, cases, check
@@ -102,7 +102,7 @@ def test_ten_runs_under_load_have_the_same_bits(cluster: dx.Cluster, order: str)
         found = {tuple(np.asarray(a).tobytes() for row in step(given) for a in row) for _ in range(10)}
     assert len(found) == 1
     quiet = step(given)
-    wanted = run_reference(with_reduction_order(parse_module(PROGRAM), order), given, Counts(2, 2))
+    wanted = run_reference(ReductionOrder(order).run(parse_module(PROGRAM)), given, Counts(2, 2))
     assert [[np.asarray(a).tobytes() for a in row] for row in quiet] == [[a.tobytes() for a in row] for row in wanted]
     assert {tuple(np.asarray(a).tobytes() for row in quiet for a in row)} == found
     for pair in ((0, 1), (2, 3)):  # every member of a group has the same

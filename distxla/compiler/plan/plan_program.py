@@ -20,7 +20,7 @@ from distxla.errors import ArgumentError
 from distxla.ir.computation import Computation
 from distxla.ir.counts import UNKNOWN, Counts
 from distxla.ir.module import Module
-from distxla.lazy_dataclass import dataclass
+from distxla.lazy_dataclass import dataclass, fields
 from distxla.ops.call import Call, OutlinedCall
 from distxla.ops.support.run_time_sizes import has_dynamic_dimensions
 from distxla.program.options import InPlace
@@ -46,8 +46,8 @@ class PlanMemory(Step):
     def apply(self, compilation: Compilation) -> Planned:
         if missing := _missing_before(compilation.module):
             raise ArgumentError(f"the module can't be planned: the step {missing} must come before plan")
-        module, counts, in_place = compilation.module, compilation.counts, compilation.in_place
-        return Planned(module, compilation.result, counts, in_place, plan=plan(module, counts, in_place))
+        known = {item.name: getattr(compilation, item.name) for item in fields(Compilation)}
+        return Planned(**known, plan=plan(compilation.module, compilation.counts, compilation.in_place))
 
 
 def _missing_before(module: Module) -> str:

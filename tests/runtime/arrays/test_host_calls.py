@@ -12,7 +12,9 @@ import pytest
 
 import distxla as dx
 from distxla.compiler.verify.visible_obstacles import refuse, visible_obstacles
+from distxla.rewrites.driver_steps import after_driver_steps
 from distxla.runtime.cluster import Cluster
+from distxla.text.printer import print_module
 from tests.runtime.arrays.host_calls_cases import ARGS, CALLS, PYTHON, Calls, check_results
 
 LOOP = f"""HloModule loop
@@ -71,6 +73,17 @@ def test_functions_get_arrays_and_their_results_go_on(cluster: Cluster) -> None:
     calls.seen.clear()
     step(ARGS, repeat=3)
     assert [number for number, of in calls.seen if of == 1] == [0, 1, 2] * 3
+
+
+@pytest.mark.cluster
+def test_an_executable_keeps_the_module_that_the_drivers_steps_give(cluster: Cluster) -> None:
+    module = dx.parse(CALLS)
+    step = cluster.compile(module, host_calls=Calls().functions(), reduction_order="ring")
+    assert step.module is not None
+    assert print_module(step.module) == print_module(after_driver_steps(module, Calls().functions(), "ring").module)
+    check_results(step(ARGS))
+    assert cluster.compile(module, host_calls=Calls().functions(), reduction_order="ring").cached
+    assert cluster.compile(step.module).cached
 
 
 @pytest.mark.cluster
