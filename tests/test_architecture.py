@@ -195,7 +195,8 @@ def test_executable_op_is_complete(opcode: str) -> None:
         assert op.emit_element is not ExecutableOp.emit_element, f"{opcode} has no emit_element"
     if op.lowering is Lowering.KERNEL:
         assert op.emit_kernel is not ExecutableOp.emit_kernel, f"{opcode} has no emit_kernel"
-    if op.lowering is Lowering.ALIAS and op.min_operands:  # a parameter is bound by its caller, after-all has no data
+    # a parameter is bound by its caller, after-all has no data
+    if op.lowering is Lowering.ALIAS and op.operand_count.least:
         assert op.result_leaves is not Op.result_leaves, f"{opcode} has no result_leaves"
     if issubclass(op, CollectiveOp):
         assert op.evaluate_group is not CollectiveOp.evaluate_group, f"{opcode} has no evaluate_group"

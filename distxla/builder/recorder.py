@@ -171,10 +171,8 @@ class Recorder:
 
     def _verified(self, op: Op, operands: Sequence[Shape], shape: Shape | None) -> Shape:
         """The result's shape once all rules of the op hold, those of its groups included where the counts are known."""
-        low, high = op.min_operands, op.max_operands
-        if len(operands) < low or (high is not None and len(operands) > high):
-            wanted = f"{low}" if low == high else f"at least {low}" if high is None else f"{low} to {high}"
-            raise broken_rule(f"{op.opcode}.operands: takes {wanted} operands, has {len(operands)}")
+        if not op.operand_count.allows(len(operands)):
+            raise broken_rule(f"{op.opcode}.operands: takes {op.operand_count} operands, has {len(operands)}")
         try:
             stated = shape
             if shape is None:

@@ -118,8 +118,7 @@ def _shown(default: Any) -> str:
 
 
 def _operands(op: type[Op]) -> str:
-    if op.max_operands is None:
-        return f"{op.min_operands} or more" if op.min_operands else "any number"
-    if op.min_operands == op.max_operands:
-        return str(op.min_operands)
-    return f"{op.min_operands} to {op.max_operands}"
+    count = op.operand_count
+    if count.most is None:
+        return f"{count.least} or more" if count.least else "any number"
+    return str(count)

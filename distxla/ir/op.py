@@ -23,8 +23,8 @@ from distxla.ir.dynamic_shape import (
 from distxla.ir.effects import Effects
 from distxla.ir.element_type import ElementType
 from distxla.ir.mixed_precision import Computed, float_types, in_one_type
-from distxla.ir.op_traits import ElementRules, InPlaceKernel, OpRole, RoundRules, StartDone, TransferEnd
-from distxla.ir.shape import ProgramShape, Shape
+from distxla.ir.op_traits import ElementRules, InPlaceKernel, OperandCount, OpRole, RoundRules, StartDone, TransferEnd
+from distxla.ir.shape import Called, Shape
 from distxla.ir.stream_key import StreamKey
 from distxla.lazy_dataclass import dataclass, fields
 
@@ -82,15 +82,14 @@ _COMPUTING = {Lowering.ELEMENT, Lowering.REDUCTION, Lowering.KERNEL, Lowering.CO
 class Op:
     """Base of every opcode's class. An instance holds the opcode's attributes.
 
-    Class attributes: opcode; effects; lowering; min_operands and max_operands (None: any number);
-    needs_shape (the text must state the result shape: it can't be inferred).
+    Class attributes: opcode; effects; lowering; operand_count; needs_shape (the text must state the result
+    shape: it can't be inferred).
     """
 
     opcode: ClassVar[str]
     effects: ClassVar[Effects] = Effects.PURE
     lowering: ClassVar[Lowering] = Lowering.NONE
-    min_operands: ClassVar[int] = 0
-    max_operands: ClassVar[int | None] = None
+    operand_count: ClassVar[OperandCount] = OperandCount()
     needs_shape: ClassVar[bool] = False
     # What passes, scheduler and transports ask for instead of the class (ir/op_traits.py):
     role: ClassVar[OpRole] = OpRole()
@@ -180,14 +179,14 @@ class Op:
         """RuleViolation `opcode.rule: message`: to raise where the message costs more than the condition."""
         return RuleViolation(f"{self.opcode}.{rule}: {message}", at)
 
-    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape | None:
+    def infer_shape(self, operands: Sequence[Shape], called: Called) -> Shape | None:
         """The result shape without layout after checking the constraints; None if the text alone can give it.
 
         called: the program shape of a computation by name.
         """
         return None
 
-    def verify(self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> None:
+    def verify(self, shape: Shape, operands: Sequence[Shape], called: Called) -> None:
         """Check the stated result shape and all constraints. The default compares with `infer_shape`."""
         inferred = self.infer_shape(operands, called)
         if inferred is not None and not inferred.compatible(shape):
@@ -195,15 +194,11 @@ class Op:
 
     # --- mixed precision (see ir/mixed_precision.py) -------------------------------------------------------
 
-    def computed_in(
-        self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]
-    ) -> Computed | None:
+    def computed_in(self, shape: Shape, operands: Sequence[Shape], called: Called) -> Computed | None:
         """In which types the instruction is computed where the types of its floats differ; None if in none."""
         return in_one_type(shape, operands)
 
-    def verified(
-        self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]
-    ) -> Computed | None:
+    def verified(self, shape: Shape, operands: Sequence[Shape], called: Called) -> Computed | None:
         """`verify`, where floats of other types than the rules ask for are no error if XLA converts them.
 
         None where nothing is to be converted. Raises RuleViolation.
@@ -217,7 +212,7 @@ class Op:
             return found
         return None
 
-    def may_mix(self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> bool:
+    def may_mix(self, shape: Shape, operands: Sequence[Shape], called: Called) -> bool:
         """False where `verified` has nothing to convert, whatever `verify` says."""
         if not self.mixes_precision or self.lowering not in _COMPUTING:
             return False
@@ -227,9 +222,7 @@ class Op:
             types |= float_types((*program.parameters, program.result))
         return len(types) > 1
 
-    def _converted(
-        self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]
-    ) -> Computed | None:
+    def _converted(self, shape: Shape, operands: Sequence[Shape], called: Called) -> Computed | None:
         """The change that makes an incorrect instruction correct; None if there is none."""
         found = self.computed_in(shape, operands, called) if self.may_mix(shape, operands, called) else None
         if found is None:
@@ -246,13 +239,7 @@ class Op:
         """Which operand dimensions must have one size. By default all that element-wise ops walk through together."""
         return same_positions(operands) if self.elements.is_elementwise else ()
 
-    def run_time_shape(
-        self,
-        shape: Shape,
-        operands: Sequence[Shape],
-        actual: Sequence[Shape],
-        called: Callable[[str], ProgramShape],
-    ) -> Shape:
+    def run_time_shape(self, shape: Shape, operands: Sequence[Shape], actual: Sequence[Shape], called: Called) -> Shape:
         """The result's shape at run time. shape, operands: as stated.  actual: the operands' with run-time sizes.
 
         By default the result of `infer_shape` with those dimension sizes; conversions, which infer nothing, keep them.
@@ -262,7 +249,7 @@ class Op:
             inferred = actual[0]
         return static_shape(shape) if inferred is None else with_dimension_sizes(shape, inferred)
 
-    def inferred_result(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape | None:
+    def inferred_result(self, operands: Sequence[Shape], called: Called) -> Shape | None:
         """`infer_shape` with the dimensions marked as dynamic that follow dynamic ones of the operands."""
         shape = self.infer_shape(operands, called)
         known = (Lowering.ALIAS, Lowering.CONTROL, Lowering.CALL)  # made of shapes that are marked already
@@ -272,7 +259,7 @@ class Op:
             return shape
         return self.dynamic_result(shape, operands, called)
 
-    def dynamic_result(self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+    def dynamic_result(self, shape: Shape, operands: Sequence[Shape], called: Called) -> Shape:
         """`shape` with those dimensions marked as dynamic whose dimension sizes follow the dynamic ones of the
         operands.
 

@@ -12,6 +12,28 @@ from distxla.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)
+class OperandCount:
+    """How many operands the instruction may have. most: None for any number."""
+
+    least: int = 0
+    most: int | None = None
+
+    def __str__(self) -> str:
+        """As in `2`, `at least 1`, `0 to 1`."""
+        if self.most is None:
+            return f"at least {self.least}"
+        return f"{self.least}" if self.least == self.most else f"{self.least} to {self.most}"
+
+    def allows(self, count: int) -> bool:
+        return self.least <= count and (self.most is None or count <= self.most)
+
+
+def exactly(count: int) -> OperandCount:
+    """Neither fewer operands nor more."""
+    return OperandCount(count, count)
+
+
+@dataclass(frozen=True, slots=True)
 class OpRole:
     """What the instruction is for its computation. Asked by all that walk through computations.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import warnings
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import accumulate
 from math import prod
 
@@ -250,4 +250,7 @@ class ProgramShape:
     result: Shape
 
 
-__all__ = ["UNBOUNDED", "Layout", "ProgramShape", "Shape"]
+Called = Callable[[str], ProgramShape]
+"""The program shapes of the computations that an instruction calls, by their names."""
+
+__all__ = ["UNBOUNDED", "Called", "Layout", "ProgramShape", "Shape"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import prod
 from typing import Any, ClassVar
 
@@ -12,8 +12,8 @@ from distxla.ir.attribute import attribute
 from distxla.ir.effects import Effects
 from distxla.ir.instruction import Instruction
 from distxla.ir.op import Lowering
-from distxla.ir.op_traits import RoundRules, StartDone
-from distxla.ir.shape import ProgramShape, Shape
+from distxla.ir.op_traits import OperandCount, RoundRules, StartDone, exactly
+from distxla.ir.shape import Called, Shape
 from distxla.ops.support.collective import GlobalIdsCollective, one_or_tuple, require_one_dimension, synchronous
 from distxla.ops.support.collective_movement import Movement
 from distxla.ops.support.collective_start_done import begin, end, is_begun
@@ -37,7 +37,7 @@ class AllGather(GlobalIdsCollective):
     """
 
     opcode = "all-gather"
-    min_operands = 1
+    operand_count: ClassVar[OperandCount] = OperandCount(least=1)
     round: ClassVar[RoundRules] = RoundRules(has_groups=True, same_for_all=True, combines=True)
 
     dimensions: tuple[int, ...] = attribute("int_list")
@@ -157,10 +157,9 @@ class AllGatherDone(ExecutableOp):
     start_done: ClassVar[StartDone] = StartDone(completes=("all-gather-start",))
     lowering = Lowering.EXPANSION
     effects = Effects.COLLECTIVE
-    min_operands = 1
-    max_operands = 1
+    operand_count: ClassVar[OperandCount] = exactly(1)
 
-    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+    def infer_shape(self, operands: Sequence[Shape], called: Called) -> Shape:
         elements = operands[0].elements or ()
         self.require(len(elements) == 2, "C1", f"the operand is {operands[0]}, not (operand, result)", at="operands")
         return elements[1].without_layout()

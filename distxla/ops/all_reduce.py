@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from distxla.ir.attribute import attribute
 from distxla.ir.effects import Effects
 from distxla.ir.instruction import Instruction
 from distxla.ir.op import Lowering
-from distxla.ir.op_traits import InPlaceKernel, RoundRules, StartDone
-from distxla.ir.shape import ProgramShape, Shape
+from distxla.ir.op_traits import InPlaceKernel, OperandCount, RoundRules, StartDone, exactly
+from distxla.ir.shape import Called, Shape
 from distxla.ops.support.collective import (
     RANK,
     RING,
@@ -49,7 +49,7 @@ class AllReduce(ReducingCollective):
     """
 
     opcode = "all-reduce"
-    min_operands = 1
+    operand_count: ClassVar[OperandCount] = OperandCount(least=1)
     uniform_groups: ClassVar[bool] = False
     in_place: ClassVar[InPlaceKernel] = InPlaceKernel(operand=0)
     round: ClassVar[RoundRules] = RoundRules(has_groups=True, same_for_all=True, combines=True)
@@ -125,10 +125,9 @@ class AllReduceDone(ExecutableOp):
     start_done: ClassVar[StartDone] = StartDone(completes=("all-reduce-start",))
     lowering = Lowering.EXPANSION
     effects = Effects.COLLECTIVE
-    min_operands = 1
-    max_operands = 1
+    operand_count: ClassVar[OperandCount] = exactly(1)
 
-    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+    def infer_shape(self, operands: Sequence[Shape], called: Called) -> Shape:
         return operands[0].without_layout()
 
     def evaluate(self, run: Evaluation, *operands: Any) -> Any:

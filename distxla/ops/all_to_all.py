@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from distxla.ir.attribute import attribute
+from distxla.ir.op_traits import OperandCount
 from distxla.ir.shape import Shape
 from distxla.ops.support.collective import GroupedCollective
 from distxla.ops.support.collective_movement import Movement
@@ -33,7 +34,7 @@ class AllToAll(GroupedCollective):
     """
 
     opcode = "all-to-all"
-    min_operands = 1
+    operand_count: ClassVar[OperandCount] = OperandCount(least=1)
 
     dimensions: tuple[int, ...] = attribute("int_list", default=())
 

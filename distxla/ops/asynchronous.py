@@ -8,7 +8,7 @@ communicate runs when it is started.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,8 +16,8 @@ import numpy as np
 from distxla.ir.attribute import attribute
 from distxla.ir.instruction import Instruction
 from distxla.ir.op import Lowering
-from distxla.ir.op_traits import StartDone
-from distxla.ir.shape import ProgramShape, Shape
+from distxla.ir.op_traits import OperandCount, StartDone, exactly
+from distxla.ir.shape import Called, Shape
 from distxla.ops.call import Aliasing, Call, check_aliasing, check_arguments
 from distxla.ops.support.collective_start_done import begin, end, is_begun, single_collective
 from distxla.ops.support.evaluation import Evaluation
@@ -55,7 +55,7 @@ class AsyncStart(ExecutableOp):
     def begun_computation(self) -> str:  # type: ignore[override]
         return self.calls
 
-    def verify(self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> None:
+    def verify(self, shape: Shape, operands: Sequence[Shape], called: Called) -> None:
         check_arguments(self, "C1", self.calls, operands, called(self.calls), at="calls")
         parts = shape.elements or ()
         self.require(
@@ -104,13 +104,12 @@ class AsyncUpdate(ExecutableOp):
     )
     mixes_precision: ClassVar[bool] = False
     lowering: ClassVar[Lowering] = Lowering.EXPANSION
-    min_operands: ClassVar[int] = 1
-    max_operands: ClassVar[int | None] = 1
+    operand_count: ClassVar[OperandCount] = exactly(1)
     needs_shape: ClassVar[bool] = True
     async_execution_thread: str | None = attribute("string", default=None)
     calls: str | None = attribute("computation", default=None)
 
-    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+    def infer_shape(self, operands: Sequence[Shape], called: Called) -> Shape:
         return operands[0].without_layout()
 
     def evaluate(self, run: Evaluation, *operands: Any) -> Any:
@@ -132,13 +131,12 @@ class AsyncDone(ExecutableOp):
     start_done: ClassVar[StartDone] = StartDone(completes_async=True, completes=("async-start", "async-update"))
     mixes_precision: ClassVar[bool] = False
     lowering: ClassVar[Lowering] = Lowering.EXPANSION
-    min_operands: ClassVar[int] = 1
-    max_operands: ClassVar[int | None] = 1
+    operand_count: ClassVar[OperandCount] = exactly(1)
     needs_shape: ClassVar[bool] = True
     async_execution_thread: str | None = attribute("string", default=None)
     calls: str | None = attribute("computation", default=None)
 
-    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+    def infer_shape(self, operands: Sequence[Shape], called: Called) -> Shape:
         parts = operands[0].elements or ()
         self.require(
             len(parts) >= 2, "C1", f"the operand must be ((operands), outputs, ..), it is {operands[0]}", at="operands"

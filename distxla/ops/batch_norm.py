@@ -6,7 +6,7 @@ there as soon as a sum of squares does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import prod
 from typing import Any, ClassVar
 
@@ -16,7 +16,8 @@ from distxla.ir.attribute import attribute
 from distxla.ir.element_type import F32, F64, ElementType
 from distxla.ir.instruction import Instruction
 from distxla.ir.op import Lowering, Op
-from distxla.ir.shape import ProgramShape, Shape
+from distxla.ir.op_traits import OperandCount, exactly
+from distxla.ir.shape import Called, Shape
 from distxla.ir.window import SliceDimension
 from distxla.ops.slice import Slice
 from distxla.ops.support.evaluation import Evaluation
@@ -39,12 +40,11 @@ class BatchNormTraining(ExecutableOp):
 
     opcode: ClassVar[str] = "batch-norm-training"
     lowering: ClassVar[Lowering] = Lowering.EXPANSION
-    min_operands: ClassVar[int] = 3
-    max_operands: ClassVar[int | None] = 3
+    operand_count: ClassVar[OperandCount] = exactly(3)
     epsilon: float = attribute("float")
     feature_index: int = attribute("int")
 
-    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+    def infer_shape(self, operands: Sequence[Shape], called: Called) -> Shape:
         vector = _check_features(self, self.feature_index, operands[0], operands[1:])
         return Shape.tuple((operands[0].without_layout(), vector, vector))
 
@@ -78,12 +78,11 @@ class BatchNormInference(ExecutableOp):
 
     opcode: ClassVar[str] = "batch-norm-inference"
     lowering: ClassVar[Lowering] = Lowering.EXPANSION
-    min_operands: ClassVar[int] = 5
-    max_operands: ClassVar[int | None] = 5
+    operand_count: ClassVar[OperandCount] = exactly(5)
     epsilon: float = attribute("float")
     feature_index: int = attribute("int")
 
-    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+    def infer_shape(self, operands: Sequence[Shape], called: Called) -> Shape:
         _check_features(self, self.feature_index, operands[0], operands[1:])
         return operands[0].without_layout()
 
@@ -111,12 +110,11 @@ class BatchNormGrad(ExecutableOp):
 
     opcode: ClassVar[str] = "batch-norm-grad"
     lowering: ClassVar[Lowering] = Lowering.EXPANSION
-    min_operands: ClassVar[int] = 5
-    max_operands: ClassVar[int | None] = 5
+    operand_count: ClassVar[OperandCount] = exactly(5)
     epsilon: float = attribute("float")
     feature_index: int = attribute("int")
 
-    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+    def infer_shape(self, operands: Sequence[Shape], called: Called) -> Shape:
         operand, gradient = operands[0], operands[4]
         vector = _check_features(self, self.feature_index, operand, operands[1:4])
         self.require(gradient.compatible(operand), "C4", f"{gradient} is no gradient of {operand}", at="operands")

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
 from distxla.errors import InternalError
 from distxla.ir.op import Lowering, Op
-from distxla.ir.shape import ProgramShape, Shape
+from distxla.ir.op_traits import OperandCount, exactly
+from distxla.ir.shape import Called, Shape
 from distxla.ir.tiles import InMemory, UnknownPlaces, in_memory, moved_by_tiles, rebuilt, target_order
 from distxla.ir.window import PaddingDimension, SliceDimension
 from distxla.ops.convert import BitcastConvert
@@ -95,11 +96,10 @@ class Bitcast(ExecutableOp):
     opcode = "bitcast"
     mixes_precision: ClassVar[bool] = False
     lowering: ClassVar[Lowering] = Lowering.ELEMENT
-    min_operands: ClassVar[int] = 1
-    max_operands: ClassVar[int | None] = 1
+    operand_count: ClassVar[OperandCount] = exactly(1)
     needs_shape: ClassVar[bool] = True
 
-    def verify(self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> None:
+    def verify(self, shape: Shape, operands: Sequence[Shape], called: Called) -> None:
         (operand,) = operands
         both = operand.is_array and shape.is_array
         self.require(both and _same_bytes(operand, shape), "C1", f"{operand} has not the bytes of {shape}", at="shape")
@@ -164,13 +164,7 @@ class Bitcast(ExecutableOp):
         step(BitcastConvert(), current.with_dtype(shape.dtype))
         return tuple(steps)
 
-    def run_time_shape(
-        self,
-        shape: Shape,
-        operands: Sequence[Shape],
-        actual: Sequence[Shape],
-        called: Callable[[str], ProgramShape],
-    ) -> Shape:
+    def run_time_shape(self, shape: Shape, operands: Sequence[Shape], actual: Sequence[Shape], called: Called) -> Shape:
         """The dimension sizes by the steps' rules."""
         (stated,), (current,) = operands, actual
         for op, result in self.logical_steps(shape, stated):

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
 from distxla.ir.attribute import attribute
 from distxla.ir.op import Lowering
-from distxla.ir.shape import ProgramShape, Shape
+from distxla.ir.op_traits import OperandCount, exactly
+from distxla.ir.shape import Called, Shape
 from distxla.ops.support.conversion import Array
 from distxla.ops.support.emit import ArrayRef, Emitter, Index, Value
 from distxla.ops.support.evaluation import Evaluation
@@ -28,12 +29,11 @@ class Broadcast(ExecutableOp):
 
     opcode = "broadcast"
     lowering: ClassVar[Lowering] = Lowering.ELEMENT
-    min_operands: ClassVar[int] = 1
-    max_operands: ClassVar[int | None] = 1
+    operand_count: ClassVar[OperandCount] = exactly(1)
     needs_shape: ClassVar[bool] = True
     dimensions: tuple[int, ...] = attribute("int_list", default=())
 
-    def verify(self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> None:
+    def verify(self, shape: Shape, operands: Sequence[Shape], called: Called) -> None:
         (operand,) = operands
         self.require(
             operand.is_array and operand.element_type is shape.element_type, "C1", f"{operand} to {shape}", at="shape"
@@ -72,13 +72,7 @@ class Broadcast(ExecutableOp):
         own = [d for d in self.dimensions if shape.dims[d] != 1]
         return own == sorted(own) and shape.size == operands[0].size
 
-    def run_time_shape(
-        self,
-        shape: Shape,
-        operands: Sequence[Shape],
-        actual: Sequence[Shape],
-        called: Callable[[str], ProgramShape],
-    ) -> Shape:
+    def run_time_shape(self, shape: Shape, operands: Sequence[Shape], actual: Sequence[Shape], called: Called) -> Shape:
         (dimension_sizes,) = (a.dims for a in actual)
         dims = list(shape.dims)
         for n, d in zip(dimension_sizes, self.dimensions, strict=True):

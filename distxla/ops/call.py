@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from distxla.ir.attribute import attribute
 from distxla.ir.instruction import Instruction
 from distxla.ir.op import Lowering, Op
-from distxla.ir.shape import ProgramShape, Shape
+from distxla.ir.shape import Called, ProgramShape, Shape
 from distxla.ops.control_flow import signature
 from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.support.executable import ExecutableOp
@@ -30,7 +30,7 @@ class Call(ExecutableOp):
     to_apply: str = attribute("computation")
     is_composite: bool = attribute("bool", default=False)
 
-    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+    def infer_shape(self, operands: Sequence[Shape], called: Called) -> Shape:
         check_arguments(self, "C1", self.to_apply, operands, called(self.to_apply), at="to_apply")
         return called(self.to_apply).result.without_layout()
 
@@ -74,7 +74,7 @@ class Fusion(ExecutableOp):
     output_to_operand_aliasing: Aliasing = attribute("aliasing", default=())
     calls: str = attribute("computation")
 
-    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+    def infer_shape(self, operands: Sequence[Shape], called: Called) -> Shape:
         kinds = ("kLoop", "kInput", "kOutput", "kCustom")
         self.require(self.kind in kinds, "kind", f"{self.kind} is none of {', '.join(kinds)}", at="kind")
         check_arguments(self, "C1", self.calls, operands, called(self.calls), at="calls")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,8 +12,8 @@ from distxla.ir.effects import Effects
 from distxla.ir.element_type import U32
 from distxla.ir.instruction import Instruction
 from distxla.ir.op import NO_MEMORY, Lowering, Op
-from distxla.ir.op_traits import StartDone, TransferEnd
-from distxla.ir.shape import ProgramShape, Shape
+from distxla.ir.op_traits import OperandCount, StartDone, TransferEnd, exactly
+from distxla.ir.shape import Called, Shape
 from distxla.ir.stream_key import StreamKey, StreamKind
 from distxla.lazy_dataclass import dataclass
 from distxla.ops.feed import item_obstacle
@@ -83,10 +83,9 @@ class Send(ChannelOp):
         peer_action="receive a value that is on its way",  # a channel holds a limited number of values
     )
     host_stream: ClassVar[StreamKind] = StreamKind.SEND
-    min_operands: ClassVar[int] = 2
-    max_operands: ClassVar[int | None] = 2
+    operand_count: ClassVar[OperandCount] = exactly(2)
 
-    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+    def infer_shape(self, operands: Sequence[Shape], called: Called) -> Shape:
         self.require(operands[1].is_token, "C1", f"operand 1 is {operands[1]}, not token[]", at="operands")
         return Shape.tuple((operands[0].without_layout(), Shape(U32), Shape.token()))
 
@@ -114,15 +113,14 @@ class SendDone(ChannelOp):
     transfer: ClassVar[TransferEnd] = TransferEnd(completes=True, sends=True)
     host_stream: ClassVar[StreamKind] = StreamKind.SEND
     start_done: ClassVar[StartDone] = StartDone(completes=("send",), completes_indirectly=True)
-    min_operands: ClassVar[int] = 1
-    max_operands: ClassVar[int | None] = 1
+    operand_count: ClassVar[OperandCount] = exactly(1)
 
     @property
     def only_waits(self) -> bool:  # type: ignore[override]
         """Between devices: a send waits for recv-dones alone."""
         return self.is_device_transfer
 
-    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+    def infer_shape(self, operands: Sequence[Shape], called: Called) -> Shape:
         check_context(self, operands[0])
         return Shape.token()
 
@@ -143,11 +141,10 @@ class Recv(ChannelOp):
     opcode: ClassVar[str] = "recv"
     transfer: ClassVar[TransferEnd] = TransferEnd(starts=True, receives=True)
     host_stream: ClassVar[StreamKind] = StreamKind.RECV
-    min_operands: ClassVar[int] = 1
-    max_operands: ClassVar[int | None] = 1
+    operand_count: ClassVar[OperandCount] = exactly(1)
     needs_shape: ClassVar[bool] = True
 
-    def verify(self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> None:
+    def verify(self, shape: Shape, operands: Sequence[Shape], called: Called) -> None:
         self.require(operands[0].is_token, "C1", f"the operand is {operands[0]}, not token[]", at="operands")
         self.require(is_context(shape), "C2", f"the result must be (T, u32[], token[]), it is {shape}", at="shape")
 
@@ -172,10 +169,9 @@ class RecvDone(ChannelOp):
     transfer: ClassVar[TransferEnd] = TransferEnd(completes=True, receives=True, peer_action="send")
     host_stream: ClassVar[StreamKind] = StreamKind.RECV
     start_done: ClassVar[StartDone] = StartDone(completes=("recv",), completes_indirectly=True)
-    min_operands: ClassVar[int] = 1
-    max_operands: ClassVar[int | None] = 1
+    operand_count: ClassVar[OperandCount] = exactly(1)
 
-    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+    def infer_shape(self, operands: Sequence[Shape], called: Called) -> Shape:
         value = check_context(self, operands[0])
         return Shape.tuple((value.without_layout(), Shape.token()))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,7 +10,8 @@ import numpy as np
 from distxla.ir.attribute import attribute
 from distxla.ir.element_type import PRED, S32
 from distxla.ir.op import Lowering, Op
-from distxla.ir.shape import ProgramShape, Shape
+from distxla.ir.op_traits import OperandCount, exactly
+from distxla.ir.shape import Called, Shape
 from distxla.ops.support.emit import Buffer, Index, KernelEmitter, Value
 from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.support.executable import ExecutableOp
@@ -31,11 +32,10 @@ class Cholesky(ExecutableOp):
 
     opcode: ClassVar[str] = "cholesky"
     lowering: ClassVar[Lowering] = Lowering.KERNEL
-    min_operands: ClassVar[int] = 1
-    max_operands: ClassVar[int | None] = 1
+    operand_count: ClassVar[OperandCount] = exactly(1)
     lower: bool = attribute("bool", default=False)
 
-    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+    def infer_shape(self, operands: Sequence[Shape], called: Called) -> Shape:
         return check_square_matrices(self, operands[0], rank="C2", square="C3", kind="C4")
 
     def evaluate(self, run: Evaluation, *operands: Any) -> Any:

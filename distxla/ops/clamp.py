@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
 from distxla.ir.op import Lowering
-from distxla.ir.op_traits import ElementRules
-from distxla.ir.shape import ProgramShape, Shape
+from distxla.ir.op_traits import ElementRules, OperandCount, exactly
+from distxla.ir.shape import Called, Shape
 from distxla.ops.elementwise_binary import ROWS
 from distxla.ops.support.conversion import Array, converted, widened
 from distxla.ops.support.emit import ArrayRef, Emitter, Index, Value
@@ -30,11 +30,10 @@ class Clamp(ExecutableOp):
 
     opcode = "clamp"
     lowering: ClassVar[Lowering] = Lowering.ELEMENT
-    min_operands: ClassVar[int] = 3
-    max_operands: ClassVar[int | None] = 3
+    operand_count: ClassVar[OperandCount] = exactly(3)
     elements: ClassVar[ElementRules] = ElementRules(is_elementwise=True)
 
-    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+    def infer_shape(self, operands: Sequence[Shape], called: Called) -> Shape:
         _, x, _ = operands
         self.require(x.is_array, "C4", f"the second operand is {x}, not an array", at="operands")
         for rule, name, bound in (("C1", "min", operands[0]), ("C2", "max", operands[2])):

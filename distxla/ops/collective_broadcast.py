@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from distxla.ir.attribute import attribute
 from distxla.ir.element_type import S32
-from distxla.ir.op_traits import RoundRules
+from distxla.ir.op_traits import OperandCount, RoundRules
 from distxla.ir.shape import Shape
 from distxla.ops.support.collective import GroupedCollective, one_or_tuple
 from distxla.ops.support.collective_movement import Movement
@@ -32,7 +32,7 @@ class CollectiveBroadcast(GroupedCollective):
     opcode = "collective-broadcast"
     covers_all: ClassVar[bool] = False
     round: ClassVar[RoundRules] = RoundRules(has_groups=True, same_for_all=True)
-    min_operands = 1
+    operand_count: ClassVar[OperandCount] = OperandCount(least=1)
     has_dynamic_root: bool = attribute("bool", default=False)
 
     def result_shape(self, operands: Sequence[Shape], size: int) -> Shape:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, ClassVar
 
@@ -14,9 +14,9 @@ from distxla.ir.effects import Effects
 from distxla.ir.element_type import U32
 from distxla.ir.instruction import Instruction
 from distxla.ir.op import Lowering
-from distxla.ir.op_traits import RoundRules, StartDone
+from distxla.ir.op_traits import OperandCount, RoundRules, StartDone, exactly
 from distxla.ir.replica_groups import GroupMode
-from distxla.ir.shape import ProgramShape, Shape
+from distxla.ir.shape import Called, Shape
 from distxla.ops.support.collective import one_or_tuple, synchronous
 from distxla.ops.support.collective_start_done import begin, end, is_begun
 from distxla.ops.support.evaluation import Evaluation
@@ -73,7 +73,7 @@ class CollectivePermute(CollectiveOp):
 
     opcode = "collective-permute"
     round: ClassVar[RoundRules] = RoundRules(combines=True)
-    min_operands = 1
+    operand_count: ClassVar[OperandCount] = OperandCount(least=1)
 
     channel_id: int | None = attribute("int", default=None)
     source_target_pairs: tuple[tuple[int, int], ...] = attribute("pairs")
@@ -145,7 +145,7 @@ class CollectivePermute(CollectiveOp):
             self.require(operand.is_array, "C4", f"operand {i} is {operand}, not an array", at="operands")
         return one_or_tuple([operand.without_layout() for operand in operands])
 
-    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+    def infer_shape(self, operands: Sequence[Shape], called: Called) -> Shape:
         return self.permuted(operands)
 
     def _whole(self, pairs: tuple[tuple[int, int], ...]) -> CollectivePermute:
@@ -197,12 +197,12 @@ class CollectivePermuteStart(CollectivePermute):
     def is_sliced(self) -> bool:
         return bool(self.slice_sizes)
 
-    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+    def infer_shape(self, operands: Sequence[Shape], called: Called) -> Shape:
         sent = operands[:1] if self.slice_sizes else operands
         result = self.permuted(operands)
         return Shape.tuple((one_or_tuple([o.without_layout() for o in sent]), result))
 
-    def verify(self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> None:
+    def verify(self, shape: Shape, operands: Sequence[Shape], called: Called) -> None:
         inferred = self.infer_shape(operands, called).elements or ()
         stated = shape.elements or ()
         self.require(
@@ -250,10 +250,9 @@ class CollectivePermuteDone(ExecutableOp):
     start_done: ClassVar[StartDone] = StartDone(completes=("collective-permute-start",))
     lowering = Lowering.EXPANSION
     effects = Effects.COLLECTIVE
-    min_operands = 1
-    max_operands = 1
+    operand_count: ClassVar[OperandCount] = exactly(1)
 
-    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+    def infer_shape(self, operands: Sequence[Shape], called: Called) -> Shape:
         elements = operands[0].elements or ()
         self.require(
             len(elements) in (2, 4), "C1", f"the operand is {operands[0]}, not (operands, results, ..)", at="operands"

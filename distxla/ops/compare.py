@@ -10,8 +10,8 @@ import numpy as np
 from distxla.ir.attribute import attribute
 from distxla.ir.element_type import PRED, ElementType
 from distxla.ir.op import Lowering
-from distxla.ir.op_traits import ElementRules
-from distxla.ir.shape import ProgramShape, Shape
+from distxla.ir.op_traits import ElementRules, OperandCount, exactly
+from distxla.ir.shape import Called, Shape
 from distxla.ops.elementwise_binary import common_shape
 from distxla.ops.support.conversion import Array, widened
 from distxla.ops.support.emit import ArrayRef, Emitter, Index, Value
@@ -55,8 +55,7 @@ class Compare(ExecutableOp):
 
     opcode = "compare"
     lowering: ClassVar[Lowering] = Lowering.ELEMENT
-    min_operands: ClassVar[int] = 2
-    max_operands: ClassVar[int | None] = 2
+    operand_count: ClassVar[OperandCount] = exactly(2)
     elements: ClassVar[ElementRules] = ElementRules(is_elementwise=True)
     direction: str = attribute("word")
     comparison: str | None = attribute("comparison", default=None, text="type", also=("order", "order"))
@@ -67,7 +66,7 @@ class Compare(ExecutableOp):
             return default_comparison(element_type)
         return self.comparison
 
-    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+    def infer_shape(self, operands: Sequence[Shape], called: Called) -> Shape:
         shape = common_shape(self, operands, "C2")
         left, right = operands
         self.require(left.dtype is right.dtype, "C1", f"element types differ: {left} and {right}", at="operands")

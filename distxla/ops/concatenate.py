@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any, ClassVar
 
@@ -11,7 +11,8 @@ import numpy as np
 from distxla.ir.attribute import attribute
 from distxla.ir.dynamic_shape import Agreement, same_positions
 from distxla.ir.op import Lowering
-from distxla.ir.shape import UNBOUNDED, ProgramShape, Shape
+from distxla.ir.op_traits import OperandCount
+from distxla.ir.shape import UNBOUNDED, Called, Shape
 from distxla.ops.support.conversion import Array
 from distxla.ops.support.emit import ArrayRef, Emitter, Index, IndexLike, Value
 from distxla.ops.support.evaluation import Evaluation
@@ -30,14 +31,14 @@ class Concatenate(ExecutableOp):
 
     opcode = "concatenate"
     lowering: ClassVar[Lowering] = Lowering.ELEMENT
-    min_operands: ClassVar[int] = 1
+    operand_count: ClassVar[OperandCount] = OperandCount(least=1)
     dimensions: tuple[int, ...] = attribute("int_list")
 
     @property
     def dimension(self) -> int:
         return self.dimensions[0]
 
-    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+    def infer_shape(self, operands: Sequence[Shape], called: Called) -> Shape:
         first = operands[0]
         self.require(
             first.is_array and len(self.dimensions) == 1 and 0 <= self.dimension < first.rank,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,8 +11,8 @@ from distxla.ir.attribute import attribute
 from distxla.ir.instruction import Instruction
 from distxla.ir.literal import Literal
 from distxla.ir.op import Lowering
-from distxla.ir.op_traits import OpRole
-from distxla.ir.shape import ProgramShape, Shape
+from distxla.ir.op_traits import OperandCount, OpRole, exactly
+from distxla.ir.shape import Called, Shape
 from distxla.ops.support.emit import ArrayRef, Emitter, Index, Value
 from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.support.executable import ExecutableOp
@@ -31,7 +31,7 @@ class Constant(ExecutableOp):
     role: ClassVar[OpRole] = OpRole(is_constant=True)
     mixes_precision: ClassVar[bool] = False
     lowering: ClassVar[Lowering] = Lowering.ELEMENT
-    max_operands: ClassVar[int | None] = 0
+    operand_count: ClassVar[OperandCount] = exactly(0)
     needs_shape: ClassVar[bool] = True
     literal: Literal = attribute("literal")
 
@@ -39,12 +39,12 @@ class Constant(ExecutableOp):
     def constant_array(self) -> Any:
         return self.literal.array
 
-    def verify(self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> None:
+    def verify(self, shape: Shape, operands: Sequence[Shape], called: Called) -> None:
         self.require(
             self.literal.shape.compatible(shape), "C1", f"the literal is {self.literal.shape}, not {shape}", at="shape"
         )
 
-    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+    def infer_shape(self, operands: Sequence[Shape], called: Called) -> Shape:
         return self.literal.shape
 
     @property

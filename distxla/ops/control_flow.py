@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,8 +10,8 @@ import numpy as np
 from distxla.ir.attribute import attribute
 from distxla.ir.element_type import PRED, S32
 from distxla.ir.op import Lowering
-from distxla.ir.op_traits import OpRole
-from distxla.ir.shape import ProgramShape, Shape
+from distxla.ir.op_traits import OperandCount, OpRole, exactly
+from distxla.ir.shape import Called, ProgramShape, Shape
 from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.support.executable import ExecutableOp
 from distxla.ops.support.registry import register
@@ -29,8 +29,7 @@ class While(ExecutableOp):
     opcode: ClassVar[str] = "while"
     role: ClassVar[OpRole] = OpRole(is_loop=True)
     lowering: ClassVar[Lowering] = Lowering.CONTROL
-    min_operands: ClassVar[int] = 1
-    max_operands: ClassVar[int | None] = 1
+    operand_count: ClassVar[OperandCount] = exactly(1)
     condition: str = attribute("computation")
     body: str = attribute("computation")
 
@@ -38,7 +37,7 @@ class While(ExecutableOp):
     def loop_body(self) -> str:  # type: ignore[override]
         return self.body
 
-    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+    def infer_shape(self, operands: Sequence[Shape], called: Called) -> Shape:
         value = operands[0]
         for rule, name, result, at in (
             ("C1", self.condition, Shape(PRED), "condition"),
@@ -75,7 +74,7 @@ class Conditional(ExecutableOp):
     opcode: ClassVar[str] = "conditional"
     role: ClassVar[OpRole] = OpRole(is_conditional=True)
     lowering: ClassVar[Lowering] = Lowering.CONTROL
-    min_operands: ClassVar[int] = 2
+    operand_count: ClassVar[OperandCount] = OperandCount(least=2)
     branch_computations: tuple[str, ...] = attribute("computation_list", default=())
     true_computation: str | None = attribute("computation", default=None)
     false_computation: str | None = attribute("computation", default=None)
@@ -87,7 +86,7 @@ class Conditional(ExecutableOp):
             return (self.true_computation, self.false_computation)
         return self.branch_computations
 
-    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+    def infer_shape(self, operands: Sequence[Shape], called: Called) -> Shape:
         selector, values, branches = operands[0], operands[1:], self.branches
         by_predicate = self.true_computation is not None
         at = "true_computation" if by_predicate else "branch_computations"

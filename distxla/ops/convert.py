@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import ml_dtypes
@@ -11,8 +11,8 @@ import numpy as np
 from distxla.ir.attribute import attribute
 from distxla.ir.element_type import F8E8M0FNU, F16, F32, F64, U2, U4, U8, U16, U32, U64, ElementType
 from distxla.ir.op import Lowering
-from distxla.ir.op_traits import ElementRules
-from distxla.ir.shape import ProgramShape, Shape
+from distxla.ir.op_traits import ElementRules, OperandCount, exactly
+from distxla.ir.shape import Called, Shape
 from distxla.ops.support.conversion import Array, computation_type, converted
 from distxla.ops.support.emit import ArrayRef, Emitter, Index, Value
 from distxla.ops.support.evaluation import Evaluation
@@ -36,12 +36,11 @@ class Convert(ExecutableOp):
     opcode = "convert"
     mixes_precision: ClassVar[bool] = False
     lowering: ClassVar[Lowering] = Lowering.ELEMENT
-    min_operands: ClassVar[int] = 1
-    max_operands: ClassVar[int | None] = 1
+    operand_count: ClassVar[OperandCount] = exactly(1)
     elements: ClassVar[ElementRules] = ElementRules(is_elementwise=True)
     needs_shape: ClassVar[bool] = True
 
-    def verify(self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> None:
+    def verify(self, shape: Shape, operands: Sequence[Shape], called: Called) -> None:
         (operand,) = operands
         self.require(
             operand.is_array and shape.is_array and shape.dims == operand.dims,
@@ -74,11 +73,10 @@ class BitcastConvert(ExecutableOp):
     opcode = "bitcast-convert"
     mixes_precision: ClassVar[bool] = False
     lowering: ClassVar[Lowering] = Lowering.ELEMENT
-    min_operands: ClassVar[int] = 1
-    max_operands: ClassVar[int | None] = 1
+    operand_count: ClassVar[OperandCount] = exactly(1)
     needs_shape: ClassVar[bool] = True
 
-    def verify(self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> None:
+    def verify(self, shape: Shape, operands: Sequence[Shape], called: Called) -> None:
         (operand,) = operands
         self.require(operand.is_array and shape.is_array, "C1", f"{operand} to {shape}: not arrays", at="operands")
         old, new = operand.dtype, shape.dtype
@@ -87,13 +85,7 @@ class BitcastConvert(ExecutableOp):
         joined = (*wide.dims, wide.dtype.bits // narrow.dtype.bits) if old.bits != new.bits else wide.dims
         self.require(narrow.dims == joined, "C1", f"{operand} has not the bits of {shape}", at="shape")
 
-    def run_time_shape(
-        self,
-        shape: Shape,
-        operands: Sequence[Shape],
-        actual: Sequence[Shape],
-        called: Callable[[str], ProgramShape],
-    ) -> Shape:
+    def run_time_shape(self, shape: Shape, operands: Sequence[Shape], actual: Sequence[Shape], called: Called) -> Shape:
         (have,) = (s.dims for s in actual)
         common = min(shape.rank, len(have))
         return shape.with_dims((*have[:common], *shape.dims[common:]))
@@ -150,13 +142,12 @@ class ReducePrecision(ExecutableOp):
 
     opcode = "reduce-precision"
     lowering: ClassVar[Lowering] = Lowering.ELEMENT
-    min_operands: ClassVar[int] = 1
-    max_operands: ClassVar[int | None] = 1
+    operand_count: ClassVar[OperandCount] = exactly(1)
     elements: ClassVar[ElementRules] = ElementRules(is_elementwise=True)
     exponent_bits: int = attribute("int")
     mantissa_bits: int = attribute("int")
 
-    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+    def infer_shape(self, operands: Sequence[Shape], called: Called) -> Shape:
         (operand,) = operands
         self.require(operand.is_array and operand.dtype.is_float, "C1", f"{operand} is no float", at="operands")
         self.require(self.exponent_bits >= 1, "C2", f"exponent_bits={self.exponent_bits}", at="exponent_bits")
@@ -205,12 +196,11 @@ class StochasticConvert(ExecutableOp):
     opcode = "stochastic-convert"
     mixes_precision: ClassVar[bool] = False
     lowering: ClassVar[Lowering] = Lowering.ELEMENT
-    min_operands: ClassVar[int] = 2
-    max_operands: ClassVar[int | None] = 2
+    operand_count: ClassVar[OperandCount] = exactly(2)
     elements: ClassVar[ElementRules] = ElementRules(is_elementwise=True)
     needs_shape: ClassVar[bool] = True
 
-    def verify(self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> None:
+    def verify(self, shape: Shape, operands: Sequence[Shape], called: Called) -> None:
         operand, random = operands
         self.require(operand.is_array and operand.dtype.is_float, "C1", f"{operand} is no float", at="operands")
         fits = random.is_array and random.dims == operand.dims and random.dtype is UNSIGNED.get(operand.dtype.bits)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,7 +10,8 @@ import numpy as np
 from distxla.ir.attribute import attribute
 from distxla.ir.dynamic_shape import Agreement
 from distxla.ir.op import Lowering
-from distxla.ir.shape import ProgramShape, Shape
+from distxla.ir.op_traits import OperandCount, exactly
+from distxla.ir.shape import Called, Shape
 from distxla.ir.window import ConvolutionDimensions, Window
 from distxla.ops.support.convolution_kernel import emit_convolution
 from distxla.ops.support.dot_dimensions import check_precision, check_result_type, product_type
@@ -41,8 +42,7 @@ class Convolution(ExecutableOp):
 
     opcode: ClassVar[str] = "convolution"
     lowering: ClassVar[Lowering] = Lowering.KERNEL
-    min_operands: ClassVar[int] = 2
-    max_operands: ClassVar[int | None] = 2
+    operand_count: ClassVar[OperandCount] = exactly(2)
     window: Window = attribute("window", default=Window())
     dim_labels: ConvolutionDimensions = attribute("dim_labels")
     feature_group_count: int = attribute("int", default=1)
@@ -51,7 +51,7 @@ class Convolution(ExecutableOp):
     sparsity_config: str | None = attribute("raw", default=None)
     operand_precision: tuple[str, ...] = attribute("precision", default=())
 
-    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+    def infer_shape(self, operands: Sequence[Shape], called: Called) -> Shape:
         lhs, rhs = operands
         self._check_dimensions(lhs, rhs)
         self._check_groups(lhs, rhs)
@@ -121,7 +121,7 @@ class Convolution(ExecutableOp):
             at="operands",
         )
 
-    def verify(self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> None:
+    def verify(self, shape: Shape, operands: Sequence[Shape], called: Called) -> None:
         inferred = self.infer_shape(operands, called)
         self.require(
             shape.is_array and shape.dims == inferred.dims,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,8 +10,8 @@ import numpy as np
 from distxla.ir.attribute import attribute
 from distxla.ir.element_type import U32
 from distxla.ir.op import Lowering, T
-from distxla.ir.op_traits import ElementRules, StartDone
-from distxla.ir.shape import ProgramShape, Shape
+from distxla.ir.op_traits import ElementRules, OperandCount, StartDone, exactly
+from distxla.ir.shape import Called, Shape
 from distxla.ops.support.emit import ArrayRef, Buffer, Emitter, Index, KernelEmitter, Value
 from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.support.executable import ExecutableOp
@@ -27,11 +27,10 @@ class Copy(ExecutableOp):
 
     opcode = "copy"
     lowering: ClassVar[Lowering] = Lowering.ELEMENT
-    min_operands: ClassVar[int] = 1
-    max_operands: ClassVar[int | None] = 1
+    operand_count: ClassVar[OperandCount] = exactly(1)
     elements: ClassVar[ElementRules] = ElementRules(is_elementwise=True, only_moves=True)
 
-    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+    def infer_shape(self, operands: Sequence[Shape], called: Called) -> Shape:
         return operands[0].without_layout()
 
     def is_view(self, shape: Shape, operands: Sequence[Shape]) -> bool:
@@ -56,12 +55,11 @@ class CopyStart(ExecutableOp):
     mixes_precision: ClassVar[bool] = False
     start_done: ClassVar[StartDone] = StartDone(starts_pair=True)
     lowering: ClassVar[Lowering] = Lowering.KERNEL
-    min_operands: ClassVar[int] = 1
-    max_operands: ClassVar[int | None] = 1
+    operand_count: ClassVar[OperandCount] = exactly(1)
     cross_program_prefetch_index: int | None = attribute("int", default=None)
     elements: ClassVar[ElementRules] = ElementRules(only_moves=True)
 
-    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+    def infer_shape(self, operands: Sequence[Shape], called: Called) -> Shape:
         (operand,) = operands
         self.require(operand.is_array, "C1", f"the operand is {operand}, not an array", at="operands")
         same = operand.without_layout()
@@ -88,10 +86,9 @@ class CopyDone(ExecutableOp):
     opcode = "copy-done"
     start_done: ClassVar[StartDone] = StartDone(completes=("copy-start",))
     lowering: ClassVar[Lowering] = Lowering.ALIAS
-    min_operands: ClassVar[int] = 1
-    max_operands: ClassVar[int | None] = 1
+    operand_count: ClassVar[OperandCount] = exactly(1)
 
-    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+    def infer_shape(self, operands: Sequence[Shape], called: Called) -> Shape:
         (operand,) = operands
         elements = operand.elements or ()
         fits = len(elements) == 3 and elements[0].compatible(elements[1]) and elements[2].element_type is U32

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
 from distxla.ir.element_type import U32
 from distxla.ir.op import Lowering
-from distxla.ir.op_traits import OpRole
-from distxla.ir.shape import ProgramShape, Shape
+from distxla.ir.op_traits import OperandCount, OpRole, exactly
+from distxla.ir.shape import Called, Shape
 from distxla.ops.support.emit import ArrayRef, Emitter, Index, Value
 from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.support.executable import ExecutableOp
@@ -28,9 +28,9 @@ class ReplicaId(ExecutableOp):
     opcode: ClassVar[str] = "replica-id"
     role: ClassVar[OpRole] = OpRole(is_device_id=True)
     lowering: ClassVar[Lowering] = Lowering.ELEMENT
-    max_operands: ClassVar[int | None] = 0
+    operand_count: ClassVar[OperandCount] = exactly(0)
 
-    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+    def infer_shape(self, operands: Sequence[Shape], called: Called) -> Shape:
         return Shape(U32)
 
     def evaluate(self, run: Evaluation, *operands: Any) -> Any:
@@ -51,9 +51,9 @@ class PartitionId(ExecutableOp):
     opcode: ClassVar[str] = "partition-id"
     role: ClassVar[OpRole] = OpRole(is_device_id=True)
     lowering: ClassVar[Lowering] = Lowering.ELEMENT
-    max_operands: ClassVar[int | None] = 0
+    operand_count: ClassVar[OperandCount] = exactly(0)
 
-    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+    def infer_shape(self, operands: Sequence[Shape], called: Called) -> Shape:
         return Shape(U32)
 
     def evaluate(self, run: Evaluation, *operands: Any) -> Any:

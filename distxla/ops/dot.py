@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import prod
 from typing import Any, ClassVar
 
@@ -11,7 +11,8 @@ import numpy as np
 from distxla.ir.attribute import attribute
 from distxla.ir.dynamic_shape import Agreement
 from distxla.ir.op import Lowering
-from distxla.ir.shape import ProgramShape, Shape
+from distxla.ir.op_traits import OperandCount, exactly
+from distxla.ir.shape import Called, Shape
 from distxla.ops.support.dot_dimensions import (
     DotDimensions,
     DotOp,
@@ -50,19 +51,18 @@ class Dot(DotOp):
 
     opcode: ClassVar[str] = "dot"
     lowering: ClassVar[Lowering] = Lowering.KERNEL
-    min_operands: ClassVar[int] = 2
-    max_operands: ClassVar[int | None] = 2
+    operand_count: ClassVar[OperandCount] = exactly(2)
     operand_precision: tuple[str, ...] = attribute("precision", default=())
     algorithm: str | None = attribute("word", default=None)
 
-    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+    def infer_shape(self, operands: Sequence[Shape], called: Called) -> Shape:
         lhs, rhs = operands
         self.dimensions.check(self, lhs, rhs)
         check_precision(self, "C11", self.operand_precision)
         check_algorithm(self, self.algorithm)
         return Shape(product_type(lhs, rhs), self.dimensions.result_dims(lhs, rhs))
 
-    def verify(self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> None:
+    def verify(self, shape: Shape, operands: Sequence[Shape], called: Called) -> None:
         inferred = self.infer_shape(operands, called)
         self.require(
             shape.is_array and shape.dims == inferred.dims,

@@ -7,7 +7,7 @@ gone then.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,7 +15,8 @@ import numpy as np
 from distxla.ir.attribute import attribute
 from distxla.ir.element_type import S32
 from distxla.ir.op import Lowering, Op
-from distxla.ir.shape import ProgramShape, Shape
+from distxla.ir.op_traits import OperandCount, exactly
+from distxla.ir.shape import Called, Shape
 from distxla.ops.support.emit import ArrayRef, Emitter, Index, Value
 from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.support.executable import ExecutableOp
@@ -34,11 +35,10 @@ class GetDimensionSize(ExecutableOp):
 
     opcode: ClassVar[str] = "get-dimension-size"
     lowering: ClassVar[Lowering] = Lowering.ELEMENT
-    min_operands: ClassVar[int] = 1
-    max_operands: ClassVar[int | None] = 1
+    operand_count: ClassVar[OperandCount] = exactly(1)
     dimensions: tuple[int, ...] = attribute("int_list")
 
-    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+    def infer_shape(self, operands: Sequence[Shape], called: Called) -> Shape:
         _check_dimension(self, self.dimensions, operands[0])
         return Shape(S32)
 
@@ -64,11 +64,10 @@ class SetDimensionSize(ExecutableOp):
     opcode: ClassVar[str] = "set-dimension-size"
     sets_dimension_sizes: ClassVar[bool] = True
     lowering: ClassVar[Lowering] = Lowering.ELEMENT
-    min_operands: ClassVar[int] = 2
-    max_operands: ClassVar[int | None] = 2
+    operand_count: ClassVar[OperandCount] = exactly(2)
     dimensions: tuple[int, ...] = attribute("int_list")
 
-    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+    def infer_shape(self, operands: Sequence[Shape], called: Called) -> Shape:
         operand, size = operands
         _check_dimension(self, self.dimensions, operand)
         self.require(size.compatible(Shape(S32)), "C2", f"the size is {size}, not s32[]", at="operands")
@@ -76,7 +75,7 @@ class SetDimensionSize(ExecutableOp):
         dynamic[self.dimensions[0]] = True
         return Shape(operand.element_type, operand.dims, tuple(dynamic))
 
-    def verify(self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> None:
+    def verify(self, shape: Shape, operands: Sequence[Shape], called: Called) -> None:
         """A size that is a constant may make the dimension static again, so only the others' flags are compared."""
         inferred = self.infer_shape(operands, called)
         changed = self.dimensions[0]
@@ -91,7 +90,7 @@ class SetDimensionSize(ExecutableOp):
     def is_view(self, shape: Shape, operands: Sequence[Shape]) -> bool:
         return True
 
-    def dynamic_result(self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+    def dynamic_result(self, shape: Shape, operands: Sequence[Shape], called: Called) -> Shape:
         return self.infer_shape(operands, called)
 
     def evaluate(self, run: Evaluation, *operands: Any) -> Any:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from distxla.ir.attribute import attribute
 from distxla.ir.op import Lowering
-from distxla.ir.shape import ProgramShape, Shape
+from distxla.ir.op_traits import OperandCount
+from distxla.ir.shape import Called, Shape
 from distxla.ops.support.box_starts import emitted_starts, evaluated_starts, require_starts
 from distxla.ops.support.conversion import Array
 from distxla.ops.support.emit import ArrayRef, Emitter, Index, Value
@@ -28,10 +29,10 @@ class DynamicSlice(ExecutableOp):
 
     opcode = "dynamic-slice"
     lowering: ClassVar[Lowering] = Lowering.ELEMENT
-    min_operands: ClassVar[int] = 1
+    operand_count: ClassVar[OperandCount] = OperandCount(least=1)
     dynamic_slice_sizes: tuple[int, ...] = attribute("int_list")
 
-    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+    def infer_shape(self, operands: Sequence[Shape], called: Called) -> Shape:
         operand, *starts = operands
         sizes, at = self.dynamic_slice_sizes, "dynamic_slice_sizes"
         self.require(
@@ -49,13 +50,7 @@ class DynamicSlice(ExecutableOp):
         )
         return operand.with_dims(sizes)
 
-    def run_time_shape(
-        self,
-        shape: Shape,
-        operands: Sequence[Shape],
-        actual: Sequence[Shape],
-        called: Callable[[str], ProgramShape],
-    ) -> Shape:
+    def run_time_shape(self, shape: Shape, operands: Sequence[Shape], actual: Sequence[Shape], called: Called) -> Shape:
         box = zip(actual[0].dims, operands[0].dims, shape.dims, strict=True)
         return shape.with_dims(tuple(n if size == bound else size for n, bound, size in box))
 

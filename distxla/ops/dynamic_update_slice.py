@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
 from distxla.ir.op import Lowering
-from distxla.ir.op_traits import InPlaceKernel
-from distxla.ir.shape import ProgramShape, Shape
+from distxla.ir.op_traits import InPlaceKernel, OperandCount
+from distxla.ir.shape import Called, Shape
 from distxla.ops.support.box_starts import emitted_starts, evaluated_starts, require_starts
 from distxla.ops.support.conversion import Array
 from distxla.ops.support.emit import Buffer, KernelEmitter
@@ -30,10 +30,10 @@ class DynamicUpdateSlice(ExecutableOp):
 
     opcode = "dynamic-update-slice"
     lowering: ClassVar[Lowering] = Lowering.KERNEL
-    min_operands: ClassVar[int] = 2
+    operand_count: ClassVar[OperandCount] = OperandCount(least=2)
     in_place: ClassVar[InPlaceKernel] = InPlaceKernel(operand=0, writes_only_a_part=True)
 
-    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+    def infer_shape(self, operands: Sequence[Shape], called: Called) -> Shape:
         operand, update, *starts = operands
         self.require(operand.is_array and update.is_array, "C1", f"{operand} and {update}: not arrays", at="operands")
         self.require(operand.dtype is update.dtype, "C2", f"element types of {operand} and {update}", at="operands")
@@ -47,13 +47,7 @@ class DynamicUpdateSlice(ExecutableOp):
         )
         return operand.without_layout()
 
-    def run_time_shape(
-        self,
-        shape: Shape,
-        operands: Sequence[Shape],
-        actual: Sequence[Shape],
-        called: Callable[[str], ProgramShape],
-    ) -> Shape:
+    def run_time_shape(self, shape: Shape, operands: Sequence[Shape], actual: Sequence[Shape], called: Called) -> Shape:
         return actual[0]
 
     def evaluate(self, run: Evaluation, *operands: Any) -> Array:

@@ -21,8 +21,8 @@ from distxla.ir.element_type import (
     ElementType,
 )
 from distxla.ir.op import Lowering, Op
-from distxla.ir.op_traits import ElementRules
-from distxla.ir.shape import ProgramShape, Shape
+from distxla.ir.op_traits import ElementRules, OperandCount, exactly
+from distxla.ir.shape import Called, Shape
 from distxla.lazy_dataclass import dataclass
 from distxla.ops.support.complex_arithmetic import complex_of, quotient
 from distxla.ops.support.conversion import Array, converted, kinds, widened
@@ -55,8 +55,7 @@ class ElementwiseBinary(ExecutableOp):
     """
 
     lowering: ClassVar[Lowering] = Lowering.ELEMENT
-    min_operands: ClassVar[int] = 2
-    max_operands: ClassVar[int | None] = 2
+    operand_count: ClassVar[OperandCount] = exactly(2)
     domain: ClassVar[tuple[ElementType, ...]]
     result_type: ClassVar[Callable[[ElementType], ElementType]]
     function: ClassVar[Callable[[Array, Array, ElementType], Any]]
@@ -65,7 +64,7 @@ class ElementwiseBinary(ExecutableOp):
     def neutral_value(self, element_type: ElementType) -> Any:
         return type(self).neutral(element_type)
 
-    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+    def infer_shape(self, operands: Sequence[Shape], called: Called) -> Shape:
         shape = common_shape(self, operands, "C1")
         left, right = operands
         self.require(left.dtype is right.dtype, "C1", f"element types differ: {left} and {right}", at="operands")

@@ -12,8 +12,8 @@ import numpy as np
 from distxla.ir.attribute import attribute
 from distxla.ir.element_type import COMPLEXES, F64, FLOATS, INTEGERS, PRED, ElementType
 from distxla.ir.op import Lowering, Op
-from distxla.ir.op_traits import ElementRules
-from distxla.ir.shape import ProgramShape, Shape
+from distxla.ir.op_traits import ElementRules, OperandCount, exactly
+from distxla.ir.shape import Called, Shape
 from distxla.lazy_dataclass import dataclass
 from distxla.ops.support.complex_arithmetic import complex_of, quotient
 from distxla.ops.support.conversion import Array, converted, kinds, widened
@@ -39,13 +39,12 @@ class ElementwiseUnary(ExecutableOp):
     """
 
     lowering: ClassVar[Lowering] = Lowering.ELEMENT
-    min_operands: ClassVar[int] = 1
-    max_operands: ClassVar[int | None] = 1
+    operand_count: ClassVar[OperandCount] = exactly(1)
     domain: ClassVar[tuple[ElementType, ...]]
     result_type: ClassVar[Callable[[ElementType], ElementType]]
     function: ClassVar[Callable[[Array, ElementType], Any]]
 
-    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+    def infer_shape(self, operands: Sequence[Shape], called: Called) -> Shape:
         (operand,) = operands
         self.require(
             operand.is_array and operand.dtype in self.domain,
@@ -78,7 +77,7 @@ class Transcendental(ElementwiseUnary):
 
     result_accuracy: str | None = attribute("raw", default=None)
 
-    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+    def infer_shape(self, operands: Sequence[Shape], called: Called) -> Shape:
         if self.result_accuracy is not None:
             known = _ACCURACY.fullmatch(self.result_accuracy) is not None
             text = "must be {mode=default}, {mode=highest} or {tolerance={atol=..,rtol=..,ulps=..}}"

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from distxla.ir.attribute import attribute
 from distxla.ir.effects import Effects
 from distxla.ir.instruction import Instruction
 from distxla.ir.op import Lowering
-from distxla.ir.op_traits import OpRole
-from distxla.ir.shape import ProgramShape, Shape
+from distxla.ir.op_traits import OperandCount, OpRole, exactly
+from distxla.ir.shape import Called, Shape
 from distxla.ir.stream_key import INFEED, OUTFEED, StreamKey
 from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.support.executable import ExecutableOp
@@ -33,12 +33,11 @@ class Infeed(ExecutableOp):
     mixes_precision: ClassVar[bool] = False
     effects: ClassVar[Effects] = Effects.FEED
     lowering: ClassVar[Lowering] = Lowering.COMMUNICATION
-    min_operands: ClassVar[int] = 1
-    max_operands: ClassVar[int | None] = 1
+    operand_count: ClassVar[OperandCount] = exactly(1)
     needs_shape: ClassVar[bool] = True
     infeed_config: str = attribute("string", default="")
 
-    def verify(self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> None:
+    def verify(self, shape: Shape, operands: Sequence[Shape], called: Called) -> None:
         self.require(operands[0].is_token, "C1", f"the operand is {operands[0]}, not token[]", at="operands")
         parts = shape.elements or ()
         self.require(
@@ -78,12 +77,11 @@ class Outfeed(ExecutableOp):
     mixes_precision: ClassVar[bool] = False
     effects: ClassVar[Effects] = Effects.FEED
     lowering: ClassVar[Lowering] = Lowering.COMMUNICATION
-    min_operands: ClassVar[int] = 2
-    max_operands: ClassVar[int | None] = 2
+    operand_count: ClassVar[OperandCount] = exactly(2)
     outfeed_shape: str | None = attribute("raw", default=None)
     outfeed_config: str = attribute("string", default="")
 
-    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+    def infer_shape(self, operands: Sequence[Shape], called: Called) -> Shape:
         self.require(operands[1].is_token, "C1", f"operand 1 is {operands[1]}, not token[]", at="operands")
         if self.outfeed_shape is not None:
             stated, have = (re.sub(r"\{[^{}]*\}|/\*.*?\*/|\s", "", s) for s in (self.outfeed_shape, str(operands[0])))

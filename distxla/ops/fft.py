@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import prod
 from typing import Any, ClassVar
 
@@ -12,7 +12,8 @@ from distxla.ir.attribute import attribute
 from distxla.ir.element_type import C64, C128, F32, F64, S64, ElementType
 from distxla.ir.literal import Literal
 from distxla.ir.op import Lowering
-from distxla.ir.shape import ProgramShape, Shape
+from distxla.ir.op_traits import OperandCount, exactly
+from distxla.ir.shape import Called, Shape
 from distxla.ops.support.emit import Buffer, Imported, KernelEmitter
 from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.support.executable import ExecutableOp
@@ -42,12 +43,11 @@ class Fft(ExecutableOp):
 
     opcode: ClassVar[str] = "fft"
     lowering: ClassVar[Lowering] = Lowering.KERNEL
-    min_operands: ClassVar[int] = 1
-    max_operands: ClassVar[int | None] = 1
+    operand_count: ClassVar[OperandCount] = exactly(1)
     fft_type: str = attribute("word")
     fft_length: tuple[int, ...] = attribute("int_list")
 
-    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+    def infer_shape(self, operands: Sequence[Shape], called: Called) -> Shape:
         operand, lengths = operands[0], self.fft_length
         result_type = _result_type(self, operand)
         self.require(1 <= len(lengths) <= 3, "C3", f"has {len(lengths)} lengths", at="fft_length")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,7 +10,8 @@ import numpy as np
 from distxla.ir.attribute import attribute
 from distxla.ir.dynamic_shape import Agreement
 from distxla.ir.op import Lowering
-from distxla.ir.shape import ProgramShape, Shape
+from distxla.ir.op_traits import OperandCount, exactly
+from distxla.ir.shape import Called, Shape
 from distxla.ops.support.conversion import Array
 from distxla.ops.support.emit import ArrayRef, Emitter, Index, IndexLike, Value
 from distxla.ops.support.evaluation import Evaluation
@@ -43,8 +44,7 @@ class Gather(ExecutableOp):
 
     opcode = "gather"
     lowering: ClassVar[Lowering] = Lowering.ELEMENT
-    min_operands: ClassVar[int] = 2
-    max_operands: ClassVar[int | None] = 2
+    operand_count: ClassVar[OperandCount] = exactly(2)
     offset_dims: tuple[int, ...] = attribute("int_list")
     collapsed_slice_dims: tuple[int, ...] = attribute("int_list")
     start_index_map: tuple[int, ...] = attribute("int_list")
@@ -54,7 +54,7 @@ class Gather(ExecutableOp):
     slice_sizes: tuple[int, ...] = attribute("int_list")
     indices_are_sorted: bool = attribute("bool", default=False)
 
-    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+    def infer_shape(self, operands: Sequence[Shape], called: Called) -> Shape:
         operand, starts = operands
         fits = operand.is_array and starts.is_array and starts.dtype.is_integer
         self.require(fits, "C24", f"gather of {operand} at {starts}", at="operands")
@@ -128,13 +128,7 @@ class Gather(ExecutableOp):
         whole = self.slice_sizes[dimension] == operand.dims[dimension]
         return whole and dimension in self._window_dimensions(operand.rank)
 
-    def run_time_shape(
-        self,
-        shape: Shape,
-        operands: Sequence[Shape],
-        actual: Sequence[Shape],
-        called: Callable[[str], ProgramShape],
-    ) -> Shape:
+    def run_time_shape(self, shape: Shape, operands: Sequence[Shape], actual: Sequence[Shape], called: Called) -> Shape:
         operand, starts = actual
         batch = iter(n for d, n in enumerate(starts.dims) if d != self.index_vector_dim)
         windows = self._window_dimensions(operand.rank)

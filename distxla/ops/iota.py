@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
 from distxla.ir.attribute import attribute
 from distxla.ir.op import Lowering
-from distxla.ir.shape import ProgramShape, Shape
+from distxla.ir.op_traits import OperandCount, exactly
+from distxla.ir.shape import Called, Shape
 from distxla.ops.support.conversion import Array, converted
 from distxla.ops.support.emit import ArrayRef, Emitter, Index, Value
 from distxla.ops.support.evaluation import Evaluation
@@ -27,11 +28,11 @@ class Iota(ExecutableOp):
 
     opcode = "iota"
     lowering: ClassVar[Lowering] = Lowering.ELEMENT
-    max_operands: ClassVar[int | None] = 0
+    operand_count: ClassVar[OperandCount] = exactly(0)
     needs_shape: ClassVar[bool] = True
     iota_dimension: int = attribute("int")
 
-    def verify(self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> None:
+    def verify(self, shape: Shape, operands: Sequence[Shape], called: Called) -> None:
         self.require(shape.is_array and shape.dtype.kind != "pred", "C2", f"no iota of {shape}", at="shape")
         self.require(
             0 <= self.iota_dimension < shape.rank,

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from distxla.ir.attribute import attribute
 from distxla.ir.mixed_precision import Computed, with_float
 from distxla.ir.op import Lowering
-from distxla.ir.op_traits import ElementRules
-from distxla.ir.shape import ProgramShape, Shape
+from distxla.ir.op_traits import ElementRules, OperandCount
+from distxla.ir.shape import Called, Shape
 from distxla.ops.support.emit import ArrayRef, Emitter, Index, Value
 from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.support.executable import ExecutableOp
@@ -29,12 +29,12 @@ class Map(ExecutableOp):
 
     opcode: ClassVar[str] = "map"
     lowering: ClassVar[Lowering] = Lowering.ELEMENT
-    min_operands: ClassVar[int] = 1
+    operand_count: ClassVar[OperandCount] = OperandCount(least=1)
     elements: ClassVar[ElementRules] = ElementRules(is_elementwise=True, is_expensive=True)
     dimensions: tuple[int, ...] = attribute("int_list", default=())
     to_apply: str = attribute("computation")
 
-    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+    def infer_shape(self, operands: Sequence[Shape], called: Called) -> Shape:
         for operand in operands:
             self.require(operand.is_array, "C1", f"maps arrays, not {operand}", at="operands")
             self.require(
@@ -55,9 +55,7 @@ class Map(ExecutableOp):
         check_scalar_computation(self, "C4", self.to_apply, called, [o.dtype for o in operands], [result.dtype])
         return Shape(result.dtype, operands[0].dims, operands[0].dynamic)
 
-    def computed_in(
-        self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]
-    ) -> Computed | None:
+    def computed_in(self, shape: Shape, operands: Sequence[Shape], called: Called) -> Computed | None:
         program = called(self.to_apply)
         if len(program.parameters) != len(operands) or not program.result.is_array:
             return None

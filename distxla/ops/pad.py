@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
 from distxla.ir.attribute import attribute
 from distxla.ir.op import Lowering
-from distxla.ir.shape import ProgramShape, Shape
+from distxla.ir.op_traits import OperandCount, exactly
+from distxla.ir.shape import Called, Shape
 from distxla.ir.window import PaddingDimension
 from distxla.ops.support.conversion import Array
 from distxla.ops.support.emit import ArrayRef, Emitter, Index, IndexLike, Value
@@ -31,11 +32,10 @@ class Pad(ExecutableOp):
 
     opcode = "pad"
     lowering: ClassVar[Lowering] = Lowering.ELEMENT
-    min_operands: ClassVar[int] = 2
-    max_operands: ClassVar[int | None] = 2
+    operand_count: ClassVar[OperandCount] = exactly(2)
     padding: tuple[PaddingDimension, ...] = attribute("padding", default=())
 
-    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+    def infer_shape(self, operands: Sequence[Shape], called: Called) -> Shape:
         operand, value = operands
         self.require(
             operand.is_array and value.is_array and value.dims == () and value.dtype is operand.dtype,
@@ -61,13 +61,7 @@ class Pad(ExecutableOp):
             )
         return Shape(operand.element_type, tuple(dimension_sizes), operand.dynamic)
 
-    def run_time_shape(
-        self,
-        shape: Shape,
-        operands: Sequence[Shape],
-        actual: Sequence[Shape],
-        called: Callable[[str], ProgramShape],
-    ) -> Shape:
+    def run_time_shape(self, shape: Shape, operands: Sequence[Shape], actual: Sequence[Shape], called: Called) -> Shape:
         """Negative padding takes away no more than there is."""
         spread = (n + max(n - 1, 0) * p.interior for n, p in zip(actual[0].dims, self.padding, strict=True))
         return shape.with_dims(tuple(max(n + p.low + p.high, 0) for n, p in zip(spread, self.padding, strict=True)))

@@ -10,7 +10,7 @@ import numpy as np
 
 from distxla.errors import ExecutionError
 from distxla.ir.attribute import attribute
-from distxla.ir.op_traits import InPlaceKernel
+from distxla.ir.op_traits import InPlaceKernel, OperandCount, exactly
 from distxla.ir.shape import Shape
 from distxla.ops.support.collective import GroupedCollective
 from distxla.ops.support.collective_movement import Movement, RaggedMovement
@@ -38,8 +38,7 @@ class RaggedAllToAll(GroupedCollective):
     """
 
     opcode = "ragged-all-to-all"
-    min_operands = 6
-    max_operands = 6
+    operand_count: ClassVar[OperandCount] = exactly(6)
     in_place: ClassVar[InPlaceKernel] = InPlaceKernel(operand=1)
 
     dimensions: tuple[int, ...] = attribute("int_list", default=())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import count
 from typing import Any, ClassVar, Final
 
@@ -12,7 +12,8 @@ from distxla.ir.attribute import attribute
 from distxla.ir.element_type import F32, F64, S64, ElementType
 from distxla.ir.instruction import Instruction
 from distxla.ir.op import Lowering, Op
-from distxla.ir.shape import ProgramShape, Shape
+from distxla.ir.op_traits import OperandCount, exactly
+from distxla.ir.shape import Called, Shape
 from distxla.ops.dot import Dot
 from distxla.ops.dynamic_slice import DynamicSlice
 from distxla.ops.dynamic_update_slice import DynamicUpdateSlice
@@ -44,8 +45,7 @@ class RaggedDot(DotOp):
 
     opcode: ClassVar[str] = "ragged-dot"
     lowering: ClassVar[Lowering] = Lowering.EXPANSION
-    min_operands: ClassVar[int] = 3
-    max_operands: ClassVar[int | None] = 3
+    operand_count: ClassVar[OperandCount] = exactly(3)
     lhs_ragged_dims: tuple[int, ...] = attribute("int_list", default=())
     rhs_group_dims: tuple[int, ...] = attribute("int_list", default=())
     operand_precision: tuple[str, ...] = attribute("precision", default=())
@@ -63,7 +63,7 @@ class RaggedDot(DotOp):
         kind = dims.lhs_contracting if self.ragged in dims.lhs_contracting else dims.lhs_free(rank)
         return dims.lhs_batch + kind[: kind.index(self.ragged)]
 
-    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+    def infer_shape(self, operands: Sequence[Shape], called: Called) -> Shape:
         lhs, rhs, sizes = operands
         dims = self.dimensions
         dims.check(self, lhs, rhs)
@@ -101,7 +101,7 @@ class RaggedDot(DotOp):
             result.insert(0, groups)
         return Shape(product_type(lhs, rhs), tuple(result))
 
-    def verify(self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> None:
+    def verify(self, shape: Shape, operands: Sequence[Shape], called: Called) -> None:
         _verify_product(self, shape, self.infer_shape(operands, called))
 
     def evaluate(self, run: Evaluation, *operands: Any) -> Any:
@@ -336,12 +336,11 @@ class ScaledDot(DotOp):
 
     opcode: ClassVar[str] = "scaled-dot"
     lowering: ClassVar[Lowering] = Lowering.EXPANSION
-    min_operands: ClassVar[int] = 4
-    max_operands: ClassVar[int | None] = 4
+    operand_count: ClassVar[OperandCount] = exactly(4)
     operand_precision: tuple[str, ...] = attribute("precision", default=())
     algorithm: str | None = attribute("word", default=None)
 
-    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+    def infer_shape(self, operands: Sequence[Shape], called: Called) -> Shape:
         lhs, rhs = operands[:2]
         dims = self.dimensions
         dims.check(self, lhs, rhs)
@@ -367,7 +366,7 @@ class ScaledDot(DotOp):
         self.require(scaled, "C15", "both scales are scalars, one must scale blocks", at="operands")
         return Shape(product_type(lhs, rhs), dims.result_dims(lhs, rhs))
 
-    def verify(self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> None:
+    def verify(self, shape: Shape, operands: Sequence[Shape], called: Called) -> None:
         _verify_product(self, shape, self.infer_shape(operands, called))
 
     def evaluate(self, run: Evaluation, *operands: Any) -> Any:

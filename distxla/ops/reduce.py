@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,7 +11,8 @@ from distxla.ir.attribute import attribute
 from distxla.ir.dynamic_shape import Agreement, same_positions
 from distxla.ir.mixed_precision import Computed, by_reducer
 from distxla.ir.op import Lowering
-from distxla.ir.shape import ProgramShape, Shape
+from distxla.ir.op_traits import OperandCount
+from distxla.ir.shape import Called, Shape
 from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.support.executable import ExecutableOp
 from distxla.ops.support.reducer import check_inputs, check_reducer, result_of, split_inputs
@@ -32,11 +33,11 @@ class Reduce(ExecutableOp):
 
     opcode: ClassVar[str] = "reduce"
     lowering: ClassVar[Lowering] = Lowering.REDUCTION
-    min_operands: ClassVar[int] = 2
+    operand_count: ClassVar[OperandCount] = OperandCount(least=2)
     dimensions: tuple[int, ...] = attribute("int_list")
     to_apply: str = attribute("computation")
 
-    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+    def infer_shape(self, operands: Sequence[Shape], called: Called) -> Shape:
         arrays, initial = split_inputs(self, operands, "C3")
         check_inputs(self, arrays, initial, same_dims="C1", same_types="C2")
         rank = arrays[0].rank
@@ -51,9 +52,7 @@ class Reduce(ExecutableOp):
         check_reducer(self, "C6", self.to_apply, called, [a.dtype for a in arrays])
         return result_of([_without(a, self.dimensions) for a in arrays])
 
-    def computed_in(
-        self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]
-    ) -> Computed | None:
+    def computed_in(self, shape: Shape, operands: Sequence[Shape], called: Called) -> Computed | None:
         half = len(operands) // 2
         return by_reducer(called(self.to_apply), shape, operands, lambda k: k % half)
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from distxla.ir.attribute import attribute
-from distxla.ir.op_traits import RoundRules
+from distxla.ir.op_traits import OperandCount, RoundRules
 from distxla.ir.shape import Shape
 from distxla.ops.support.collective import (
     RANK,
@@ -40,7 +40,7 @@ class ReduceScatter(ReducingCollective):
     """
 
     opcode = "reduce-scatter"
-    min_operands = 1
+    operand_count: ClassVar[OperandCount] = OperandCount(least=1)
     round: ClassVar[RoundRules] = RoundRules(has_groups=True, combines=True)
 
     dimensions: tuple[int, ...] = attribute("int_list")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import prod
 from typing import Any, ClassVar
 
@@ -12,7 +12,8 @@ from distxla.ir.attribute import attribute
 from distxla.ir.dynamic_shape import Agreement, same_positions
 from distxla.ir.mixed_precision import Computed, by_reducer
 from distxla.ir.op import Lowering
-from distxla.ir.shape import ProgramShape, Shape
+from distxla.ir.op_traits import OperandCount
+from distxla.ir.shape import Called, Shape
 from distxla.ir.window import Window, WindowDimension
 from distxla.ops.support.emit import Buffer, Index, IndexLike, KernelEmitter, Value
 from distxla.ops.support.evaluation import Evaluation
@@ -43,20 +44,18 @@ class ReduceWindow(ExecutableOp):
 
     opcode: ClassVar[str] = "reduce-window"
     lowering: ClassVar[Lowering] = Lowering.KERNEL
-    min_operands: ClassVar[int] = 2
+    operand_count: ClassVar[OperandCount] = OperandCount(least=2)
     window: Window = attribute("window", default=Window())
     to_apply: str = attribute("computation")
 
-    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+    def infer_shape(self, operands: Sequence[Shape], called: Called) -> Shape:
         arrays, initial = split_inputs(self, operands, "C1")
         check_inputs(self, arrays, initial, same_dims="C2", same_types="C3")
         dims = check_window(self, self.window, arrays[0], rank="C4", positive=("C5", "C7", "C9", "C11"))
         check_reducer(self, "C13", self.to_apply, called, [a.dtype for a in arrays])
         return result_of([a.with_dims(dims) for a in arrays])
 
-    def computed_in(
-        self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]
-    ) -> Computed | None:
+    def computed_in(self, shape: Shape, operands: Sequence[Shape], called: Called) -> Computed | None:
         half = len(operands) // 2
         return by_reducer(called(self.to_apply), shape, operands, lambda k: k % half)
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import prod
 from typing import Any, ClassVar
 
 from distxla.ir.attribute import attribute
 from distxla.ir.op import Lowering
-from distxla.ir.shape import ProgramShape, Shape
+from distxla.ir.op_traits import OperandCount, exactly
+from distxla.ir.shape import Called, Shape
 from distxla.ops.support.conversion import Array
 from distxla.ops.support.emit import ArrayRef, Emitter, Index, Value
 from distxla.ops.support.evaluation import Evaluation
@@ -30,12 +31,11 @@ class Reshape(ExecutableOp):
 
     opcode = "reshape"
     lowering: ClassVar[Lowering] = Lowering.ELEMENT
-    min_operands: ClassVar[int] = 1
-    max_operands: ClassVar[int | None] = 1
+    operand_count: ClassVar[OperandCount] = exactly(1)
     needs_shape: ClassVar[bool] = True
     inferred_dimension: int | None = attribute("int", default=None)
 
-    def verify(self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> None:
+    def verify(self, shape: Shape, operands: Sequence[Shape], called: Called) -> None:
         (operand,) = operands
         self.require(operand.is_array, "C1", f"the operand is {operand}, not an array", at="operands")
         self.require(operand.element_type is shape.element_type, "C1", f"{operand} to {shape}", at="shape")
@@ -60,13 +60,7 @@ class Reshape(ExecutableOp):
     def is_view(self, shape: Shape, operands: Sequence[Shape]) -> bool:
         return True
 
-    def run_time_shape(
-        self,
-        shape: Shape,
-        operands: Sequence[Shape],
-        actual: Sequence[Shape],
-        called: Callable[[str], ProgramShape],
-    ) -> Shape:
+    def run_time_shape(self, shape: Shape, operands: Sequence[Shape], actual: Sequence[Shape], called: Called) -> Shape:
         dims = list(shape.dims)
         for group in reshaped_dimension_sizes(operands[0], shape, self.inferred_dimension):
             if group.follower is not None:
@@ -97,10 +91,10 @@ class DynamicReshape(ExecutableOp):
     opcode = "dynamic-reshape"
     lowering: ClassVar[Lowering] = Lowering.ELEMENT
     sets_dimension_sizes: ClassVar[bool] = True
-    min_operands: ClassVar[int] = 1
+    operand_count: ClassVar[OperandCount] = OperandCount(least=1)
     needs_shape: ClassVar[bool] = True
 
-    def verify(self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> None:
+    def verify(self, shape: Shape, operands: Sequence[Shape], called: Called) -> None:
         operand, *dimension_sizes = operands
         self.require(operand.element_type is shape.element_type, "C1", f"{operand} to {shape}", at="shape")
         self.require(
@@ -113,7 +107,7 @@ class DynamicReshape(ExecutableOp):
             fits = dimension_size.is_array and dimension_size.rank == 0 and dimension_size.dtype.is_integer
             self.require(fits, "C3", f"the size {dimension_size} is no integer scalar", at="operands")
 
-    def dynamic_result(self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+    def dynamic_result(self, shape: Shape, operands: Sequence[Shape], called: Called) -> Shape:
         return Shape(shape.element_type, shape.dims, (True,) * shape.rank)
 
     def evaluate(self, run: Evaluation, *operands: Any) -> Array:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
 from distxla.ir.attribute import attribute
 from distxla.ir.op import Lowering
-from distxla.ir.shape import ProgramShape, Shape
+from distxla.ir.op_traits import OperandCount, exactly
+from distxla.ir.shape import Called, Shape
 from distxla.ops.support.conversion import Array
 from distxla.ops.support.emit import ArrayRef, Emitter, Index, Value
 from distxla.ops.support.evaluation import Evaluation
@@ -27,11 +28,10 @@ class Reverse(ExecutableOp):
 
     opcode = "reverse"
     lowering: ClassVar[Lowering] = Lowering.ELEMENT
-    min_operands: ClassVar[int] = 1
-    max_operands: ClassVar[int | None] = 1
+    operand_count: ClassVar[OperandCount] = exactly(1)
     dimensions: tuple[int, ...] = attribute("int_list")
 
-    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+    def infer_shape(self, operands: Sequence[Shape], called: Called) -> Shape:
         (operand,) = operands
         text = f"dimensions={list(self.dimensions)} of {operand}"
         self.require(len(set(self.dimensions)) == len(self.dimensions), "C2", f"{text} repeat one", at="dimensions")

@@ -7,7 +7,7 @@ it on, and the program's next run goes on where the last one ended.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar, Final
 
 import ml_dtypes
@@ -19,7 +19,8 @@ from distxla.ir.element_type import F32, F64, U32, U64, ElementType
 from distxla.ir.instruction import Instruction
 from distxla.ir.literal import Literal
 from distxla.ir.op import Lowering
-from distxla.ir.shape import ProgramShape, Shape
+from distxla.ir.op_traits import OperandCount, exactly
+from distxla.ir.shape import Called, Shape
 from distxla.ops.concatenate import Concatenate
 from distxla.ops.support import random_bits
 from distxla.ops.support.emit import Buffer, KernelEmitter
@@ -51,13 +52,12 @@ class Rng(ExecutableOp):
     opcode: ClassVar[str] = "rng"
     effects: ClassVar[Effects] = Effects.RANDOM
     lowering: ClassVar[Lowering] = Lowering.EXPANSION
-    min_operands: ClassVar[int] = 2
-    max_operands: ClassVar[int | None] = 2
+    operand_count: ClassVar[OperandCount] = exactly(2)
     needs_shape: ClassVar[bool] = True
     advances_state: ClassVar[bool] = True
     distribution: str = attribute("word")
 
-    def verify(self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> None:
+    def verify(self, shape: Shape, operands: Sequence[Shape], called: Called) -> None:
         kinds = ("rng_uniform", "rng_normal")
         self.require(self.distribution in kinds, "kind", f"{self.distribution} is none of {kinds}", at="distribution")
         self.require(shape.is_array, "C1", f"gives an array, not {shape}", at="shape")
@@ -175,12 +175,11 @@ class RngBitGenerator(ExecutableOp):
 
     opcode: ClassVar[str] = "rng-bit-generator"
     lowering: ClassVar[Lowering] = Lowering.KERNEL
-    min_operands: ClassVar[int] = 1
-    max_operands: ClassVar[int | None] = 1
+    operand_count: ClassVar[OperandCount] = exactly(1)
     needs_shape: ClassVar[bool] = True
     algorithm: str = attribute("word")
 
-    def verify(self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> None:
+    def verify(self, shape: Shape, operands: Sequence[Shape], called: Called) -> None:
         kinds = ("rng_default", "rng_three_fry", "rng_philox")
         self.require(self.algorithm in kinds, "kind", f"{self.algorithm} is none of {kinds}", at="algorithm")
         if shape.elements is None:
@@ -236,12 +235,12 @@ class RngGetAndUpdateState(ExecutableOp):
     opcode: ClassVar[str] = "rng-get-and-update-state"
     effects: ClassVar[Effects] = Effects.CUSTOM
     lowering: ClassVar[Lowering] = Lowering.KERNEL
-    max_operands: ClassVar[int | None] = 0
+    operand_count: ClassVar[OperandCount] = exactly(0)
     needs_shape: ClassVar[bool] = True
     advances_state: ClassVar[bool] = True
     delta: int = attribute("int")
 
-    def verify(self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> None:
+    def verify(self, shape: Shape, operands: Sequence[Shape], called: Called) -> None:
         self.require(shape.is_array, "C1", f"gives an array, not {shape}", at="shape")
         self.require(self.delta >= 0, "C2", f"delta={self.delta}", at="delta")
 

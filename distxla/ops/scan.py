@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,7 +12,8 @@ from distxla.ir.computation import Computation
 from distxla.ir.element_type import S64
 from distxla.ir.instruction import Instruction
 from distxla.ir.op import Lowering
-from distxla.ir.shape import ProgramShape, Shape
+from distxla.ir.op_traits import OperandCount
+from distxla.ir.shape import Called, Shape
 from distxla.ops.call import Call
 from distxla.ops.constant import Constant
 from distxla.ops.control_flow import signature
@@ -43,7 +44,7 @@ class Scan(ExecutableOp):
 
     opcode: ClassVar[str] = "scan"
     lowering: ClassVar[Lowering] = Lowering.EXPANSION
-    min_operands: ClassVar[int] = 1
+    operand_count: ClassVar[OperandCount] = OperandCount(least=1)
     needs_shape: ClassVar[bool] = True
     dimensions: tuple[int, ...] = attribute("int_list")
     is_reverse: bool = attribute("bool", default=False)
@@ -51,7 +52,7 @@ class Scan(ExecutableOp):
     num_carries: int | None = attribute("int", default=None)
     to_apply: str = attribute("computation")
 
-    def verify(self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> None:
+    def verify(self, shape: Shape, operands: Sequence[Shape], called: Called) -> None:
         carries = self.num_carries or 0
         self.require(0 <= carries <= len(operands), "C2", f"num_carries={carries}", at="num_carries")
         inputs, initial = operands[: len(operands) - carries], operands[len(operands) - carries :]

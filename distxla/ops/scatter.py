@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from itertools import pairwise
 from typing import Any, ClassVar
@@ -13,8 +13,8 @@ from distxla.ir.attribute import attribute
 from distxla.ir.dynamic_shape import Agreement, same_positions
 from distxla.ir.mixed_precision import Computed, by_reducer
 from distxla.ir.op import Lowering
-from distxla.ir.op_traits import InPlaceKernel
-from distxla.ir.shape import ProgramShape, Shape
+from distxla.ir.op_traits import InPlaceKernel, OperandCount
+from distxla.ir.shape import Called, Shape
 from distxla.ops.sorting.grid_scatter import emit_sorted_scatter, is_sorted_on_grid
 from distxla.ops.support.emit import Buffer, Index, IndexLike, KernelEmitter, Value
 from distxla.ops.support.evaluation import Evaluation
@@ -40,7 +40,7 @@ class Scatter(ExecutableOp):
 
     opcode: ClassVar[str] = "scatter"
     lowering: ClassVar[Lowering] = Lowering.KERNEL
-    min_operands: ClassVar[int] = 3
+    operand_count: ClassVar[OperandCount] = OperandCount(least=3)
     in_place: ClassVar[InPlaceKernel] = InPlaceKernel(operand=0, writes_only_a_part=True)
     update_window_dims: tuple[int, ...] = attribute("int_list")
     inserted_window_dims: tuple[int, ...] = attribute("int_list")
@@ -54,7 +54,7 @@ class Scatter(ExecutableOp):
 
     # --- shapes -------------------------------------------------------------------------------------------------
 
-    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+    def infer_shape(self, operands: Sequence[Shape], called: Called) -> Shape:
         count = len(operands) // 2
         self.require(len(operands) % 2 == 1, "C5", "needs as many updates as arrays, and the indices", at="operands")
         inputs, indices, updates = operands[:count], operands[count], operands[count + 1 :]
@@ -166,20 +166,12 @@ class Scatter(ExecutableOp):
 
     # --- execution ----------------------------------------------------------------------------------------------
 
-    def computed_in(
-        self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]
-    ) -> Computed | None:
+    def computed_in(self, shape: Shape, operands: Sequence[Shape], called: Called) -> Computed | None:
         count = len(operands) // 2
         number = [*range(count), None, *range(count)]
         return by_reducer(called(self.to_apply), shape, operands, number.__getitem__)
 
-    def run_time_shape(
-        self,
-        shape: Shape,
-        operands: Sequence[Shape],
-        actual: Sequence[Shape],
-        called: Callable[[str], ProgramShape],
-    ) -> Shape:
+    def run_time_shape(self, shape: Shape, operands: Sequence[Shape], actual: Sequence[Shape], called: Called) -> Shape:
         return result_of(list(actual[: len(actual) // 2]))
 
     def agreeing_dimensions(self, operands: Sequence[Shape]) -> tuple[Agreement, ...]:

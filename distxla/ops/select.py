@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
 from distxla.ir.element_type import PRED
 from distxla.ir.op import Lowering
-from distxla.ir.op_traits import ElementRules
-from distxla.ir.shape import ProgramShape, Shape
+from distxla.ir.op_traits import ElementRules, OperandCount, exactly
+from distxla.ir.shape import Called, Shape
 from distxla.ops.elementwise_binary import common_shape
 from distxla.ops.support.conversion import Array
 from distxla.ops.support.emit import ArrayRef, Emitter, Index, Value
@@ -29,11 +29,10 @@ class Select(ExecutableOp):
 
     opcode = "select"
     lowering: ClassVar[Lowering] = Lowering.ELEMENT
-    min_operands: ClassVar[int] = 3
-    max_operands: ClassVar[int | None] = 3
+    operand_count: ClassVar[OperandCount] = exactly(3)
     elements: ClassVar[ElementRules] = ElementRules(is_elementwise=True)
 
-    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+    def infer_shape(self, operands: Sequence[Shape], called: Called) -> Shape:
         predicate, on_true, on_false = operands
         shape = common_shape(self, (on_true, on_false), "C2")
         self.require(on_true.dtype is on_false.dtype, "C2", f"{on_true} and {on_false} differ", at="operands")

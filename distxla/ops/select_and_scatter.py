@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,7 +11,8 @@ from distxla.ir.attribute import attribute
 from distxla.ir.element_type import PRED, S64
 from distxla.ir.mixed_precision import Computed, in_type_of
 from distxla.ir.op import Lowering
-from distxla.ir.shape import ProgramShape, Shape
+from distxla.ir.op_traits import OperandCount, exactly
+from distxla.ir.shape import Called, Shape
 from distxla.ir.window import Window
 from distxla.ops.support.emit import Buffer, Index, IndexLike, KernelEmitter, Value
 from distxla.ops.support.evaluation import Evaluation
@@ -36,13 +37,12 @@ class SelectAndScatter(ExecutableOp):
 
     opcode: ClassVar[str] = "select-and-scatter"
     lowering: ClassVar[Lowering] = Lowering.KERNEL
-    min_operands: ClassVar[int] = 3
-    max_operands: ClassVar[int | None] = 3
+    operand_count: ClassVar[OperandCount] = exactly(3)
     window: Window = attribute("window", default=Window())
     select: str = attribute("computation")
     scatter: str = attribute("computation")
 
-    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+    def infer_shape(self, operands: Sequence[Shape], called: Called) -> Shape:
         operand, source, initial = operands
         for shape in operands:
             self.require(shape.is_array, "C1", f"works on arrays, not {shape}", at="operands")
@@ -60,9 +60,7 @@ class SelectAndScatter(ExecutableOp):
         check_scalar_computation(self, "C10", self.scatter, called, [element] * 2, [element], at="scatter")
         return Shape(element, operand.dims, operand.dynamic)
 
-    def computed_in(
-        self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]
-    ) -> Computed | None:
+    def computed_in(self, shape: Shape, operands: Sequence[Shape], called: Called) -> Computed | None:
         return in_type_of(called(self.scatter).result, shape, operands)
 
     def evaluate(self, run: Evaluation, *operands: Any) -> Any:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from distxla.ir.attribute import attribute
 from distxla.ir.op import Lowering
-from distxla.ir.shape import ProgramShape, Shape
+from distxla.ir.op_traits import OperandCount, exactly
+from distxla.ir.shape import Called, Shape
 from distxla.ir.window import SliceDimension
 from distxla.ops.support.conversion import Array
 from distxla.ops.support.emit import ArrayRef, Emitter, Index, Value
@@ -28,11 +29,10 @@ class Slice(ExecutableOp):
 
     opcode = "slice"
     lowering: ClassVar[Lowering] = Lowering.ELEMENT
-    min_operands: ClassVar[int] = 1
-    max_operands: ClassVar[int | None] = 1
+    operand_count: ClassVar[OperandCount] = exactly(1)
     slice: tuple[SliceDimension, ...] = attribute("slice")
 
-    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+    def infer_shape(self, operands: Sequence[Shape], called: Called) -> Shape:
         (operand,) = operands
         self.require(
             operand.is_array and len(self.slice) == operand.rank,
@@ -53,13 +53,7 @@ class Slice(ExecutableOp):
         )
         return Shape(operand.element_type, tuple(dimension_sizes), dynamic)
 
-    def run_time_shape(
-        self,
-        shape: Shape,
-        operands: Sequence[Shape],
-        actual: Sequence[Shape],
-        called: Callable[[str], ProgramShape],
-    ) -> Shape:
+    def run_time_shape(self, shape: Shape, operands: Sequence[Shape], actual: Sequence[Shape], called: Called) -> Shape:
         box = zip(self.slice, actual[0].dims, operands[0].dims, shape.dims, strict=True)
         whole = ((n, size, (d.start, d.limit, d.stride) == (0, bound, 1)) for d, n, bound, size in box)
         return shape.with_dims(tuple(n if kept else size for n, size, kept in whole))

@@ -13,8 +13,8 @@ from distxla.ir.dynamic_shape import Agreement, same_positions
 from distxla.ir.element_type import PRED, S32, ElementType
 from distxla.ir.mixed_precision import Computed, float_types, narrowest, with_float
 from distxla.ir.op import Lowering
-from distxla.ir.op_traits import ElementRules
-from distxla.ir.shape import ProgramShape, Shape
+from distxla.ir.op_traits import ElementRules, OperandCount, exactly
+from distxla.ir.shape import Called, Shape
 from distxla.ops.sorting.comparator import SortKey, sort_keys
 from distxla.ops.sorting.grid_sort import emit_grid_key_sort, emit_grid_merge_sort
 from distxla.ops.sorting.key_sort import LONGEST_LINE, emit_key_sort, key_words
@@ -44,7 +44,7 @@ class Sort(ExecutableOp):
 
     opcode: ClassVar[str] = "sort"
     lowering: ClassVar[Lowering] = Lowering.KERNEL
-    min_operands: ClassVar[int] = 1
+    operand_count: ClassVar[OperandCount] = OperandCount(least=1)
     elements: ClassVar[ElementRules] = ElementRules(only_moves=True)
     dimensions: tuple[int, ...] = attribute("int_list")
     is_stable: bool = attribute("bool", default=False)
@@ -52,7 +52,7 @@ class Sort(ExecutableOp):
     # The comparator of the program's text has no keys, whatever came of it (compiler/passes/sorts_as_written.py).
     has_no_keys: bool = False
 
-    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+    def infer_shape(self, operands: Sequence[Shape], called: Called) -> Shape:
         for operand in operands:
             self.require(operand.is_array, "C3", f"sorts arrays, not {operand}", at="operands")
             self.require(
@@ -72,9 +72,7 @@ class Sort(ExecutableOp):
         check_scalar_computation(self, "C5", self.to_apply, called, pairs, [PRED])
         return result_of([o.without_layout() for o in operands])
 
-    def computed_in(
-        self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]
-    ) -> Computed | None:
+    def computed_in(self, shape: Shape, operands: Sequence[Shape], called: Called) -> Computed | None:
         """In the comparator's types. A narrower one would have to be given other values than those that are sorted."""
         taken = called(self.to_apply).parameters[::2]
         if len(taken) != len(operands) or not all(o.is_array and p.is_array for o, p in zip(operands, taken)):
@@ -207,13 +205,12 @@ class TopK(ExecutableOp):
     opcode: ClassVar[str] = "topk"
     mixes_precision: ClassVar[bool] = False
     lowering: ClassVar[Lowering] = Lowering.KERNEL
-    min_operands: ClassVar[int] = 1
-    max_operands: ClassVar[int | None] = 1
+    operand_count: ClassVar[OperandCount] = exactly(1)
     k: int = attribute("int")
     largest: bool = attribute("bool", default=True)
     is_stable: bool = attribute("bool", default=True)  # false leaves the order of equal elements open: it is this one
 
-    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+    def infer_shape(self, operands: Sequence[Shape], called: Called) -> Shape:
         operand = operands[0]
         self.require(
             operand.is_array and operand.rank >= 1, "C1", f"works on lines of arrays, not {operand}", at="operands"

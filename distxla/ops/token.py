@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar, TypeVar
 
 from distxla.ir.op import Lowering
-from distxla.ir.shape import ProgramShape, Shape
+from distxla.ir.op_traits import OperandCount, exactly
+from distxla.ir.shape import Called, Shape
 from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.support.executable import ExecutableOp
 from distxla.ops.support.registry import register
@@ -25,7 +26,7 @@ class AfterAll(ExecutableOp):
     opcode: ClassVar[str] = "after-all"
     lowering: ClassVar[Lowering] = Lowering.ALIAS
 
-    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+    def infer_shape(self, operands: Sequence[Shape], called: Called) -> Shape:
         return Shape.token()
 
     def evaluate(self, run: Evaluation, *operands: Any) -> Any:
@@ -43,10 +44,9 @@ class AddDependency(ExecutableOp):
 
     opcode: ClassVar[str] = "add-dependency"
     lowering: ClassVar[Lowering] = Lowering.ALIAS
-    min_operands: ClassVar[int] = 2
-    max_operands: ClassVar[int | None] = 2
+    operand_count: ClassVar[OperandCount] = exactly(2)
 
-    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+    def infer_shape(self, operands: Sequence[Shape], called: Called) -> Shape:
         self.require(operands[1].is_token, "C1", f"operand 1 is {operands[1]}, not token[]", at="operands")
         return operands[0].without_layout()
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from distxla.ir.attribute import attribute
 from distxla.ir.op import Lowering
-from distxla.ir.shape import ProgramShape, Shape
+from distxla.ir.op_traits import OperandCount, exactly
+from distxla.ir.shape import Called, Shape
 from distxla.ops.support.conversion import Array
 from distxla.ops.support.emit import ArrayRef, Emitter, Index, IndexLike, Value
 from distxla.ops.support.evaluation import Evaluation
@@ -25,11 +26,10 @@ class Transpose(ExecutableOp):
 
     opcode = "transpose"
     lowering: ClassVar[Lowering] = Lowering.ELEMENT
-    min_operands: ClassVar[int] = 1
-    max_operands: ClassVar[int | None] = 1
+    operand_count: ClassVar[OperandCount] = exactly(1)
     dimensions: tuple[int, ...] = attribute("int_list")
 
-    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+    def infer_shape(self, operands: Sequence[Shape], called: Called) -> Shape:
         (operand,) = operands
         self.require(
             operand.is_array and sorted(self.dimensions) == list(range(operand.rank)),

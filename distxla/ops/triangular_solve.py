@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import prod
 from typing import Any, ClassVar
 
@@ -11,7 +11,8 @@ import numpy as np
 from distxla.ir.attribute import attribute
 from distxla.ir.dynamic_shape import Agreement, same_positions
 from distxla.ir.op import Lowering
-from distxla.ir.shape import ProgramShape, Shape
+from distxla.ir.op_traits import OperandCount, exactly
+from distxla.ir.shape import Called, Shape
 from distxla.ops.cholesky import check_square_matrices
 from distxla.ops.support import small_triangles as small
 from distxla.ops.support.emit import Buffer, KernelEmitter
@@ -38,14 +39,13 @@ class TriangularSolve(ExecutableOp):
 
     opcode: ClassVar[str] = "triangular-solve"
     lowering: ClassVar[Lowering] = Lowering.KERNEL
-    min_operands: ClassVar[int] = 2
-    max_operands: ClassVar[int | None] = 2
+    operand_count: ClassVar[OperandCount] = exactly(2)
     left_side: bool = attribute("bool", default=False)
     lower: bool = attribute("bool", default=False)
     unit_diagonal: bool = attribute("bool", default=False)
     transpose_a: str = attribute("word", default="TRANSPOSE_INVALID")
 
-    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+    def infer_shape(self, operands: Sequence[Shape], called: Called) -> Shape:
         a, b = operands
         kinds = ", ".join(_LETTERS)
         self.require(self.transpose_a in _LETTERS, "kind", f"{self.transpose_a} is none of {kinds}", at="transpose_a")

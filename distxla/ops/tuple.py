@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from distxla.ir.attribute import attribute
 from distxla.ir.op import Lowering, T
-from distxla.ir.op_traits import OpRole
-from distxla.ir.shape import ProgramShape, Shape
+from distxla.ir.op_traits import OperandCount, OpRole, exactly
+from distxla.ir.shape import Called, Shape
 from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.support.executable import ExecutableOp
 from distxla.ops.support.registry import register
@@ -25,7 +25,7 @@ class Tuple(ExecutableOp):
     role: ClassVar[OpRole] = OpRole(is_tuple=True)
     lowering: ClassVar[Lowering] = Lowering.ALIAS
 
-    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+    def infer_shape(self, operands: Sequence[Shape], called: Called) -> Shape:
         return Shape.tuple([operand.without_layout() for operand in operands])
 
     def evaluate(self, run: Evaluation, *operands: Any) -> Any:
@@ -46,15 +46,14 @@ class GetTupleElement(ExecutableOp):
     opcode = "get-tuple-element"
     role: ClassVar[OpRole] = OpRole(is_tuple_element=True)
     lowering: ClassVar[Lowering] = Lowering.ALIAS
-    min_operands: ClassVar[int] = 1
-    max_operands: ClassVar[int | None] = 1
+    operand_count: ClassVar[OperandCount] = exactly(1)
     index: int = attribute("int")
 
     @property
     def element_index(self) -> int:  # type: ignore[override]
         return self.index
 
-    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+    def infer_shape(self, operands: Sequence[Shape], called: Called) -> Shape:
         (operand,) = operands
         elements = operand.elements
         if elements is None:

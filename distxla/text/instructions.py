@@ -340,11 +340,11 @@ class InstructionReader:
             op = op_type(**draft.values)
         except RuleViolation as violation:
             raise self._located(draft, violation) from violation
-        count = len(draft.operands)
-        if count < op.min_operands or (op.max_operands is not None and count > op.max_operands):
+        wanted, count = op.operand_count, len(draft.operands)
+        if not wanted.allows(count):
+            operands = "operand" if wanted.least == 1 else "operands"
             raise lexer.violation(
-                f"{draft.opcode}.operands: expected {_count(op.min_operands, op.max_operands)}, found {count}",
-                *draft.offsets["operands"],
+                f"{draft.opcode}.operands: expected {wanted} {operands}, found {count}", *draft.offsets["operands"]
             )
         known = self._scope.instructions
         for name in draft.annotations.get("control_predecessors", ()):
@@ -439,9 +439,3 @@ class InstructionReader:
         self.computations[name] = Computation(name, wrapped.instructions, wrapped.root, thread, wrapped.span)
         self._scope = outer
         return name
-
-
-def _count(low: int, high: int | None) -> str:
-    if high is None:
-        return f"at least {low} operand" + "s" * (low != 1)
-    return f"{low} operand" + "s" * (low != 1) if low == high else f"{low} to {high} operands"

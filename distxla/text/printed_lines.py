@@ -94,9 +94,7 @@ class PrintedLines:
         op, attributes = found
         shape = known_shape(shape_text)
         operands = self._operands(operand_text, known)
-        if shape is None or operands is None or len(operands) < op.min_operands:
-            return False
-        if op.max_operands is not None and len(operands) > op.max_operands:
+        if shape is None or operands is None or not op.operand_count.allows(len(operands)):
             return False
         metadata = None
         if metadata_text:

@@ -24,7 +24,7 @@ from distxla.ir.computation import Computation
 from distxla.ir.counts import Counts
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
-from distxla.ir.shape import ProgramShape, Shape
+from distxla.ir.shape import Called, Shape
 from distxla.ops.support.registry import op_class
 from distxla.program.abi import Status
 from distxla.program.artifact import CommunicatorSpec, Site
@@ -53,7 +53,7 @@ def module_of(op: Any, operands: Sequence[Shape], result: Shape, called: Sequenc
     return Module("test", (*called, Computation("main", (*parameters, root), "c")), "main")
 
 
-def program_shapes(module: Module) -> Callable[[str], ProgramShape]:
+def program_shapes(module: Module) -> Called:
     return lambda name: module[name].program_shape
 
 

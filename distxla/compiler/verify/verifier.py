@@ -121,15 +121,9 @@ class _Verifier:
             )
 
     def _operand_count(self, i: Instruction) -> None:
-        low, high, have = i.op.min_operands, i.op.max_operands, len(i.operands)
-        want = f"{low}" if low == high else f"at least {low}" if high is None else f"{low} to {high}"
-        self.require(
-            have >= low and (high is None or have <= high),
-            f"{i.opcode}.operands",
-            f"takes {want} operands, has {have}",
-            i,
-            "operands",
-        )
+        want, have = i.op.operand_count, len(i.operands)
+        message = f"takes {want} operands, has {have}"
+        self.require(want.allows(have), f"{i.opcode}.operands", message, i, "operands")
 
     def _layouts(self, i: Instruction) -> None:
         for leaf in i.shape.leaves():

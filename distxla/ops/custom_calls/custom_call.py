@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar, Final
 
 from distxla.ir.attribute import attribute
@@ -10,7 +10,7 @@ from distxla.ir.effects import Effects
 from distxla.ir.instruction import Instruction
 from distxla.ir.op import Lowering
 from distxla.ir.op_traits import OpRole
-from distxla.ir.shape import ProgramShape, Shape
+from distxla.ir.shape import Called, Shape
 from distxla.ir.window import ConvolutionDimensions, Window
 from distxla.ops.call import Aliasing, check_aliasing
 from distxla.ops.custom_calls.buffers import PIN, UNPIN
@@ -81,11 +81,11 @@ class CustomCall(ExecutableOp):
     def sets_dimension_sizes(self) -> bool:  # type: ignore[override]
         return self.custom_call_target == SLICE_TO_DYNAMIC
 
-    def dynamic_result(self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+    def dynamic_result(self, shape: Shape, operands: Sequence[Shape], called: Called) -> Shape:
         """Of all routines one alone gives arrays of dynamic dimension sizes."""
         return Shape(shape.element_type, shape.dims, (True,) * shape.rank) if self.sets_dimension_sizes else shape
 
-    def verify(self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> None:
+    def verify(self, shape: Shape, operands: Sequence[Shape], called: Called) -> None:
         self.require(self.custom_call_target, "C1", "the target has no name", at="custom_call_target")
         for rule, (attribute_, words) in _WORDS.items():
             word = getattr(self, attribute_)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import prod
 from typing import Any, ClassVar
 
@@ -15,7 +15,7 @@ from distxla.ir.mixed_precision import Computed, in_type_of
 from distxla.ir.op import Op
 from distxla.ir.op_traits import RoundRules
 from distxla.ir.replica_groups import GroupMode, ReplicaGroups, device_groups
-from distxla.ir.shape import ProgramShape, Shape
+from distxla.ir.shape import Called, Shape
 from distxla.ir.unwritten import empty
 from distxla.lazy_dataclass import dataclass
 from distxla.ops.support.collective_movement import Movement
@@ -136,7 +136,7 @@ class GroupedCollective(CollectiveOp):
             return None
         return sizes.pop()
 
-    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape | None:
+    def infer_shape(self, operands: Sequence[Shape], called: Called) -> Shape | None:
         self.check_groups()
         self.require(operands, "C6", "no operand", at="operands")
         for i, operand in enumerate(operands):
@@ -145,7 +145,7 @@ class GroupedCollective(CollectiveOp):
         size = self.group_size()
         return None if size is None else self.result_shape(operands, size)
 
-    def verify(self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> None:
+    def verify(self, shape: Shape, operands: Sequence[Shape], called: Called) -> None:
         """Where the text does not tell the group size, the stated result must be right for some size."""
         inferred = self.infer_shape(operands, called)
         if inferred is None:
@@ -166,7 +166,7 @@ class GroupedCollective(CollectiveOp):
             at="shape",
         )
 
-    def check_called(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> None:
+    def check_called(self, operands: Sequence[Shape], called: Called) -> None:
         """The constraints on called computations."""
 
     @abstractmethod
@@ -214,7 +214,7 @@ class ReducingCollective(GlobalIdsCollective):
     @abstractmethod
     def reduction(self) -> str: ...
 
-    def check_called(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> None:
+    def check_called(self, operands: Sequence[Shape], called: Called) -> None:
         """C8: to_apply combines two scalars of one type into one. C11: the order is a known one.
 
         XLA looks at no more: where the operands are of another kind than the scalars (integers and a computation of
@@ -245,9 +245,7 @@ class ReducingCollective(GlobalIdsCollective):
                 at="to_apply",
             )
 
-    def computed_in(
-        self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]
-    ) -> Computed | None:
+    def computed_in(self, shape: Shape, operands: Sequence[Shape], called: Called) -> Computed | None:
         return in_type_of(called(self.reduction).result, shape, operands)
 
     def __post_init__(self) -> None:

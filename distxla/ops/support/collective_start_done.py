@@ -12,7 +12,7 @@ values everything that other devices read or write stays as it is from the start
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from enum import Enum
 from typing import Any, ClassVar
 
@@ -22,8 +22,8 @@ from distxla.ir.computation import Computation
 from distxla.ir.element_type import U64
 from distxla.ir.instruction import Instruction
 from distxla.ir.op import Lowering, Op
-from distxla.ir.op_traits import InPlaceKernel, StartDone
-from distxla.ir.shape import ProgramShape, Shape
+from distxla.ir.op_traits import InPlaceKernel, OperandCount, StartDone, exactly
+from distxla.ir.shape import Called, Shape
 from distxla.lazy_dataclass import replace
 from distxla.ops.support.collective import synchronous
 from distxla.ops.support.evaluation import Evaluation
@@ -59,11 +59,11 @@ class _PartOfRound(CollectiveOp):
 class _Start(_PartOfRound):
     start_done: ClassVar[StartDone] = StartDone(starts_pair=True)
 
-    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape | None:
+    def infer_shape(self, operands: Sequence[Shape], called: Called) -> Shape | None:
         result = whole(self).infer_shape(operands, called)
         return None if result is None else start_shape(operands, result)
 
-    def verify(self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> None:
+    def verify(self, shape: Shape, operands: Sequence[Shape], called: Called) -> None:
         whole(self).verify((shape.elements or ())[-2], operands, called)
 
     def check_size(self, shape: Shape, operands: Sequence[Shape], size: int) -> None:
@@ -79,13 +79,12 @@ class _Start(_PartOfRound):
 
 class _Done(_PartOfRound):
     only_waits: ClassVar[bool] = True
-    min_operands: ClassVar[int] = 1
-    max_operands: ClassVar[int | None] = 1
+    operand_count: ClassVar[OperandCount] = exactly(1)
 
-    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+    def infer_shape(self, operands: Sequence[Shape], called: Called) -> Shape:
         return (operands[0].elements or ())[-2]
 
-    def verify(self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> None:
+    def verify(self, shape: Shape, operands: Sequence[Shape], called: Called) -> None:
         Op.verify(self, shape, operands, called)
 
     def check_size(self, shape: Shape, operands: Sequence[Shape], size: int) -> None:

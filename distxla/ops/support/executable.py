@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from distxla.ir.counts import Counts
@@ -12,7 +12,7 @@ from distxla.ir.effects import Effects
 from distxla.ir.instruction import Instruction
 from distxla.ir.op import Lowering, Op
 from distxla.ir.replica_groups import GroupMode
-from distxla.ir.shape import ProgramShape, Shape
+from distxla.ir.shape import Called, Shape
 from distxla.lazy_dataclass import dataclass
 from distxla.ops.support.emit import ArrayRef, Buffer, Emitter, Index, KernelEmitter, Value
 from distxla.ops.support.evaluation import Evaluation
@@ -105,7 +105,7 @@ class CollectiveOp(ExecutableOp):
     ) -> Sequence[Any]:
         """The results of all members of one group from all their operands, both in group order. The oracle."""
 
-    def dynamic_result(self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+    def dynamic_result(self, shape: Shape, operands: Sequence[Shape], called: Called) -> Shape:
         """Each result keeps the dynamic dimensions of the operand that it is shaped like."""
         leaves = [
             operand if operand.dims == leaf.dims else static_shape(leaf)

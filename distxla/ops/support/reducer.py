@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from distxla.ir.element_type import ElementType
 from distxla.ir.op import Op
-from distxla.ir.shape import ProgramShape, Shape
+from distxla.ir.shape import Called, Shape
 
 
 def check_scalar_computation(
     op: Op,
     rule: str,
     name: str,
-    called: Callable[[str], ProgramShape],
+    called: Called,
     parameters: Sequence[ElementType],
     results: Sequence[ElementType],
     *,
@@ -47,7 +47,7 @@ def check_reducer(
     op: Op,
     rule: str,
     name: str,
-    called: Callable[[str], ProgramShape],
+    called: Called,
     element_types: Sequence[ElementType],
     *,
     at: str = "to_apply",
