@@ -13,7 +13,7 @@ from distxla.errors import ArgumentError, ClusterError, DistxlaError, Unsupporte
 from distxla.jax.pjrt import handles, late
 from distxla.jax.pjrt.devices import NAME, PLATFORM, Description, Device, Topology
 from distxla.jax.pjrt.early_start import start_early
-from distxla.jax.pjrt.handles import CArray, CBytes, text
+from distxla.jax.pjrt.handles import CArray, CBytes, array_getter, bytes_getter, text
 from distxla.jax.pjrt.plans import DirectIssuer
 from distxla.jax.pjrt.table import STRUCTURES
 from distxla.jax.private.backends import configured_devices
@@ -197,33 +197,8 @@ def client_destroy(args: Any) -> None:
             handles.release(args.client)
 
 
-def platform_name(args: Any) -> None:
-    name = handles.of(args.client).platform_name
-    args.platform_name, args.platform_name_size = name.address, name.size
-
-
-def platform_version(args: Any) -> None:
-    version = handles.of(args.client).platform_version
-    args.platform_version, args.platform_version_size = version.address, version.size
-
-
 def process_index(args: Any) -> None:
     args.process_index = 0
-
-
-def devices(args: Any) -> None:
-    found = handles.of(args.client).device_array
-    args.devices, args.num_devices = found.address, found.size
-
-
-def addressable_devices(args: Any) -> None:
-    found = handles.of(args.client).device_array
-    args.addressable_devices, args.num_addressable_devices = found.address, found.size
-
-
-def addressable_memories(args: Any) -> None:
-    found = handles.of(args.client).memory_array
-    args.addressable_memories, args.num_addressable_memories = found.address, found.size
 
 
 def _device(client: Client, number: int) -> int:
@@ -261,16 +236,16 @@ def topology_create(args: Any) -> None:
 
 
 ENTRIES: Final = {
-    "Client_AddressableDevices": addressable_devices,
-    "Client_AddressableMemories": addressable_memories,
+    "Client_AddressableDevices": array_getter("client", "device_array", "addressable_devices"),
+    "Client_AddressableMemories": array_getter("client", "memory_array", "addressable_memories"),
     "Client_Create": client_create,
     "Client_DefaultDeviceAssignment": default_assignment,
     "Client_Destroy": client_destroy,
-    "Client_Devices": devices,
+    "Client_Devices": array_getter("client", "device_array", "devices"),
     "Client_LookupAddressableDevice": lookup_addressable_device,
     "Client_LookupDevice": lookup_device,
-    "Client_PlatformName": platform_name,
-    "Client_PlatformVersion": platform_version,
+    "Client_PlatformName": bytes_getter("client", "platform_name"),
+    "Client_PlatformVersion": bytes_getter("client", "platform_version"),
     "Client_ProcessIndex": process_index,
     "Client_TopologyDescription": client_topology,
     "TopologyDescription_Create": topology_create,

@@ -7,7 +7,7 @@ import hashlib
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from distxla.jax.pjrt import handles
-from distxla.jax.pjrt.handles import CArray, CBytes
+from distxla.jax.pjrt.handles import NOTHING_TO_DELETE, CArray, CBytes, array_getter, bytes_getter, serializer
 from distxla.jax.pjrt.table import RECORDS
 from distxla.machine.segments import Segment
 
@@ -124,21 +124,8 @@ class Topology:
         self.handle = handles.new(self)
 
 
-def _keep(_: int) -> None:
-    """Deletes nothing: what C++ got lives as long as its owner."""
-
-
-_keeps: Final = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(_keep)
-NOTHING_TO_DELETE: Final = ctypes.cast(_keeps, ctypes.c_void_p).value
-
-
 def description_attributes(args: Any) -> None:
     args.attributes, args.num_attributes = None, 0
-
-
-def device_memories(args: Any) -> None:
-    found = handles.of(args.device).memory_array
-    args.memories, args.num_memories = found.address, found.size
 
 
 def device_attributes(args: Any) -> None:
@@ -170,34 +157,8 @@ def clear_memory_stats(args: Any) -> None:
     handles.of(args.device).client.heap().forget_use()
 
 
-def memory_devices(args: Any) -> None:
-    found = handles.of(args.memory).devices
-    args.devices, args.num_devices = found.address, found.size
-
-
-def topology_platform_name(args: Any) -> None:
-    name = handles.of(args.topology).platform_name
-    args.platform_name, args.platform_name_size = name.address, name.size
-
-
-def topology_platform_version(args: Any) -> None:
-    version = handles.of(args.topology).platform_version
-    args.platform_version, args.platform_version_size = version.address, version.size
-
-
-def topology_descriptions(args: Any) -> None:
-    found = handles.of(args.topology).array
-    args.descriptions, args.num_descriptions = found.address, found.size
-
-
 def topology_attributes(args: Any) -> None:
     args.attributes, args.num_attributes = None, 0
-
-
-def topology_serialize(args: Any) -> None:
-    found = handles.of(args.topology).serialized
-    args.serialized_bytes, args.serialized_bytes_size = found.address, found.size
-    args.serialized_topology, args.serialized_topology_deleter = args.topology, NOTHING_TO_DELETE
 
 
 def topology_fingerprint(args: Any) -> None:
@@ -211,25 +172,24 @@ def topology_destroy(args: Any) -> None:
 
 ENTRIES: Final = {
     "DeviceDescription_Attributes": description_attributes,
-    "Device_AddressableMemories": device_memories,
+    "Device_AddressableMemories": array_getter("device", "memory_array", "memories"),
     "Device_ClearMemoryStats": clear_memory_stats,
     "Device_GetAttributes": device_attributes,
     "Device_MemoryStats": memory_stats,
-    "Memory_AddressableByDevices": memory_devices,
+    "Memory_AddressableByDevices": array_getter("memory", "devices", "devices"),
     "TopologyDescription_Attributes": topology_attributes,
     "TopologyDescription_Destroy": topology_destroy,
     "TopologyDescription_Fingerprint": topology_fingerprint,
-    "TopologyDescription_GetDeviceDescriptions": topology_descriptions,
-    "TopologyDescription_PlatformName": topology_platform_name,
-    "TopologyDescription_PlatformVersion": topology_platform_version,
-    "TopologyDescription_Serialize": topology_serialize,
+    "TopologyDescription_GetDeviceDescriptions": array_getter("topology", "array", "descriptions"),
+    "TopologyDescription_PlatformName": bytes_getter("topology", "platform_name"),
+    "TopologyDescription_PlatformVersion": bytes_getter("topology", "platform_version"),
+    "TopologyDescription_Serialize": serializer("topology", "serialized", "topology"),
 }
 
 __all__ = [
     "ENTRIES",
     "MEMORY_KINDS",
     "NAME",
-    "NOTHING_TO_DELETE",
     "OWN",
     "PLATFORM",
     "Description",

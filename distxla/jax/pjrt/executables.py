@@ -11,10 +11,19 @@ from distxla.jax.partitioner.protobuf import device_assignment, module_with_conf
 from distxla.jax.pjrt import buffers, handles
 from distxla.jax.pjrt.calls import Calls
 from distxla.jax.pjrt.client import Client
-from distxla.jax.pjrt.devices import MEMORY_KINDS, NOTHING_TO_DELETE, OWN
+from distxla.jax.pjrt.devices import MEMORY_KINDS, OWN
 from distxla.jax.pjrt.element_types import number_of
 from distxla.jax.pjrt.events import pending_event
-from distxla.jax.pjrt.handles import CArray, CBytes, CNumbers, integers, text
+from distxla.jax.pjrt.handles import (
+    CArray,
+    CBytes,
+    CNumbers,
+    array_getter,
+    bytes_getter,
+    integers,
+    serializer,
+    text,
+)
 from distxla.jax.pjrt.native_events import PATIENCE_NS
 from distxla.jax.pjrt.native_functions import native_functions
 from distxla.jax.pjrt.plans import Plan
@@ -98,6 +107,7 @@ class Loaded:
 
     @property
     def costs(self) -> CNumbers:
+        """Of one device's program: XLA's estimate."""
         if self._costs is None:
             self._costs = CNumbers(cost_analysis(OWN, self.program.partitioned.proto))
         return self._costs
@@ -129,14 +139,6 @@ def compile_(args: Any) -> None:
     options = ctypes.string_at(args.compile_options, args.compile_options_size)
     program = compile_program(client, code, text(given.format, given.format_size), options)
     args.executable = Loaded(client, program).handle
-
-
-def serialize(args: Any) -> None:
-    """Executable_Serialize."""
-    found = handles.of(args.executable).serialized
-    args.serialized_bytes, args.serialized_bytes_size = found.address, found.size
-    args.serialized_executable = args.executable
-    args.serialized_executable_deleter = NOTHING_TO_DELETE
 
 
 def deserialize(args: Any) -> None:
@@ -171,34 +173,10 @@ def is_deleted(args: Any) -> None:
     args.is_deleted = handles.of(args.executable).is_deleted
 
 
-def addressable_devices(args: Any) -> None:
-    found = handles.of(args.executable).device_array
-    args.addressable_devices, args.num_addressable_devices = found.address, found.size
-
-
 def logical_ids(args: Any) -> None:
     loaded = handles.of(args.executable)
     args.addressable_device_logical_ids = loaded.logical_ids.address
     args.num_addressable_device_logical_ids = len(loaded.devices)
-
-
-def assignment(args: Any) -> None:
-    found = handles.of(args.executable).assignment
-    args.serialized_bytes, args.serialized_bytes_size = found.address, found.size
-    args.serialized_device_assignment = args.executable
-    args.serialized_device_assignment_deleter = NOTHING_TO_DELETE
-
-
-def compile_options(args: Any) -> None:
-    found = handles.of(args.executable).options
-    args.serialized_bytes, args.serialized_bytes_size = found.address, found.size
-    args.serialized_compile_options = args.executable
-    args.serialized_compile_options_deleter = NOTHING_TO_DELETE
-
-
-def name(args: Any) -> None:
-    found = handles.of(args.executable).name
-    args.executable_name, args.executable_name_size = found.address, found.size
 
 
 def replicas(args: Any) -> None:
@@ -207,11 +185,6 @@ def replicas(args: Any) -> None:
 
 def partitions(args: Any) -> None:
     args.num_partitions = handles.of(args.executable).program.partitions
-
-
-def output_types(args: Any) -> None:
-    found = handles.of(args.executable).types
-    args.output_types, args.num_output_types = found.address, found.size
 
 
 def output_dimensions(args: Any) -> None:
@@ -233,12 +206,6 @@ def parameter_memory_kinds(args: Any) -> None:
 
 def code_size(args: Any) -> None:
     args.size_in_bytes = len(handles.of(args.executable).program.executable.program.image.data)
-
-
-def costs(args: Any) -> None:
-    """Executable_GetCostAnalysis, of one device's program: XLA's estimate."""
-    found = handles.of(args.executable).costs
-    args.num_properties, args.properties = found.size, found.address
 
 
 def memory_stats(args: Any) -> None:
@@ -278,11 +245,6 @@ def optimized_program(args: Any) -> None:
     else:
         ctypes.memmove(wanted.code, found.address, found.size)
     wanted.format, wanted.format_size = _FORMAT.address, _FORMAT.size
-
-
-def fingerprint(args: Any) -> None:
-    found = handles.of(args.executable).fingerprint
-    args.executable_fingerprint, args.executable_fingerprint_size = found.address, found.size
 
 
 class Execution:
@@ -354,27 +316,27 @@ ENTRIES: Final = {
     "Client_Compile": compile_,
     "Executable_DeserializeAndLoad": deserialize,
     "Executable_Destroy": destroy,
-    "Executable_Fingerprint": fingerprint,
-    "Executable_GetCompileOptions": compile_options,
+    "Executable_Fingerprint": bytes_getter("executable", "fingerprint", "executable_fingerprint"),
+    "Executable_GetCompileOptions": serializer("executable", "options", "compile_options"),
     "Executable_GetCompiledMemoryStats": memory_stats,
-    "Executable_GetCostAnalysis": costs,
-    "Executable_Name": name,
+    "Executable_GetCostAnalysis": array_getter("executable", "costs", "properties"),
+    "Executable_Name": bytes_getter("executable", "name", "executable_name"),
     "Executable_NumPartitions": partitions,
     "Executable_NumReplicas": replicas,
     "Executable_OptimizedProgram": optimized_program,
     "Executable_OutputDimensions": output_dimensions,
-    "Executable_OutputElementTypes": output_types,
+    "Executable_OutputElementTypes": array_getter("executable", "types", "output_types"),
     "Executable_OutputMemoryKinds": output_memory_kinds,
     "Executable_ParameterMemoryKinds": parameter_memory_kinds,
-    "Executable_Serialize": serialize,
+    "Executable_Serialize": serializer("executable", "serialized", "executable"),
     "Executable_SizeOfGeneratedCodeInBytes": code_size,
     "LoadedExecutable_AddressableDeviceLogicalIds": logical_ids,
-    "LoadedExecutable_AddressableDevices": addressable_devices,
+    "LoadedExecutable_AddressableDevices": array_getter("executable", "device_array", "addressable_devices"),
     "LoadedExecutable_Delete": delete,
     "LoadedExecutable_Destroy": destroy_loaded,
     "LoadedExecutable_Execute": lambda args: Execution()(args),
-    "LoadedExecutable_Fingerprint": fingerprint,
-    "LoadedExecutable_GetDeviceAssignment": assignment,
+    "LoadedExecutable_Fingerprint": bytes_getter("executable", "fingerprint", "executable_fingerprint"),
+    "LoadedExecutable_GetDeviceAssignment": serializer("executable", "assignment", "device_assignment"),
     "LoadedExecutable_GetExecutable": get_executable,
     "LoadedExecutable_IsDeleted": is_deleted,
 }

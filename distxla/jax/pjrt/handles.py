@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from distxla.jax.pjrt.switch import SWITCH
@@ -120,6 +120,46 @@ class CNumbers:
         self.size = len(numbers)
 
 
+def _keep(_: int) -> None:
+    """Deletes nothing: what C++ got lives as long as its owner."""
+
+
+_keeps: Final = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(_keep)
+NOTHING_TO_DELETE: Final = ctypes.cast(_keeps, ctypes.c_void_p).value
+
+
+def array_getter(argument: str, attribute: str, field: str) -> Callable[[Any], None]:
+    """An entry point that tells where an array of the argument's object lies, and how many elements it has."""
+    return _getter(argument, attribute, field, f"num_{field}")
+
+
+def bytes_getter(argument: str, attribute: str, field: str | None = None) -> Callable[[Any], None]:
+    """The same of bytes. field: that of the attribute's name, if None."""
+    field = field or attribute
+    return _getter(argument, attribute, field, f"{field}_size")
+
+
+def _getter(argument: str, attribute: str, field: str, size: str) -> Callable[[Any], None]:
+    def entry(args: Any) -> None:
+        found = getattr(of(getattr(args, argument)), attribute)
+        setattr(args, field, found.address)
+        setattr(args, size, found.size)
+
+    return entry
+
+
+def serializer(argument: str, attribute: str, kind: str) -> Callable[[Any], None]:
+    """The same of bytes that C++ gives back by a function of their own; they live as long as the object."""
+    tell_bytes = bytes_getter(argument, attribute, "serialized_bytes")
+
+    def entry(args: Any) -> None:
+        tell_bytes(args)
+        setattr(args, f"serialized_{kind}", getattr(args, argument))
+        setattr(args, f"serialized_{kind}_deleter", NOTHING_TO_DELETE)
+
+    return entry
+
+
 def integers(address: int | None, count: int, kind: Any = ctypes.c_int64) -> list[int]:
     """The elements of an array of the caller's."""
     return list((kind * count).from_address(address)) if address and count else []
@@ -137,11 +177,14 @@ def text(address: int | None, size: int) -> str:
 
 
 __all__ = [
+    "NOTHING_TO_DELETE",
     "CArray",
     "CBytes",
     "CNumbers",
     "Once",
+    "array_getter",
     "bind",
+    "bytes_getter",
     "count",
     "find",
     "forget",
@@ -153,6 +196,7 @@ __all__ = [
     "objects",
     "of",
     "release",
+    "serializer",
     "text",
     "write",
 ]

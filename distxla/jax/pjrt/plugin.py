@@ -12,10 +12,10 @@ from typing import Any, Final
 
 from distxla.errors import InternalError
 from distxla.jax.pjrt import buffers, client, devices, events, executables, handles, late
-from distxla.jax.pjrt.devices import NAME, NOTHING_TO_DELETE, OWN, PLATFORM, is_ours
+from distxla.jax.pjrt.devices import NAME, OWN, PLATFORM, is_ours
 from distxla.jax.pjrt.errors import INTERNAL, Interrupted, PjrtError, new_error
 from distxla.jax.pjrt.events import failed_event
-from distxla.jax.pjrt.handles import Once
+from distxla.jax.pjrt.handles import NOTHING_TO_DELETE, Once
 from distxla.jax.pjrt.host_callbacks import HOST_CALLBACKS
 from distxla.jax.pjrt.native_functions import native_functions
 from distxla.jax.pjrt.plans import NativeBlock
