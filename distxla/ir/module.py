@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import re
+from collections.abc import Sequence
 from functools import cached_property
+from operator import is_
 from typing import Any
 
 from distxla.ir.computation import Computation
@@ -136,6 +138,12 @@ class Module:
 
     def replace(self, **changes: Any) -> Module:
         return replace(self, **{"stablehlo": None, **changes})
+
+    def with_computations(self, computations: Sequence[Computation]) -> Module:
+        """With these computations; the same object where they are the ones that it has."""
+        if len(computations) == len(self.computations) and all(map(is_, computations, self.computations)):
+            return self
+        return self.replace(computations=tuple(computations))
 
     def frame(self, instruction: Instruction) -> str | None:
         """`file.py:36:28 in loss`: the innermost user frame that the instruction's metadata names, or None."""

@@ -8,7 +8,7 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ops.call import Call
 from distxla.ops.custom_calls.host_execute import HOST_EXECUTE
-from distxla.ops.support.rewriter import Rewriter, replaced
+from distxla.ops.support.rewriter import Rewriter
 from distxla.rewrites.async_computations import InlineAsync
 from distxla.rewrites.explicit_precision import ExplicitPrecision
 from distxla.rewrites.spread_collectives import JoinSpreadCollectives
@@ -37,8 +37,7 @@ class CallHostComputations(Pass):
                         instruction = instruction.replace(op=Call(to_apply=name), backend_config=None)
                 rewriter.keep(instruction)
             new.append(rewriter.finish())
-        computations = replaced(module.computations, new)
-        return module if computations is None else module.replace(computations=computations)
+        return module.with_computations(new)
 
 
 def _host_computation(instruction: Instruction) -> str | None:

@@ -17,7 +17,7 @@ from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.convert import Convert
 from distxla.ops.support.collective import ReducingCollective
 from distxla.ops.support.collective_start_done import single_collective
-from distxla.ops.support.rewriter import Rewriter, replaced
+from distxla.ops.support.rewriter import Rewriter
 from distxla.ops.tuple import GetTupleElement, Tuple
 from distxla.rewrites.step import Pass
 
@@ -40,19 +40,14 @@ class _Conversions:
 
     def __init__(self, module: Module) -> None:
         self.module = module
-        self.done: list[Computation] = []
         self.begun = {i.op.begun_computation for c in module.computations for i in c if i.op.start_done.starts_async}
         self.hoisted: dict[str, Computed] = {}  # called by an async-start, which converts instead
         self.names = Names(module.by_name)
         self.retyped: dict[tuple[str, ElementType], Computation] = {}
 
     def run(self) -> Module:
-        for computation in self.module.computations:
-            self.done.append(self.converted(computation))
-        computations = replaced(self.module.computations, self.done)
-        if computations is None:
-            return self.module
-        return self.module.replace(computations=(*self.retyped.values(), *computations))
+        done = [self.converted(computation) for computation in self.module.computations]
+        return self.module.with_computations((*self.retyped.values(), *done))
 
     def program_shape(self, name: str) -> ProgramShape:
         return self.module[name].program_shape

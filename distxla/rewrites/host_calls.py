@@ -28,7 +28,7 @@ from distxla.ops.custom_calls.custom_call import CustomCall
 from distxla.ops.custom_calls.ffi.config import ConfigError, read_config
 from distxla.ops.custom_calls.host_callback import BY_NUMBER, CALLBACKS, FILLING
 from distxla.ops.custom_calls.user import aliased_leaves
-from distxla.ops.support.rewriter import Rewriter, replaced
+from distxla.ops.support.rewriter import Rewriter
 from distxla.ops.token import AfterAll
 from distxla.ops.tuple import GetTupleElement, Tuple
 from distxla.program.host_call_site import FunctionKey, HostCallSite
@@ -82,8 +82,7 @@ def _as_transfers(module: Module, keys: Collection[FunctionKey]) -> tuple[Module
             sites.append(HostCallSite(len(sites), key, old.name, where, operands, bare, *_filling(old, operands)))
             _rewrite(rewriter, instruction, sites[-1])
         new.append(rewriter.finish())
-    computations = replaced(module.computations, new)
-    return (module if computations is None else module.replace(computations=computations)), tuple(sites)
+    return module.with_computations(new), tuple(sites)
 
 
 def _key(module: Module, instruction: Instruction, keys: Collection[FunctionKey]) -> FunctionKey | None:

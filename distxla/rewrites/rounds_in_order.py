@@ -13,7 +13,6 @@ from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.lazy_dataclass import dataclass
-from distxla.ops.support.rewriter import replaced
 from distxla.rewrites.step import Pass
 
 
@@ -30,8 +29,7 @@ class RoundsInOrder(Pass):
     def run(self, module: Module) -> Module:
         if not self.apart:
             return module
-        computations = replaced(module.computations, [_in_order(computation) for computation in module.computations])
-        return module if computations is None else module.replace(computations=computations)
+        return module.with_computations([_in_order(computation) for computation in module.computations])
 
 
 def _in_order(computation: Computation) -> Computation:

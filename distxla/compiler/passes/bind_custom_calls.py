@@ -20,7 +20,7 @@ from distxla.ops.custom_calls.registry import find_target, require_target
 from distxla.ops.custom_calls.target import Call as TargetCall
 from distxla.ops.custom_calls.target import CustomCallTarget
 from distxla.ops.custom_calls.user import ORIGINAL, NativeTarget, PythonTarget, is_row_major
-from distxla.ops.support.rewriter import Rewriter, replaced
+from distxla.ops.support.rewriter import Rewriter
 from distxla.ops.transpose import Transpose
 from distxla.ops.tuple import GetTupleElement, Tuple
 from distxla.rewrites.step import Pass
@@ -68,8 +68,7 @@ class BindCustomCalls(Pass):
                 else:
                     rewriter.keep(instruction)
             new.append(rewriter.finish())
-        computations = replaced(module.computations, new)
-        return module if computations is None else module.replace(computations=computations)
+        return module.with_computations(new)
 
 
 def _is_called(target: CustomCallTarget | None, call: Instruction) -> bool:

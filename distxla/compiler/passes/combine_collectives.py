@@ -14,7 +14,6 @@ from distxla.ir.names import Names
 from distxla.ir.order import ancestors, stable_order
 from distxla.ir.shape import Shape
 from distxla.lazy_dataclass import dataclass
-from distxla.ops.support.rewriter import replaced
 from distxla.ops.tuple import GetTupleElement, Tuple
 from distxla.rewrites.step import Pass
 
@@ -42,8 +41,7 @@ class CombineCollectives(Pass):
             self._combined(computation, effectful) if computation.name in mergeable else computation
             for computation in module.computations
         ]
-        computations = replaced(module.computations, new)
-        return module if computations is None else module.replace(computations=computations)
+        return module.with_computations(new)
 
     def _combined(self, computation: Computation, effectful: frozenset[str]) -> Computation:
         bundles: list[list[Instruction]] = []

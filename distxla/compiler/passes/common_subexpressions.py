@@ -9,7 +9,7 @@ from distxla.ir.effects import Effects
 from distxla.ir.effects_order import effectful_computations, has_effects
 from distxla.ir.module import Module
 from distxla.ir.structure import Structure
-from distxla.ops.support.rewriter import Rewriter, replaced
+from distxla.ops.support.rewriter import Rewriter
 from distxla.rewrites.step import Pass
 
 
@@ -55,5 +55,4 @@ class CommonSubexpressions(Pass):
                         continue
                 rewriter.keep(instruction)
             new.append(rewriter.finish())
-        computations = replaced(module.computations, new)
-        return module if computations is None else module.replace(computations=computations)
+        return module.with_computations(new)

@@ -8,7 +8,6 @@ from distxla.ir.computation import Computation
 from distxla.ir.effects_order import effectful_computations, has_effects
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
-from distxla.ops.support.rewriter import replaced
 from distxla.rewrites.step import Pass
 
 
@@ -31,8 +30,7 @@ class DeadCode(Pass):
                 kept.append(computation)
                 called.update(name for i in computation for name in i.op.called_computations)
         kept.reverse()
-        computations = replaced(module.computations, kept)
-        return module if computations is None else module.replace(computations=computations)
+        return module.with_computations(kept)
 
 
 def _async_start(computation: Computation, instruction: Instruction) -> Instruction:

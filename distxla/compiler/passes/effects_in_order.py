@@ -10,7 +10,6 @@ from distxla.ir.effects import Effects
 from distxla.ir.effects_order import effectful_computations, effects_order
 from distxla.ir.module import Module
 from distxla.lazy_dataclass import dataclass
-from distxla.ops.support.rewriter import replaced
 from distxla.rewrites.step import Pass
 
 
@@ -31,8 +30,7 @@ class EffectsInOrder(Pass):
         if not (transfers or module.is_scheduled):
             return module
         effectful = effectful_computations(module)
-        computations = replaced(module.computations, [_in_order(c, effectful, module) for c in module.computations])
-        return module if computations is None else module.replace(computations=computations)
+        return module.with_computations([_in_order(c, effectful, module) for c in module.computations])
 
 
 def _in_order(computation: Computation, effectful: frozenset[str], module: Module) -> Computation:

@@ -9,7 +9,7 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ops.custom_calls.buffers import ALLOCATE, CREATE, PIN, UNPIN
 from distxla.ops.custom_calls.custom_call import CustomCall
-from distxla.ops.support.rewriter import Rewriter, replaced
+from distxla.ops.support.rewriter import Rewriter
 from distxla.rewrites.step import Pass
 
 
@@ -35,8 +35,7 @@ class ForgetBuffers(Pass):
                 else:
                     rewriter.keep(_of_arrays(i))
             new.append(rewriter.finish())
-        computations = replaced(module.computations, new)
-        return module if computations is None else module.replace(computations=computations)
+        return module.with_computations(new)
 
 
 def _of_arrays(i: Instruction) -> Instruction:

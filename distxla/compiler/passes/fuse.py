@@ -19,7 +19,6 @@ from distxla.ir.names import Names
 from distxla.ir.op import Lowering
 from distxla.ir.shape import Shape
 from distxla.lazy_dataclass import dataclass
-from distxla.ops.support.rewriter import replaced
 from distxla.rewrites.step import Pass
 
 
@@ -50,8 +49,7 @@ class Fuse(Pass):
             grouping = _Grouping(self, computation)
             groups = merge_fusions(computation, grouping.run(), grouping.pairs)
             new.extend(build_fusions(computation, groups, grouping.bare, names))
-        computations = replaced(module.computations, new)
-        return module if computations is None else module.replace(computations=computations)
+        return module.with_computations(new)
 
 
 class _Grouping:

@@ -21,7 +21,6 @@ from distxla.ir.shape import Shape
 from distxla.lazy_dataclass import dataclass, field
 from distxla.ops.call import Fusion
 from distxla.ops.parameter import Parameter
-from distxla.ops.support.rewriter import replaced
 from distxla.ops.support.row_limits import RowLimits, common_rows, row_limits
 from distxla.ops.tuple import GetTupleElement, Tuple
 from distxla.rewrites.step import Pass
@@ -45,8 +44,7 @@ class FuseRows(Pass):
                 new.extend(_Grouping(self, module, computation).rewritten(names))
             else:
                 new.append(computation)
-        computations = replaced(module.computations, new)
-        return module if computations is None else module.replace(computations=computations)
+        return module.with_computations(new)
 
 
 @dataclass(eq=False)

@@ -24,10 +24,7 @@ class OneThread(Pass):
     name: ClassVar[str] = "one-thread"
 
     def run(self, module: Module) -> Module:
-        computations = tuple(map(_without_threads, module.computations))
-        if all(new is old for new, old in zip(computations, module.computations, strict=True)):
-            return module
-        return module.replace(computations=computations)
+        return module.with_computations([_without_threads(computation) for computation in module.computations])
 
 
 def _without_threads(computation: Computation) -> Computation:

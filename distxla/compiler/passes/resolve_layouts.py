@@ -13,7 +13,7 @@ from distxla.ir.shape import Shape
 from distxla.ops.bitcast import Bitcast
 from distxla.ops.constant import Constant
 from distxla.ops.pad import Pad
-from distxla.ops.support.rewriter import Rewriter, replaced
+from distxla.ops.support.rewriter import Rewriter
 from distxla.rewrites.step import Pass
 
 
@@ -41,8 +41,7 @@ class ResolveLayouts(Pass):
                     instruction = instruction.replace(shape=shape)
                 rewriter.keep(instruction)
             new.append(rewriter.finish())
-        computations = replaced(module.computations, new)
-        return module if computations is None else module.replace(computations=computations)
+        return module.with_computations(new)
 
 
 def _bitcast(rewriter: Rewriter, bitcast: Instruction, source: Shape) -> str:

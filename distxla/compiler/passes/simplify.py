@@ -11,7 +11,7 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.literal import Literal
 from distxla.ir.module import Module
 from distxla.ops.constant import Constant
-from distxla.ops.support.rewriter import Rewriter, replaced
+from distxla.ops.support.rewriter import Rewriter
 from distxla.rewrites.step import Pass
 
 
@@ -39,8 +39,7 @@ class Simplify(Pass):
                 else:
                     rewriter.forward(old.name, outcome)
             new.append(rewriter.finish())
-        computations = replaced(module.computations, new)
-        return module if computations is None else module.replace(computations=computations)
+        return module.with_computations(new)
 
 
 def _simplified(

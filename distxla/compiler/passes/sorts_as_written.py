@@ -8,7 +8,7 @@ from typing import ClassVar
 from distxla.ir.module import Module
 from distxla.ops.sort import Sort
 from distxla.ops.sorting.comparator import sort_keys
-from distxla.ops.support.rewriter import Rewriter, replaced
+from distxla.ops.support.rewriter import Rewriter
 from distxla.rewrites.step import Pass
 
 
@@ -32,5 +32,4 @@ class SortsAsWritten(Pass):
                     instruction = instruction.replace(op=dataclasses.replace(op, has_no_keys=True))
                 rewriter.keep(instruction)
             new.append(rewriter.finish())
-        computations = replaced(module.computations, new)
-        return module if computations is None else module.replace(computations=computations)
+        return module.with_computations(new)

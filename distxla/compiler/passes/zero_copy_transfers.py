@@ -28,10 +28,7 @@ class ZeroCopyTransfers(Pass):
     name: ClassVar[str] = "zero-copy-transfers"
 
     def run(self, module: Module) -> Module:
-        computations = tuple(map(_marked, module.computations))
-        if all(a is b for a, b in zip(computations, module.computations, strict=True)):
-            return module
-        return module.replace(computations=computations)
+        return module.with_computations([_marked(computation) for computation in module.computations])
 
 
 def _marked(computation: Computation) -> Computation:

@@ -95,8 +95,8 @@ class PjrtError:
 _held: Final[dict[int, PjrtError]] = {}  # by handle, until C++ has destroyed them
 
 
-def error_of(failure: BaseException) -> PjrtError:
-    """The error for a failure; one that is not ours has the traceback in its message."""
+def error_of(failure: BaseException, entry: str = "") -> PjrtError:
+    """The error for a failure of an entry point; one that is not ours has its name and the traceback in its message."""
     if isinstance(failure, StatusError):
         return PjrtError(failure.code, failure.message)
     for kind, code in _CODES:
@@ -104,7 +104,8 @@ def error_of(failure: BaseException) -> PjrtError:
             notes = "".join(f"\n{note}" for note in getattr(failure, "__notes__", ()))
             name = "" if isinstance(failure, DistxlaError) else f"{type(failure).__name__}: "
             return PjrtError(_stated_code(failure) or code, f"distxla: {name}{failure}{notes}")
-    return PjrtError(INTERNAL, "distxla: internal error\n" + "".join(traceback.format_exception(failure)))
+    where = f" in {entry}" if entry else ""
+    return PjrtError(INTERNAL, f"distxla: internal error{where}\n" + "".join(traceback.format_exception(failure)))
 
 
 def _stated_code(failure: BaseException) -> int | None:
@@ -113,12 +114,12 @@ def _stated_code(failure: BaseException) -> int | None:
     return None if found is None else _BY_NAME.get(found[1])
 
 
-def new_error(failure: BaseException) -> int:
-    """The handle of the error for a failure. Forgets those that C++ has destroyed; other threads may, too."""
+def new_error(failure: BaseException, entry: str = "") -> int:
+    """The handle of `error_of`. Forgets those that C++ has destroyed; other threads may, too."""
     for error in list(_held.values()):
         if error.record.is_destroyed and _held.pop(error.handle, None) is error:
             handles.release(error.handle)
-    found = error_of(failure)
+    found = error_of(failure, entry)
     _held[found.handle] = found
     return found.handle
 

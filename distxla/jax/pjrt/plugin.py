@@ -147,7 +147,7 @@ class Table:
             if is_fatal:
                 self._keep(name, failure, args)
                 return SUCCESS
-            return new_error(failure)
+            return new_error(failure, f"PJRT_{name}")
 
         def call(address: int, answer: int) -> None:
             found, run, failure, told, first = 0, None, None, None, len(handles.fresh)

@@ -82,10 +82,3 @@ class Rewriter:
             self.computation.execution_thread,
             self.computation.span,
         )
-
-
-def replaced(module_computations: tuple[Computation, ...], new: list[Computation]) -> tuple[Computation, ...] | None:
-    """The new computations, or None where every one is the old object."""
-    if len(new) == len(module_computations) and all(a is b for a, b in zip(new, module_computations, strict=True)):
-        return None
-    return tuple(new)

@@ -142,7 +142,7 @@ def test_an_exception_becomes_an_error_with_its_traceback() -> None:
     code, text = message_of(call("Executable_Fingerprint", args))
     assert code == 13
     assert "KeyError" in text
-    assert "in fingerprint" in text
+    assert "internal error in PJRT_Executable_Fingerprint" in text
 
 
 def test_entry_points_at_whose_errors_jaxlib_ends_the_process_have_none() -> None:
