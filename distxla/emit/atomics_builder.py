@@ -7,8 +7,9 @@ checked against its declaration when it is emitted.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import wraps
 
 from llvmlite import ir
 
@@ -176,3 +177,25 @@ class AtomicsBuilder:
     def smallest(self, a: ir.Value, b: ir.Value) -> ir.Value:
         """Of two i64s, signed."""
         return self.builder.select(self.builder.icmp_signed("<", a, b), a, b)
+
+
+def emitted_once(
+    name: str, result: ir.Type, arguments: list[ir.Type], *, optimised: bool = False, common: bool = False
+) -> Callable[[Callable[[AtomicsBuilder], None]], Callable[[ir.Module], ir.Function]]:
+    """Decorates what writes the body of a function, by its builder: it becomes what gives a module's function of this
+    name, written at its first use. optimised, common: as for `AtomicsBuilder.function`."""
+
+    def decorated(write_body: Callable[[AtomicsBuilder], None]) -> Callable[[ir.Module], ir.Function]:
+        @wraps(write_body)
+        def emit(llvm_module: ir.Module) -> ir.Function:
+            function = llvm_module.globals.get(name)
+            if function is None:
+                function, atomics = AtomicsBuilder.function(
+                    llvm_module, name, result, arguments, optimised=optimised, common=common
+                )
+                write_body(atomics)
+            return function
+
+        return emit
+
+    return decorated

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from llvmlite import ir
-
-from distxla.emit.atomics_builder import AtomicsBuilder
+from distxla.emit.atomics_builder import AtomicsBuilder, emitted_once
 from distxla.emit.native_function import I64, POINTER, VOID, emit_copy, i64
 from distxla.targets.code import target_of
 
 
-def emit_stream_copy(llvm_module: ir.Module) -> ir.Function:
+@emitted_once("distxla_stream_copy", VOID, [POINTER, POINTER, I64], optimised=True, common=True)
+def emit_stream_copy(atomics: AtomicsBuilder) -> None:
     """void distxla_stream_copy(target, source, i64 bytes): a copy that leaves the target out of the caches."""
-    found = llvm_module.globals.get("distxla_stream_copy")
-    if found is not None:
-        return found
-    function, atomics = AtomicsBuilder.function(
-        llvm_module, "distxla_stream_copy", VOID, [POINTER, POINTER, I64], optimised=True, common=True
-    )
-    target, source, count = function.args
+    target, source, count = atomics.builder.function.args
     builder = atomics.builder
     address = builder.ptrtoint(target, I64)
     head = atomics.smallest(builder.and_(builder.neg(address), i64(63)), count)
@@ -31,4 +24,3 @@ def emit_stream_copy(llvm_module: ir.Module) -> ir.Function:
     emit_copy(atomics.builder, atomics.at(target, done), atomics.at(source, done), builder.sub(count, done))
     cpu.emit_streamed_fence(builder)
     builder.ret_void()
-    return function

@@ -14,7 +14,7 @@ from llvmlite import ir
 
 from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.protocols import event as event_words
-from distxla.emit.atomics_builder import AtomicsBuilder
+from distxla.emit.atomics_builder import AtomicsBuilder, emitted_once
 from distxla.emit.native_function import I1, I16, I32, I64, POINTER, VOID, i32, i64
 from distxla.targets.code import target_of
 
@@ -106,19 +106,14 @@ def _place(atomics: AtomicsBuilder, context: ir.Value, record: ir.Value, number:
     return place
 
 
-def emit_step_recorded(llvm_module: ir.Module) -> ir.Function:
+@emitted_once(STEP_RECORDED_FUNCTION, VOID, [POINTER, I32, I64, I64], optimised=True, common=True)
+def emit_step_recorded(atomics: AtomicsBuilder) -> None:
     """void distxla_step_recorded(Context*, i32 step, i64 begun, i64 iterations).
 
     Records a step that computed from `begun` until now. iterations: as for `emit_recorded`.
     """
-    found = llvm_module.globals.get(STEP_RECORDED_FUNCTION)
-    if found is not None:
-        return found
-    function, atomics = AtomicsBuilder.function(
-        llvm_module, STEP_RECORDED_FUNCTION, VOID, [POINTER, I32, I64, I64], optimised=True, common=True
-    )
-    function.attributes.add("noinline")
-    context, step, begun, iterations = function.args
+    atomics.builder.function.attributes.add("noinline")
+    context, step, begun, iterations = atomics.builder.function.args
     builder = atomics.builder
     ended = read_clock(atomics)
     record = atomics.context_field(context, "record")
@@ -139,7 +134,6 @@ def emit_step_recorded(llvm_module: ir.Module) -> ir.Function:
     atomics.release(builder.trunc(count, I32), place, event_words.E_NUMBER)
     atomics.release(count, record, control_words.R_EVENTS)
     builder.ret_void()
-    return function
 
 
 def note_wait(atomics: AtomicsBuilder, record: ir.Value, waits_for: ir.Value) -> None:

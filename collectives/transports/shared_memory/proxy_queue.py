@@ -8,25 +8,20 @@ from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.protocols import proxy_queue
 from distxla.collectives.protocols.proxy_queue import ProxyEvent
 from distxla.collectives.transports.shared_memory.wait_and_wake import ALL_SLEEPERS
-from distxla.emit.atomics_builder import AtomicsBuilder
+from distxla.emit.atomics_builder import AtomicsBuilder, emitted_once
 from distxla.emit.native_function import I64, POINTER, VOID, i32, i64
 from distxla.targets.code import target_of
 
 ENQUEUE_FUNCTION = "distxla_enqueue"
 
 
-def emit_enqueue(llvm_module: ir.Module) -> ir.Function:
+@emitted_once(ENQUEUE_FUNCTION, VOID, [POINTER, POINTER, I64], common=True)
+def emit_enqueue(atomics: AtomicsBuilder) -> None:
     """void distxla_enqueue(ptr control, ptr place, i64 event): let the proxy look at a place in the control block.
 
     event: its kind, and in the upper half the number that belongs to it.
     """
-    found = llvm_module.globals.get(ENQUEUE_FUNCTION)
-    if found is not None:
-        return found
-    function, atomics = AtomicsBuilder.function(
-        llvm_module, ENQUEUE_FUNCTION, VOID, [POINTER, POINTER, I64], common=True
-    )
-    control, place, event = function.args
+    control, place, event = atomics.builder.function.args
     builder = atomics.builder
     ring = atomics.at(control, atomics.load(I64, control, control_words.H_PROXY_RING))
     ticket = builder.zext(atomics.fetch_add(1, control, control_words.H_PROXY_TICKETS), I64)
@@ -36,7 +31,6 @@ def emit_enqueue(llvm_module: ir.Module) -> ir.Function:
     atomics.fetch_add(1, control, control_words.H_PROXY_POSTED)
     target_of(builder).emit_wake(builder, atomics.at(control, control_words.H_PROXY_POSTED), i32(ALL_SLEEPERS))
     builder.ret_void()
-    return function
 
 
 def enqueue(atomics: AtomicsBuilder, context: ir.Value, place: ir.Value, event: ProxyEvent, number: ir.Value) -> None:

@@ -16,7 +16,7 @@ from distxla.collectives.transports.shared_memory.event_recording import (
 from distxla.collectives.transports.shared_memory.round_numbers import count_from, note_round
 from distxla.collectives.transports.shared_memory.site_emitter import Routine
 from distxla.collectives.transports.shared_memory.wait_and_wake import emit_wait, emit_wake
-from distxla.emit.atomics_builder import AtomicsBuilder
+from distxla.emit.atomics_builder import AtomicsBuilder, emitted_once
 from distxla.emit.native_function import I1, I32, I64, POINTER, VOID, emit_copy, i32, i64
 from distxla.ir.counts import Counts
 from distxla.ir.instruction import Instruction
@@ -171,19 +171,14 @@ def _wait(atomics: AtomicsBuilder, context: ir.Value, state: ir.Value, word: int
     atomics.return_if(builder.icmp_unsigned("!=", status, i32(Status.OK)), status)
 
 
-def emit_await(llvm_module: ir.Module) -> ir.Function:
+@emitted_once("distxla_stream_await", I32, [POINTER, POINTER, POINTER, I32, I64, I64, POINTER])
+def emit_await(atomics: AtomicsBuilder) -> None:
     """i32 (Context*, ptr state, ptr memory, i32 ticket, i64 type, i64 other_type, ptr* slot).
 
     Waits for the item of a ticket (twice its number) and gives its slot. An item of neither type is taken: otherwise
     the stream would never get beyond it.
     """
-    name = "distxla_stream_await"
-    found = llvm_module.globals.get(name)
-    if found is not None:
-        return found
-    arguments = [POINTER, POINTER, POINTER, I32, I64, I64, POINTER]
-    function, atomics = AtomicsBuilder.function(llvm_module, name, I32, arguments)
-    context, state, memory, ticket, nested, flat, place = function.args
+    context, state, memory, ticket, nested, flat, place = atomics.builder.function.args
     builder = atomics.builder
     _count_from(atomics, context, state, atomics.load_own(I32, state, streams.T_TAKEN))
     _note(atomics, context, state, ticket)
@@ -198,20 +193,15 @@ def emit_await(llvm_module: ir.Module) -> ir.Function:
     kind = atomics.load(I64, slot, streams.L_TYPE)
     fits = builder.or_(builder.icmp_unsigned("==", kind, nested), builder.icmp_unsigned("==", kind, flat))
     with atomics.when(builder.not_(fits), likely=False):
-        builder.call(emit_taken(llvm_module), [state, memory, slot])
+        builder.call(emit_taken(atomics.builder.module), [state, memory, slot])
         builder.ret(i32(Status.ITEM_REFUSED))
     builder.ret(i32(Status.OK))
-    return function
 
 
-def emit_taken(llvm_module: ir.Module) -> ir.Function:
+@emitted_once("distxla_stream_taken", VOID, [POINTER, POINTER, POINTER])
+def emit_taken(atomics: AtomicsBuilder) -> None:
     """void (ptr state, ptr memory, ptr slot): the item of `slot` is done with, and all before those that are not."""
-    name = "distxla_stream_taken"
-    found = llvm_module.globals.get(name)
-    if found is not None:
-        return found
-    function, atomics = AtomicsBuilder.function(llvm_module, name, VOID, [POINTER, POINTER, POINTER])
-    state, memory, slot = function.args
+    state, memory, slot = atomics.builder.function.args
     builder = atomics.builder
     atomics.store(i32(1), slot, streams.L_TAKEN)
     posted = builder.and_(atomics.acquire(state, streams.T_POSTED), i32(-2))
@@ -223,20 +213,15 @@ def emit_taken(llvm_module: ir.Module) -> ir.Function:
         atomics.release(builder.add(taken, i32(2)), state, streams.T_TAKEN)
     _wake(atomics, state, streams.T_TAKEN)
     builder.ret_void()
-    return function
 
 
-def emit_room(llvm_module: ir.Module) -> ir.Function:
+@emitted_once("distxla_stream_room", I32, [POINTER, POINTER, POINTER, I64, POINTER])
+def emit_room(atomics: AtomicsBuilder) -> None:
     """i32 (Context*, ptr state, ptr memory, i64 size, i64* place).
 
     Waits until the next item's payload has room (`streams.room`) and gives its offset in the device's memory.
     """
-    name = "distxla_stream_room"
-    found = llvm_module.globals.get(name)
-    if found is not None:
-        return found
-    function, atomics = AtomicsBuilder.function(llvm_module, name, I32, [POINTER, POINTER, POINTER, I64, POINTER])
-    context, state, memory, size, place = function.args
+    context, state, memory, size, place = atomics.builder.function.args
     builder = atomics.builder
     posted = atomics.load_own(I32, state, streams.T_POSTED)
     _count_from(atomics, context, state, posted)
@@ -246,7 +231,7 @@ def emit_room(llvm_module: ir.Module) -> ir.Function:
     near_bytes = i64(streams.NEAR_BYTES)
     is_large = builder.icmp_unsigned(">", size, near_bytes)
     atomics.return_if(builder.icmp_unsigned(">", size, builder.sub(capacity, near_bytes)), i32(Status.FAILED))
-    ring = _emit_ring(llvm_module)
+    ring = _emit_ring(atomics.builder.module)
     with atomics.forever() as found_room:
         taken = atomics.acquire(state, streams.T_TAKEN)
         in_use = [state, memory, taken, posted, area, size]
@@ -266,7 +251,6 @@ def emit_room(llvm_module: ir.Module) -> ir.Function:
         with atomics.when(full):
             _wait(atomics, context, state, streams.T_TAKEN, taken)
     builder.ret(i32(Status.OK))
-    return function
 
 
 def _wait_a_little(atomics: AtomicsBuilder, context: ir.Value, state: ir.Value, taken: ir.Value) -> None:
@@ -287,18 +271,13 @@ def _wait_a_little(atomics: AtomicsBuilder, context: ir.Value, state: ir.Value, 
         atomics.store(builder.add(taken, i32(1)), state, streams.T_IDLE)
 
 
-def _emit_ring(llvm_module: ir.Module) -> ir.Function:
+@emitted_once("distxla_stream_ring", I1, [POINTER, POINTER, I32, I32, I64, I64, I64, I64, POINTER, POINTER])
+def _emit_ring(atomics: AtomicsBuilder) -> None:
     """i1 (state, memory, i32 taken, i32 posted, i64 area, i64 size, i64 begin, i64 end, i64* write, i64* place).
 
     `streams.room` in one ring of the area: whether the next item has room, and its offset in the device's memory.
     """
-    name = "distxla_stream_ring"
-    found = llvm_module.globals.get(name)
-    if found is not None:
-        return found
-    arguments = [POINTER, POINTER, I32, I32, I64, I64, I64, I64, POINTER, POINTER]
-    function, atomics = AtomicsBuilder.function(llvm_module, name, I1, arguments)
-    state, memory, taken, posted, area, size, begin, end, write_word, place = function.args
+    state, memory, taken, posted, area, size, begin, end, write_word, place = atomics.builder.function.args
     builder = atomics.builder
     number, first = atomics.local(I32), atomics.local(I64)
     atomics.store(taken, number)
@@ -319,17 +298,12 @@ def _emit_ring(llvm_module: ir.Module) -> ir.Function:
     around = builder.and_(behind, builder.icmp_unsigned("<=", builder.add(begin, size), oldest))
     atomics.store(builder.add(area, builder.select(onwards, write, begin)), place)
     builder.ret(builder.or_(onwards, around))
-    return function
 
 
-def emit_posted(llvm_module: ir.Module) -> ir.Function:
+@emitted_once("distxla_stream_posted", VOID, [POINTER, I32, POINTER, POINTER, I64, I64])
+def emit_posted(atomics: AtomicsBuilder) -> None:
     """void (Context*, i32 site, ptr state, ptr memory, i64 size, i64 place): the item is there: tell the host."""
-    name = "distxla_stream_posted"
-    found = llvm_module.globals.get(name)
-    if found is not None:
-        return found
-    function, atomics = AtomicsBuilder.function(llvm_module, name, VOID, [POINTER, I32, POINTER, POINTER, I64, I64])
-    context, site, state, memory, size, place = function.args
+    context, site, state, memory, size, place = atomics.builder.function.args
     builder = atomics.builder
     posted = atomics.load_own(I32, state, streams.T_POSTED)
     slot = _slot(atomics, state, memory, posted)
@@ -347,7 +321,6 @@ def emit_posted(llvm_module: ir.Module) -> ir.Function:
     atomics.release(builder.add(posted, i32(2)), state, streams.T_POSTED)
     _wake(atomics, state, streams.T_POSTED)
     builder.ret_void()
-    return function
 
 
 def _wake(atomics: AtomicsBuilder, state: ir.Value, word: int) -> None:

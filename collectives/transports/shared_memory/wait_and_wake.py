@@ -23,7 +23,7 @@ from distxla.collectives.transports.shared_memory.event_recording import (
     note_waited,
     read_clock,
 )
-from distxla.emit.atomics_builder import AtomicsBuilder
+from distxla.emit.atomics_builder import AtomicsBuilder, emitted_once
 from distxla.emit.native_function import I32, I64, POINTER, VOID, i32, i64
 from distxla.program.abi import Status
 from distxla.targets.code import target_of
@@ -38,40 +38,32 @@ FIRST_PENALTY, LAST_PENALTY = 64, 8192  # waits
 WAIT_FUNCTION, WAKE_FUNCTION = "distxla_wait", "distxla_wake"
 
 
-def emit_wake(llvm_module: ir.Module) -> ir.Function:
+@emitted_once(WAKE_FUNCTION, VOID, [POINTER, POINTER, I32], common=True)
+def emit_wake(atomics: AtomicsBuilder) -> None:
     """void distxla_wake(ptr word, ptr sleepers, i32 how_many): wake that many sleepers on `word`, if there are any.
 
     The word must have been changed before. `sleepers` counts those about to sleep: no system call without any.
     """
-    found = llvm_module.globals.get(WAKE_FUNCTION)
-    if found is not None:
-        return found
-    function, atomics = AtomicsBuilder.function(llvm_module, WAKE_FUNCTION, VOID, [POINTER, POINTER, I32], common=True)
-    word, sleepers, how_many = function.args
+    word, sleepers, how_many = atomics.builder.function.args
     builder = atomics.builder
     builder.fence("seq_cst")
     waiting = atomics.acquire(sleepers)
     with atomics.when(builder.icmp_unsigned("!=", waiting, i32(0))):
         target_of(builder).emit_wake(builder, word, how_many)
     builder.ret_void()
-    return function
 
 
-def emit_wait(llvm_module: ir.Module) -> ir.Function:
+@emitted_once(WAIT_FUNCTION, I32, [POINTER, POINTER, I32, I32, POINTER], optimised=True, common=True)
+def emit_wait(atomics: AtomicsBuilder) -> None:
     """i32 distxla_wait(Context*, ptr word, i32 expected, i32 waits_for, ptr sleepers).
 
     Blocks while *word == expected. Status.OK, with all writes visible that were made before the word was changed, or
     Status.ABORTED when the abort flag was set. waits_for: a device, or one of control_block.WAITS_FOR_*.
     word and sleepers are in the control block.
     """
-    found = llvm_module.globals.get(WAIT_FUNCTION)
-    if found is not None:
-        return found
-    arguments = [POINTER, POINTER, I32, I32, POINTER]
     # the only waiting code that is made small: 2 ms, and all devices execute it between any two switches
-    function, atomics = AtomicsBuilder.function(llvm_module, WAIT_FUNCTION, I32, arguments, optimised=True, common=True)
-    function.attributes.add("noinline")
-    context, word, expected, waits_for, sleepers = function.args
+    atomics.builder.function.attributes.add("noinline")
+    context, word, expected, waits_for, sleepers = atomics.builder.function.args
     builder = atomics.builder
     control, record = atomics.context_field(context, "control"), atomics.context_field(context, "record")
     note_wait(atomics, record, waits_for)
@@ -88,7 +80,6 @@ def emit_wait(llvm_module: ir.Module) -> ir.Function:
     builder.unreachable()
     builder.position_at_end(slept)
     _sleep(atomics, (context, word, expected, waits_for, sleepers), control, record)
-    return function
 
 
 def _spin(atomics: AtomicsBuilder, record: ir.Value, word: ir.Value, expected: ir.Value) -> None:
