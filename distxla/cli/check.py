@@ -12,7 +12,7 @@ from distxla.cli.communication import lines
 from distxla.cli.custom_calls import custom_call_option, register_all
 from distxla.cli.report_page import ReportingCommand, write_page
 from distxla.cli.time_limits import time_limit_option
-from distxla.cli.usage import files
+from distxla.cli.usage import file_option, files
 from distxla.cli.warnings import tell_warnings
 from distxla.wording import counted
 
@@ -37,16 +37,14 @@ MOST_EDGES = 8
 )
 @click.option("--strict", is_flag=True, help="Exit with 3 also where nothing is decided.")
 @click.option("--json", "as_json", is_flag=True, help="Print what is found, or the error, as JSON only.")
-@click.option(
+@file_option(
     "--report",
     metavar="FILE.html",
-    shell_complete=files,
     help="If devices can't go on: a page of who waits for whom, as far as it is known before a run.",
 )
-@click.option(
+@file_option(
     "--against",
     metavar="UNSHARDED",
-    shell_complete=files,
     help="A module for one device: prove that MODULE gives the same for all inputs, or say where it differs.",
 )
 @custom_call_option

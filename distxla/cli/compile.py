@@ -11,7 +11,7 @@ from distxla.cli.custom_calls import custom_call_option, register_all
 from distxla.cli.output_files import written_whole
 from distxla.cli.terminal import progress, write, write_bytes
 from distxla.cli.time_limits import LimitedCommand, time_limit_option
-from distxla.cli.usage import Choice, files
+from distxla.cli.usage import Choice, file_option, files
 from distxla.cli.warnings import tell_warnings
 from distxla.compiler.stage_names import GPU_ARCHITECTURE, GPU_STAGES, STAGES
 from distxla.errors import ArgumentError, DeadlockError, UsageError, VerificationError
@@ -65,7 +65,7 @@ def list_passes(context: click.Context, parameter: click.Parameter, wanted: bool
 @click.option("--timings", is_flag=True, help="Print where the time of a compilation goes instead of a stage.")
 @custom_call_option
 @time_limit_option
-@click.option("--out", "out_file", metavar="FILE", shell_complete=files, help="Write to this file.")
+@file_option("--out", "out_file", metavar="FILE", help="Write to this file.")
 def command(
     module: str,
     stage: str | None,

@@ -10,7 +10,7 @@ import click
 from distxla.cli import terminal
 from distxla.cli.custom_calls import custom_call_option, register_all
 from distxla.cli.time_limits import LimitedCommand, time_limit_option
-from distxla.cli.usage import files
+from distxla.cli.usage import file_option, files
 from distxla.errors import ArgumentError
 from distxla.time_limit import phase
 
@@ -29,11 +29,9 @@ GIBIBYTE = 1 << 30
 )
 @click.argument("sharded", metavar="SHARDED", shell_complete=files)
 @click.argument("unsharded", metavar="[UNSHARDED]", required=False, shell_complete=files)
-@click.option(
+@file_option(
     "--args",
     "args_file",
-    metavar="FILE.npz",
-    shell_complete=files,
     help="Arguments of the unsharded program: keys arg{k}; each device gets its part, or the one of key arg{k}@{d}.",
 )
 @click.option("--replicas", type=click.IntRange(1), metavar="N", help="Number of replicas, where no header says it.")

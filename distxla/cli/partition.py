@@ -7,7 +7,7 @@ import click
 from distxla.cli.output_files import require_writable, written_whole
 from distxla.cli.terminal import progress, show_notices, write_bytes
 from distxla.cli.time_limits import LimitedCommand, time_limit_option
-from distxla.cli.usage import files
+from distxla.cli.usage import file_option, files
 from distxla.time_limit import phase
 
 
@@ -22,7 +22,7 @@ from distxla.time_limit import phase
     "--replicas", type=click.IntRange(1), metavar="N", default=1, help="Number of replicas, where it doesn't say it."
 )
 @time_limit_option
-@click.option("-o", "--out", "out_file", metavar="FILE", shell_complete=files, help="Write to this file.")
+@file_option("-o", "--out", "out_file", metavar="FILE", help="Write to this file.")
 def command(module: str, partitions: int | None, replicas: int, time_limit: float | None, out_file: str | None) -> None:
     """Print the program of each partition of MODULE, which computes with global arrays. Nothing runs.
 

@@ -13,7 +13,7 @@ from distxla.cli.custom_calls import custom_call_option, register_all
 from distxla.cli.nodes import Nodes, device_assignment_option, nodes_options
 from distxla.cli.report_page import ReportingCommand
 from distxla.cli.time_limits import time_limit_option
-from distxla.cli.usage import Choice, files
+from distxla.cli.usage import Choice, file_option, files
 from distxla.cli.warnings import tell_warnings
 from distxla.errors import ArgumentError
 from distxla.lazy_dataclass import dataclass
@@ -74,32 +74,21 @@ class RunOptions:
     "--partitions", type=click.IntRange(1), metavar="N", help="Number of partitions, where no header says it."
 )
 @device_assignment_option
-@click.option(
+@file_option(
     "--args",
     "args_file",
-    metavar="FILE.npz",
-    shell_complete=files,
     help="Argument k on device d: key arg{k}@{d}; for all, or of a global module the whole: arg{k}.",
 )
-@click.option(
+@file_option(
     "--out",
     "out_file",
-    metavar="FILE.npz",
-    shell_complete=files,
     help="Write leaf k of the result on device d as out{k}@{d}; of a global module also the whole, as out{k}.",
 )
-@click.option(
+@file_option(
     "--infeed",
-    metavar="FILE.npz",
-    shell_complete=files,
     help="Leaf k of the n-th infeed item of device d: key infeed{n}.{k}@{d}; for all devices: infeed{n}.{k}.",
 )
-@click.option(
-    "--outfeed",
-    metavar="FILE.npz",
-    shell_complete=files,
-    help="Write leaf k of the n-th outfeed item as outfeed{n}.{k}@{d}.",
-)
+@file_option("--outfeed", help="Write leaf k of the n-th outfeed item as outfeed{n}.{k}@{d}.")
 @click.option(
     "--backend",
     type=Choice(sorted({*named_backends(), "reference"})),
@@ -107,12 +96,7 @@ class RunOptions:
     show_default=True,
 )
 @click.option("--compare", type=Choice(["reference"]), help="Run this backend too; exit 1 where results differ.")
-@click.option(
-    "--expected",
-    metavar="FILE.npz",
-    shell_complete=files,
-    help="Compare with these results (keys as --out); exit 1 likewise.",
-)
+@file_option("--expected", help="Compare with these results (keys as --out); exit 1 likewise.")
 @click.option(
     "--tolerance", type=click.FloatRange(0), metavar="X", help="For comparisons: relative to the magnitudes in a leaf."
 )
@@ -147,21 +131,14 @@ class RunOptions:
 @click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON object instead of the summary, also of a failure."
 )
-@click.option(
-    "--report",
-    metavar="FILE.html",
-    shell_complete=files,
-    help="If devices can't go on: a page with their timelines and waits.",
-)
+@file_option("--report", metavar="FILE.html", help="If devices can't go on: a page with their timelines and waits.")
 @click.option(
     "--inject",
     multiple=True,
     metavar="FAULT",
     help="A fault to inject, such as kill:device=3,at=all-reduce.7,round=2; see docs/guide/fault_injection.md.",
 )
-@click.option(
-    "--trace", metavar="FILE.json", shell_complete=files, help="Write a timeline of all devices, which Perfetto opens."
-)
+@file_option("--trace", metavar="FILE.json", help="Write a timeline of all devices, which Perfetto opens.")
 @click.option(
     "--check",
     multiple=True,

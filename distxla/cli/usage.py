@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
 
 from distxla.errors import UsageError
 from distxla.similar_words import did_you_mean, nearest
+
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 class Choice(click.Choice[str]):
@@ -45,6 +47,11 @@ def files(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> li
     return [CompletionItem(incomplete, type="file")]
 
 
+def file_option(*names: str, metavar: str = "FILE.npz", help: str) -> Callable[[Command], Command]:
+    """An option whose value is the name of a file."""
+    return click.option(*names, metavar=metavar, shell_complete=files, help=help)
+
+
 def _message(error: click.ClickException) -> str:
     """click's own, without its proposals, which differ between its versions, and without its names of types."""
     if isinstance(error, click.NoSuchOption):
@@ -74,4 +81,4 @@ def no_such_command(ctx: click.Context, word: str, commands: Iterable[str]) -> c
     return click.UsageError(message if near is None else f"{message}\n{did_you_mean(near)}", ctx)
 
 
-__all__ = ["Choice", "did_you_mean", "files", "nearest", "no_such_command", "usage_error"]
+__all__ = ["Choice", "did_you_mean", "file_option", "files", "nearest", "no_such_command", "usage_error"]

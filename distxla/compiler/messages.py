@@ -3,32 +3,21 @@
 from __future__ import annotations
 
 import pickle
-import struct
 from typing import IO, Any
 
 from distxla.compiler.memory_limit import VARIABLE
 from distxla.errors import OutOfMemoryError
+from distxla.machine.child_process import read_message, write_message
 
-LENGTH = struct.Struct("<Q")
 PROGRESS_BYTES = 512  # of the memory file that names the instruction or stage at work
 
 
 def send(pipe: IO[bytes], value: object) -> None:
-    data = pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
-    pipe.write(LENGTH.pack(len(data)))
-    pipe.write(data)
-    pipe.flush()
+    write_message(pipe, pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL))
 
 
 def receive(pipe: IO[bytes]) -> Any:
-    header = pipe.read(LENGTH.size)
-    if len(header) < LENGTH.size:
-        raise EOFError
-    (length,) = LENGTH.unpack(header)
-    data = pipe.read(length)
-    if len(data) < length:
-        raise EOFError
-    return pickle.loads(data)
+    return pickle.loads(read_message(pipe))
 
 
 def out_of_memory(limit: int, doing: str) -> OutOfMemoryError:

@@ -8,13 +8,10 @@ into a memory file that both have open, so that an error can name it after the c
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import subprocess
-import sys
 import threading
-from pathlib import Path
 from typing import IO, Any
 
 from distxla import clock
@@ -25,6 +22,7 @@ from distxla.compiler.messages import PROGRESS_BYTES, out_of_memory, receive, se
 from distxla.errors import ClusterError, CompileError, DistxlaError, TimeLimitError
 from distxla.ir.counts import Counts
 from distxla.ir.module import Module
+from distxla.machine import child_process
 from distxla.machine.memory_files import memory_file
 from distxla.machine.processes import is_readable
 from distxla.machine.shortages import not_started
@@ -178,40 +176,20 @@ class CompileServer:
         self._limit_bytes, self._environment = compile_memory_bytes(), _environment_of_compilation()
         self.progress = memory_file("distxla-compile-progress", PROGRESS_BYTES)
         self.messages = memory_file("distxla-compile-messages")
-        package_parent = str(Path(__file__).resolve().parents[2])
-        paths = [package_parent, *filter(None, [os.environ.get("PYTHONPATH")])]
-        return subprocess.Popen(
-            [
-                sys.executable,
-                "-P",
-                "-m",
-                WORKER,
-                *map(str, (self.progress, os.getpid(), self._limit_bytes)),
-            ],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self.messages,
-            pass_fds=(self.progress,),
-            env={
-                **{name: value for name, value in os.environ.items() if name != "RAY_AUTH_TOKEN"},  # not its business
-                "PYTHONPATH": os.pathsep.join(paths),
-            },
-            start_new_session=True,  # Ctrl-C is for the parent, which then closes the child
+        return child_process.started_module(
+            WORKER,
+            *(self.progress, os.getpid(), self._limit_bytes),
+            paths=[*filter(None, [os.environ.get("PYTHONPATH")])],
+            environment={name: value for name, value in os.environ.items() if name != "RAY_AUTH_TOKEN"},
+            messages=self.messages,
+            kept=self.progress,
         )
 
     def _stop(self) -> None:
         process, self.process = self.process, None
         if process is None:
             return
-        for pipe in (process.stdin, process.stdout):
-            if pipe is not None:
-                with contextlib.suppress(BrokenPipeError):
-                    pipe.close()
-        try:
-            process.wait(0 if process.returncode is not None else STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        child_process.end(process, 0 if process.returncode is not None else STOP_SECONDS)
         self._close_files()
 
     def _close_files(self) -> None:

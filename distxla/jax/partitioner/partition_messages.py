@@ -1,15 +1,13 @@
-"""The messages between this process and the partitioner's (partition_worker.py): length-prefixed pickles."""
+"""The messages between this process and the partitioner's (partition_worker.py), as pickles."""
 
 from __future__ import annotations
 
 import re
-import struct
-from typing import IO, Final
+from typing import Final
 
 from distxla.jax.private.names import HloDescription, PartitionerOptions
 from distxla.lazy_dataclass import dataclass
 
-LENGTH: Final = struct.Struct("<Q")
 # `W1129 15:53:28.622408 14762 spmd_partitioner.cc:666] [SPMD] Involuntary full rematerialization. ...`
 _WARNING: Final = re.compile(
     r"^[WE]\d{4} [\d:.]+ +\d+ \w*(?:spmd|shard|partition)\w*\.cc:\d+\] (?:\[\w+\] )?(.*)$", re.MULTILINE
@@ -63,21 +61,3 @@ def warnings_of(printed: str) -> tuple[str, ...]:
     """What the partitioner warns of in the program, among what XLA printed, each once."""
     found = (text.strip() for text in _WARNING.findall(printed))
     return tuple(dict.fromkeys(text for text in found if _OF_ITSELF not in text))
-
-
-def read_message(pipe: IO[bytes]) -> bytes:
-    """One message; EOFError where the other end has been closed."""
-    header = pipe.read(LENGTH.size)
-    if len(header) < LENGTH.size:
-        raise EOFError
-    (length,) = LENGTH.unpack(header)
-    data = pipe.read(length)
-    if len(data) < length:
-        raise EOFError
-    return data
-
-
-def write_message(pipe: IO[bytes], data: bytes) -> None:
-    pipe.write(LENGTH.pack(len(data)))
-    pipe.write(data)
-    pipe.flush()

@@ -21,8 +21,9 @@ from typing import Any, Final, cast
 
 from distxla import clock
 from distxla.errors import JaxError, PartitioningError
-from distxla.jax.partitioner.partition_messages import Answer, Converted, Death, Request, read_message, write_message
+from distxla.jax.partitioner.partition_messages import Answer, Converted, Death, Request
 from distxla.jax.private.names import PartitionerOptions, require_jaxlib
+from distxla.machine import child_process
 from distxla.machine.memory_files import memory_file
 from distxla.machine.processes import is_readable
 from distxla.machine.shortages import not_started
@@ -127,7 +128,7 @@ class PartitionServer:
                 if refused is not None:
                     raise refused
                 self._is_ready = True
-            write_message(process.stdin, request)
+            child_process.write_message(process.stdin, request)
             return self._answer(process)
         except (BrokenPipeError, EOFError):
             status, messages = process.wait(), self._last_messages()
@@ -150,7 +151,7 @@ class PartitionServer:
             with limit.waiting():
                 if not is_readable(process.stdout.fileno(), limit.end - clock.now()):
                     raise limit.error()
-        return pickle.loads(read_message(process.stdout))
+        return pickle.loads(child_process.read_message(process.stdout))
 
     def _child(self) -> subprocess.Popen[bytes]:
         if self._owner != os.getpid():  # a fork has its parent's pipes, which are not for it
@@ -170,28 +171,15 @@ class PartitionServer:
     def _start(self) -> subprocess.Popen[bytes]:
         self._messages = memory_file("distxla-partition-messages")
         fcntl.fcntl(self._messages, fcntl.F_SETFL, os.O_APPEND)  # the child empties it
-        paths = [str(Path(__file__).resolve().parents[2]), *filter(None, sys.path)]
         environment = {name: value for name, value in os.environ.items() if name not in _NOT_INHERITED}
-        return subprocess.Popen(
-            [
-                sys.executable,
-                "-P",
-                "-m",
-                "distxla.jax.partitioner.partition_worker",
-                str(self._messages),
-                str(os.getpid()),
-            ],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._messages,
-            pass_fds=(self._messages,),
-            env={
-                **environment,
-                **_LOG_LEVEL,
-                **dict.fromkeys(host().thread_variables, "1"),
-                "PYTHONPATH": os.pathsep.join(paths),
-            },
-            start_new_session=True,  # Ctrl-C is for the parent, which then ends the child
+        return child_process.started_module(
+            "distxla.jax.partitioner.partition_worker",
+            self._messages,
+            os.getpid(),
+            paths=[*filter(None, sys.path)],
+            environment={**environment, **_LOG_LEVEL, **dict.fromkeys(host().thread_variables, "1")},
+            messages=self._messages,
+            kept=self._messages,
         )
 
     def _last_messages(self) -> str:
@@ -204,15 +192,7 @@ class PartitionServer:
         if at_once:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-        for pipe in (process.stdin, process.stdout):
-            if pipe is not None:
-                with contextlib.suppress(BrokenPipeError):
-                    pipe.close()
-        try:
-            process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        child_process.end(process, STOP_SECONDS)
         self._close_messages()
 
     def _close_messages(self) -> None:

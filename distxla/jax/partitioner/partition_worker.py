@@ -23,12 +23,11 @@ from distxla.jax.partitioner.partition_messages import (
     Converted,
     Death,
     Request,
-    read_message,
     warnings_of,
-    write_message,
 )
 from distxla.jax.private import mlir as private_mlir
 from distxla.jax.private import names as private_names
+from distxla.machine.child_process import read_message, write_message
 from distxla.machine.file_watch import closed_files, watch_folder
 from distxla.machine.processes import descriptor_of, end_with_parent, readable
 from distxla.text.other_formats import MLIR_BYTECODE, format_of_text, module_proto_of
