@@ -12,8 +12,8 @@ from collections.abc import Callable
 from distxla.machine.byte_counts import amount
 from distxla.targets.nvptx.architectures import newest_for
 from distxla.targets.nvptx.code import code_for
-from distxla.targets.nvptx.driver.binding import BoundContext
 from distxla.targets.nvptx.driver.choice import driver_named
+from distxla.targets.nvptx.driver.driver import Context
 
 EMPTY = """
 target triple = "nvptx64-nvidia-cuda"
@@ -62,7 +62,7 @@ def main() -> int:
         return _peers(context)
 
 
-def _free_beside_another(context: BoundContext) -> int:
+def _free_beside_another(context: Context) -> int:
     """What is free while another process has a context."""
     wait = (
         "from distxla.targets.nvptx.driver.choice import driver_named as d; c = d('cuda').context(0); print(); input()"
@@ -75,7 +75,7 @@ def _free_beside_another(context: BoundContext) -> int:
     return free
 
 
-def _launches(context: BoundContext) -> None:
+def _launches(context: Context) -> None:
     code = code_for(newest_for(context.gpu.architecture))
     module = context.load(code.emit_assembly(code.parse(EMPTY)).encode())
     function, stream = module.function("empty"), context.create_stream()
@@ -96,7 +96,7 @@ def _launches(context: BoundContext) -> None:
     context.destroy_stream(stream)
 
 
-def _copies(context: BoundContext) -> None:
+def _copies(context: Context) -> None:
     stream = context.create_stream()
     first, second = context.allocate(LARGE), context.allocate(LARGE)
     host = ctypes.create_string_buffer(LARGE)
@@ -118,7 +118,7 @@ def _copies(context: BoundContext) -> None:
     context.destroy_stream(stream)
 
 
-def _peers(context: BoundContext) -> int:
+def _peers(context: Context) -> int:
     """Memory of this process that another one reads and writes."""
     stream, address = context.create_stream(), context.allocate(4096)
     context.fill(address, 3, 4096, stream)

@@ -12,8 +12,8 @@ from distxla.ir.counts import Counts
 from distxla.program.options import CompileOptions
 from distxla.targets.local_rank import LocalRank
 from distxla.targets.nvptx import load
-from distxla.targets.nvptx.driver.binding import Binding
 from distxla.targets.nvptx.driver.choice import chosen, open_driver
+from distxla.targets.nvptx.driver.driver import Driver
 from distxla.targets.nvptx.driver.emulated.library import EmulatedGpu, EmulatedLibrary, visible_numbers
 from distxla.targets.nvptx.driver.errors import DriverError
 from distxla.targets.nvptx.interfaces import driver as interface
@@ -51,7 +51,7 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Lets programs load with another driver: `driver(gpu, gpu...)`."""
 
     def use(*gpus: EmulatedGpu) -> None:
-        library = Binding(EmulatedLibrary(gpus))
+        library = Driver(EmulatedLibrary(gpus))
         monkeypatch.setattr(load, "driver_named", lambda name: library)
 
     load.gpu_of.cache_clear()

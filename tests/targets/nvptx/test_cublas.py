@@ -24,8 +24,8 @@ from distxla.targets.nvptx.cublas.binding import Cublas
 from distxla.targets.nvptx.cublas.choice import VARIABLE, load_cublas, open_cublas
 from distxla.targets.nvptx.cublas.emulated import EmulatedCublas, emulated_cublas
 from distxla.targets.nvptx.cublas.gemm import gemm_numbers
-from distxla.targets.nvptx.driver.binding import Binding
 from distxla.targets.nvptx.driver.choice import chosen, is_emulated, open_driver
+from distxla.targets.nvptx.driver.driver import Driver
 from distxla.targets.nvptx.driver.emulated.library import EmulatedLibrary
 from distxla.targets.nvptx.driver.errors import DriverError
 from distxla.targets.nvptx.interfaces import cublas as interface
@@ -229,7 +229,7 @@ def reported(
     function = partial(instead, getattr(library, interface.GEMM))
     types = interface.FUNCTIONS[interface.GEMM]
     monkeypatch.setattr(library, interface.GEMM, ctypes.CFUNCTYPE(ctypes.c_int, *types)(function))
-    gpu = ProcessGpu(Binding(driver).context(0), "emulated", (12, 8))
+    gpu = ProcessGpu(Driver(driver).context(0), "emulated", (12, 8))
     monkeypatch.setattr(load, "gpu_of", lambda *_: gpu)
     monkeypatch.setattr(process_gpu, "open_cublas", lambda *_: (library, "the emulated cuBLAS"))
     said: list[str] = []
@@ -258,7 +258,7 @@ def test_a_handle_that_cannot_be_used_is_given_back(monkeypatch: pytest.MonkeyPa
     destroyed: list[int | None] = []
     monkeypatch.setattr(library, "cublasSetMathMode", lambda handle, mode: interface.NOT_SUPPORTED)
     monkeypatch.setattr(library, "cublasDestroy_v2", lambda handle: destroyed.append(handle.value))
-    with Binding(driver).context(0) as context:
+    with Driver(driver).context(0) as context:
         context.synchronise()  # and with it the thread's
         with pytest.raises(DriverError, match="cublasSetMathMode failed"):
             Cublas(library, "libcublas.so.12").handle(0)

@@ -15,7 +15,7 @@ from distxla.program.options import CompileOptions
 from distxla.targets.nvptx import load
 from distxla.targets.nvptx.call_state import STAGED_ALIGNMENT, STAGING_BYTES
 from distxla.targets.nvptx.device_code import DeviceCode
-from distxla.targets.nvptx.driver.binding import Binding
+from distxla.targets.nvptx.driver.driver import Driver
 from distxla.targets.nvptx.driver.emulated.library import EmulatedLibrary
 from distxla.targets.nvptx.driver.errors import DriverError
 from distxla.targets.nvptx.process_gpu import ProcessGpu
@@ -109,7 +109,7 @@ def test_a_program_runs_again_and_again() -> None:
 @pytest.mark.usefixtures("emulator")
 def test_a_fault_loses_the_gpu_for_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first error says what failed, later ones that it has; closing is no further error."""
-    gpu = ProcessGpu(Binding(EmulatedLibrary()).context(0), "emulated", (12, 8))
+    gpu = ProcessGpu(Driver(EmulatedLibrary()).context(0), "emulated", (12, 8))
     monkeypatch.setattr(load, "gpu_of", lambda *_: gpu)
     program = compile_module(parse_module(IN_PLACE), Counts(1, 1), CompileOptions(target="nvptx"))
     replace_driver_function(monkeypatch, "cuLaunchKernel", launch_beyond)
@@ -141,7 +141,7 @@ def launch_beyond(launch: Any, function: int, *rest: Any) -> int:
 @pytest.mark.usefixtures("emulator")
 def test_unloaded_programs_leave_nothing_with_the_emulated_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     library = EmulatedLibrary()
-    gpu = ProcessGpu(Binding(library).context(0), "emulated", (12, 8))
+    gpu = ProcessGpu(Driver(library).context(0), "emulated", (12, 8))
     monkeypatch.setattr(load, "gpu_of", lambda *_: gpu)
     program = compile_module(parse_module(IN_PLACE), Counts(1, 1), CompileOptions(target="nvptx"))
     (context,) = library.contexts.values()

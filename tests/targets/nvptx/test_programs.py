@@ -14,7 +14,6 @@ from distxla.ir.counts import Counts
 from distxla.program.options import CompileOptions
 from distxla.targets import nvptx
 from distxla.targets.nvptx import architectures
-from distxla.targets.nvptx.driver.binding import Binding
 from distxla.targets.nvptx.driver.driver import Driver
 from distxla.targets.nvptx.driver.emulated.library import EmulatedLibrary
 from distxla.targets.nvptx.driver.errors import DriverError
@@ -88,7 +87,7 @@ def test_without_a_gpu_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("DISTXLA_GPU_DRIVER", "cuda")
 
     def missing() -> Driver:
-        return Binding(EmulatedLibrary([]))
+        return Driver(EmulatedLibrary([]))
 
     monkeypatch.setattr(architectures, "open_driver", missing)
     module = parse_module(DP_MLP.text("partitioned"))

@@ -17,7 +17,7 @@ from distxla.errors import ArgumentError, OutOfMemoryError
 from distxla.ir.counts import Counts
 from distxla.program.options import CompileOptions
 from distxla.targets.nvptx import load, placement
-from distxla.targets.nvptx.driver.binding import Binding, BoundContext
+from distxla.targets.nvptx.driver.driver import Context, Driver
 from distxla.targets.nvptx.driver.emulated.library import EmulatedGpu, EmulatedLibrary
 from distxla.targets.nvptx.driver.errors import DriverError
 from distxla.targets.nvptx.exported_blocks import ExportedBlock, ExportedBlocks, ExportedTable, size_class
@@ -48,7 +48,7 @@ def test_rounds_give_the_processors_bits(name: str, *, apart: bool) -> None:
 @pytest.mark.parametrize("name", [*COLLECTIVES][::2])
 def test_several_gpus_share_the_work(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each member does a part of a round."""
-    gpu = ProcessGpu(Binding(EmulatedLibrary()).context(0), "emulated", (12, 8), is_one_of_several=True)
+    gpu = ProcessGpu(Driver(EmulatedLibrary()).context(0), "emulated", (12, 8), is_one_of_several=True)
     monkeypatch.setattr(load, "gpu_of", lambda *_: gpu)
     for apart in (False, True):
         text = module_of(name, apart=apart)
@@ -202,7 +202,7 @@ MIB = 1 << 20
 
 @pytest.fixture
 def blocks() -> ExportedBlocks:
-    return ExportedBlocks(Binding(EmulatedLibrary()).context(0))
+    return ExportedBlocks(Driver(EmulatedLibrary()).context(0))
 
 
 @pytest.fixture
@@ -270,7 +270,7 @@ def test_sizes_of_blocks() -> None:
 
 
 def test_too_little_memory_takes_an_idle_block(table: ExportedTable) -> None:
-    small = ExportedBlocks(Binding(EmulatedLibrary([EmulatedGpu(memory_bytes=80 * MIB)])).context(0))
+    small = ExportedBlocks(Driver(EmulatedLibrary([EmulatedGpu(memory_bytes=80 * MIB)])).context(0))
     large = opened(small, table, 64 * MIB)
     with pytest.raises(
         OutOfMemoryError, match=r"128 MiB are needed .*; 1 of 64 MiB in all are kept for other programs"
@@ -283,7 +283,7 @@ def test_too_little_memory_takes_an_idle_block(table: ExportedTable) -> None:
 
 
 def test_a_block_that_nearly_fills_the_memory() -> None:
-    nearly = ExportedBlocks(Binding(EmulatedLibrary([EmulatedGpu(memory_bytes=90 * MIB)])).context(0))
+    nearly = ExportedBlocks(Driver(EmulatedLibrary([EmulatedGpu(memory_bytes=90 * MIB)])).context(0))
     assert size_class(85 * MIB) == 96 * MIB
     assert nearly.allocate(85 * MIB).size == 86 * MIB
 
@@ -296,10 +296,10 @@ def test_too_many_blocks(blocks: ExportedBlocks) -> None:
 
 
 def test_memory_that_cannot_be_shared(blocks: ExportedBlocks, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(self: BoundContext, address: int) -> bytes:
+    def refuse(self: Context, address: int) -> bytes:
         raise self.error("cuIpcGetMemHandle", 999)
 
-    monkeypatch.setattr(BoundContext, "export", refuse)
+    monkeypatch.setattr(Context, "export", refuse)
     for _ in range(300):  # no number is lost
         with pytest.raises(DriverError, match=r"can't share memory with other processes: .*COMMUNICATION=host copies"):
             blocks.allocate(1)
@@ -321,7 +321,7 @@ def test_gpus_that_cannot_access_one_another(
 ) -> None:
     """Then the host's memory is used, unless the variable says something else."""
     gpus = [EmulatedGpu(has_peers=has_peers, number=number) for number in range(2)]
-    monkeypatch.setattr(placement, "open_driver", lambda: Binding(EmulatedLibrary(gpus)))
+    monkeypatch.setattr(placement, "open_driver", lambda: Driver(EmulatedLibrary(gpus)))
     monkeypatch.delenv("DISTXLA_GPU_COMMUNICATION", raising=False)
     assert communicates_on_gpu() is expected
     monkeypatch.setenv("DISTXLA_GPU_COMMUNICATION", "device")

@@ -10,7 +10,7 @@
         context.synchronise(stream)             # until here nothing needs to have happened
 
 `interface.py` has the functions of the driver's C interface, with their types. Two libraries have them: NVIDIA's
-libcuda.so.1, and `emulated/`, which runs kernels in the emulator. `binding.py` calls either one, through the C
+libcuda.so.1, and `emulated/`, which runs kernels in the emulator. `driver.py` calls either one, through the C
 interface, so what is tested with one holds for how the other is called. Compiled programs call the same functions
 (`Context.address_of`).
 """

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, cast
 
-from distxla.targets.nvptx.driver.binding import Binding
 from distxla.targets.nvptx.driver.driver import Driver
 from distxla.targets.nvptx.driver.errors import DriverError
 from distxla.targets.nvptx.driver.native_functions import require_functions
@@ -46,8 +45,8 @@ def open_driver() -> Driver:
 def driver_named(name: str) -> Driver:
     """The driver of a name that `chosen` gave; DriverError where it can't be used."""
     if is_emulated(name):
-        return Binding(emulated_driver(name))
-    return Binding(load_cuda())
+        return Driver(emulated_driver(name))
+    return Driver(load_cuda())
 
 
 def emulated_driver(name: str) -> EmulatedLibrary:

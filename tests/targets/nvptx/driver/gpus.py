@@ -10,8 +10,8 @@ import pytest
 
 from distxla.targets.nvptx.architectures import newest_for
 from distxla.targets.nvptx.code import code_for
-from distxla.targets.nvptx.driver.binding import Binding, BoundContext
 from distxla.targets.nvptx.driver.choice import load_cuda
+from distxla.targets.nvptx.driver.driver import Context, Driver
 from distxla.targets.nvptx.driver.emulated.kernels import packed
 from distxla.targets.nvptx.driver.emulated.library import EmulatedGpu, EmulatedLibrary
 from distxla.targets.nvptx.driver.errors import DriverError
@@ -40,12 +40,12 @@ define ptx_kernel void @copy(ptr %to, ptr %from) {
 """
 
 
-def driver_named(name: str) -> Binding:
+def driver_named(name: str) -> Driver:
     """A driver of its own; skips the test where there is no GPU for NVIDIA's."""
     if name == "emulated":
-        return Binding(EmulatedLibrary())
+        return Driver(EmulatedLibrary())
     try:
-        driver = Binding(load_cuda())
+        driver = Driver(load_cuda())
         if not driver.gpus():
             pytest.skip("no GPU: the driver lists none")
     except DriverError as error:
@@ -53,11 +53,11 @@ def driver_named(name: str) -> Binding:
     return driver
 
 
-def emulated(*gpus: EmulatedGpu, version: int = 12080) -> Binding:
-    return Binding(EmulatedLibrary(gpus or (EmulatedGpu(),), version))
+def emulated(*gpus: EmulatedGpu, version: int = 12080) -> Driver:
+    return Driver(EmulatedLibrary(gpus or (EmulatedGpu(),), version))
 
 
-def kernels_for(name: str, context: BoundContext, text: str = AXPY) -> bytes:
+def kernels_for(name: str, context: Context, text: str = AXPY) -> bytes:
     """Kernels as that driver loads them; of the emulator such that check their accesses."""
     if name == "emulated":
         return packed(prepare(text, checked=True))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from distxla.errors import OutOfMemoryError
-from distxla.targets.nvptx.driver.binding import BoundContext
+from distxla.targets.nvptx.driver.driver import Context
 from distxla.targets.nvptx.driver.errors import DriverError
 from tests.targets.nvptx.driver.gpus import DRIVERS, at, driver_named, kernels_for
 
@@ -24,7 +24,7 @@ def name(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def context(name: str) -> Iterator[BoundContext]:
+def context(name: str) -> Iterator[Context]:
     with driver_named(name).context(0) as made:
         yield made
 
@@ -33,14 +33,14 @@ def numbers() -> np.ndarray:
     return np.arange(COUNT, dtype=np.float32)
 
 
-def uploaded(context: BoundContext, stream: int, values: np.ndarray) -> int:
+def uploaded(context: Context, stream: int, values: np.ndarray) -> int:
     address = context.allocate(values.nbytes)
     context.copy_to_device(address, at(values), values.nbytes, stream)
     context.synchronise(stream)
     return address
 
 
-def fetched(context: BoundContext, stream: int, address: int) -> np.ndarray:
+def fetched(context: Context, stream: int, address: int) -> np.ndarray:
     found = np.zeros(COUNT, np.float32)
     context.copy_to_host(at(found), address, BYTES, stream)
     context.synchronise(stream)
@@ -57,7 +57,7 @@ def test_a_gpu_says_what_it_is(name: str) -> None:
     assert driver.can_access(0, 0)
 
 
-def test_bytes_go_there_and_back(context: BoundContext) -> None:
+def test_bytes_go_there_and_back(context: Context) -> None:
     stream = context.create_stream()
     first = uploaded(context, stream, numbers())
     second = context.allocate(BYTES)
@@ -70,7 +70,7 @@ def test_bytes_go_there_and_back(context: BoundContext) -> None:
     np.testing.assert_array_equal(fetched(context, stream, second), wanted)
 
 
-def test_allocated_memory_is_missing_until_it_is_freed(context: BoundContext) -> None:
+def test_allocated_memory_is_missing_until_it_is_freed(context: Context) -> None:
     """Other processes may take and free memory of a real GPU meanwhile, so that takes several tries there."""
     for tries in reversed(range(20)):
         before = context.free_bytes()
@@ -83,12 +83,12 @@ def test_allocated_memory_is_missing_until_it_is_freed(context: BoundContext) ->
         assert tries, f"{taken} bytes taken, {left} not given back"
 
 
-def test_more_than_there_is(context: BoundContext) -> None:
+def test_more_than_there_is(context: Context) -> None:
     with pytest.raises(OutOfMemoryError, match=r"are needed on GPU 0 \(.*\), which has .* of .* free"):
         context.allocate(context.gpu.memory_bytes * 2)
 
 
-def test_a_queue_keeps_its_order(name: str, context: BoundContext) -> None:
+def test_a_queue_keeps_its_order(name: str, context: Context) -> None:
     """Copies and launches, without a synchronisation in between."""
     stream, values = context.create_stream(), numbers()
     address, found = context.allocate(BYTES), np.zeros(COUNT, np.float32)
@@ -101,7 +101,7 @@ def test_a_queue_keeps_its_order(name: str, context: BoundContext) -> None:
     np.testing.assert_array_equal(found, values + 3)
 
 
-def test_addresses_of_a_launch_are_taken_at_once(name: str, context: BoundContext) -> None:
+def test_addresses_of_a_launch_are_taken_at_once(name: str, context: Context) -> None:
     stream = context.create_stream()
     source, target = uploaded(context, stream, numbers()), uploaded(context, stream, numbers() + 100)
     places = [target, source]
@@ -111,7 +111,7 @@ def test_addresses_of_a_launch_are_taken_at_once(name: str, context: BoundContex
     np.testing.assert_array_equal(fetched(context, stream, target), numbers())
 
 
-def test_all_queues_at_once(context: BoundContext) -> None:
+def test_all_queues_at_once(context: Context) -> None:
     streams = [context.create_stream() for _ in range(3)]
     address = uploaded(context, streams[0], numbers())
     found = [np.zeros(COUNT, np.float32) for _ in streams]
@@ -122,7 +122,7 @@ def test_all_queues_at_once(context: BoundContext) -> None:
         np.testing.assert_array_equal(array, numbers())
 
 
-def test_a_kernel_that_is_not_there(name: str, context: BoundContext) -> None:
+def test_a_kernel_that_is_not_there(name: str, context: Context) -> None:
     module = context.load(kernels_for(name, context))
     with pytest.raises(DriverError, match=r"cuModuleGetFunction failed: CUDA_ERROR_NOT_FOUND \(500\)"):
         module.function("subtract_one")
@@ -130,12 +130,12 @@ def test_a_kernel_that_is_not_there(name: str, context: BoundContext) -> None:
     module.unload()
 
 
-def test_code_that_is_none(context: BoundContext) -> None:
+def test_code_that_is_none(context: Context) -> None:
     with pytest.raises(DriverError, match=r"GPU 0 \(.*\) can't load the kernels: cuModuleLoadDataEx failed"):
         context.load(b"// no kernels")
 
 
-def test_a_closed_context(context: BoundContext) -> None:
+def test_a_closed_context(context: Context) -> None:
     context.close()
     context.close()
     with pytest.raises(DriverError, match="is closed"):
@@ -158,7 +158,7 @@ print("written")
 """
 
 
-def test_another_process_opens_the_memory(name: str, context: BoundContext) -> None:
+def test_another_process_opens_the_memory(name: str, context: Context) -> None:
     stream = context.create_stream()
     address = uploaded(context, stream, numbers())
     handle = context.export(address).hex()

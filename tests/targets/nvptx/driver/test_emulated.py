@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from distxla.targets.nvptx.driver.binding import BoundContext
+from distxla.targets.nvptx.driver.driver import Context
 from distxla.targets.nvptx.driver.errors import DriverCallError, DriverError
 from distxla.targets.nvptx.interfaces import driver as interface
 from tests.targets.nvptx.driver.gpus import at, emulated, kernels_for
@@ -25,12 +25,12 @@ BYTES = 4 * COUNT
 
 
 @pytest.fixture
-def context() -> Iterator[BoundContext]:
+def context() -> Iterator[Context]:
     with emulated().context(0) as made:
         yield made
 
 
-def filled(context: BoundContext, stream: int) -> int:
+def filled(context: Context, stream: int) -> int:
     address = context.allocate(BYTES)
     context.fill(address, 0, BYTES, stream)
     context.synchronise(stream)
@@ -45,7 +45,7 @@ def test_a_devices_context_is_one_for_all_who_retain_it() -> None:
         assert first.free_bytes() > 0
 
 
-def test_a_missing_synchronisation_leaves_old_bytes(context: BoundContext) -> None:
+def test_a_missing_synchronisation_leaves_old_bytes(context: Context) -> None:
     stream, found = context.create_stream(), np.full(COUNT, 7, np.float32)
     address = filled(context, stream)
     context.copy_to_host(at(found), address, BYTES, stream)
@@ -54,7 +54,7 @@ def test_a_missing_synchronisation_leaves_old_bytes(context: BoundContext) -> No
     assert (found == 0).all()
 
 
-def test_a_source_that_changes_before_the_copy(context: BoundContext) -> None:
+def test_a_source_that_changes_before_the_copy(context: Context) -> None:
     stream, source, found = context.create_stream(), np.ones(COUNT, np.float32), np.zeros(COUNT, np.float32)
     address = filled(context, stream)
     context.copy_to_device(address, at(source), BYTES, stream)
@@ -64,14 +64,14 @@ def test_a_source_that_changes_before_the_copy(context: BoundContext) -> None:
     assert (found == 2).all()
 
 
-def test_another_queue_is_not_waited_for(context: BoundContext) -> None:
+def test_another_queue_is_not_waited_for(context: Context) -> None:
     first, second, found = context.create_stream(), context.create_stream(), np.ones(COUNT, np.float32)
     context.copy_to_host(at(found), filled(context, first), BYTES, first)
     context.synchronise(second)
     assert (found == 1).all()
 
 
-def test_host_code_can_not_read_the_memory(context: BoundContext) -> None:
+def test_host_code_can_not_read_the_memory(context: Context) -> None:
     address = context.allocate(4096)
     child = os.fork()
     if child == 0:
@@ -83,7 +83,7 @@ def test_host_code_can_not_read_the_memory(context: BoundContext) -> None:
     assert os.WTERMSIG(status) == signal.SIGSEGV
 
 
-def test_a_kernel_out_of_bounds_ends_the_context(context: BoundContext) -> None:
+def test_a_kernel_out_of_bounds_ends_the_context(context: Context) -> None:
     stream = context.create_stream()
     address = filled(context, stream)
     function = context.load(kernels_for("emulated", context)).function("add_one")
@@ -95,7 +95,7 @@ def test_a_kernel_out_of_bounds_ends_the_context(context: BoundContext) -> None:
         context.allocate(BYTES)
 
 
-def test_host_memory_in_a_launch(context: BoundContext) -> None:
+def test_host_memory_in_a_launch(context: Context) -> None:
     stream, values = context.create_stream(), np.zeros(COUNT, np.float32)
     function = context.load(kernels_for("emulated", context)).function("add_one")
     context.launch(function, (1, 1, 1), (COUNT, 1, 1), [at(values)], stream)
@@ -103,7 +103,7 @@ def test_host_memory_in_a_launch(context: BoundContext) -> None:
         context.synchronise(stream)
 
 
-def test_freed_memory(context: BoundContext) -> None:
+def test_freed_memory(context: Context) -> None:
     stream = context.create_stream()
     address = filled(context, stream)
     context.free(address)
@@ -117,7 +117,7 @@ def test_freed_memory(context: BoundContext) -> None:
         context.synchronise(stream)
 
 
-def test_a_copy_past_the_end(context: BoundContext) -> None:
+def test_a_copy_past_the_end(context: Context) -> None:
     stream, values = context.create_stream(), np.zeros(COUNT + 1, np.float32)
     with pytest.raises(DriverCallError, match=r"260 bytes at 0x.* are not within one allocation"):
         context.copy_to_device(filled(context, stream), at(values), BYTES + 4, stream)
@@ -137,7 +137,7 @@ sys.stdin.readline()
 
 
 @pytest.mark.parametrize("end", ["freed", "killed"])
-def test_memory_of_a_process_that_has_given_it_up(context: BoundContext, end: str) -> None:
+def test_memory_of_a_process_that_has_given_it_up(context: Context, end: str) -> None:
     process = subprocess.Popen([sys.executable, "-c", EXPORTER], stdin=-1, stdout=-1, text=True)
     assert process.stdin is not None
     assert process.stdout is not None
@@ -163,7 +163,7 @@ def test_memory_of_a_process_that_has_given_it_up(context: BoundContext, end: st
         process.communicate()
 
 
-def test_memory_of_the_own_process(context: BoundContext) -> None:
+def test_memory_of_the_own_process(context: Context) -> None:
     with pytest.raises(DriverCallError, match="memory of this process can't be imported"):
         context.open_peer(context.export(context.allocate(BYTES)))
 
@@ -185,7 +185,7 @@ def test_a_thread_without_a_context() -> None:
     assert found == [interface.INVALID_CONTEXT]
 
 
-def test_compiled_code_calls_the_same_functions(context: BoundContext) -> None:
+def test_compiled_code_calls_the_same_functions(context: Context) -> None:
     """By address, with the types of the C interface."""
     stream, found = context.create_stream(), np.ones(COUNT, np.float32)
     address = filled(context, stream)

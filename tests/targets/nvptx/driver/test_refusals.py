@@ -10,8 +10,8 @@ import pytest
 
 from distxla.errors import OutOfMemoryError
 from distxla.targets.nvptx.architectures import VERSIONS
-from distxla.targets.nvptx.driver.binding import LEAST_VERSIONS
 from distxla.targets.nvptx.driver.choice import chosen, load_cuda, open_driver
+from distxla.targets.nvptx.driver.driver import LEAST_VERSIONS
 from distxla.targets.nvptx.driver.emulated.library import EmulatedGpu
 from distxla.targets.nvptx.driver.errors import DriverError
 from distxla.targets.nvptx.interfaces import driver as interface
