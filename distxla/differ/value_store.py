@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from types import TracebackType
 from typing import IO, Any
 
 import numpy as np
@@ -62,9 +61,7 @@ class ValueStore:
     def __enter__(self) -> ValueStore:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self._known.clear()
         if self._file is not None:
             self._file.close()

@@ -30,10 +30,9 @@ from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.protocols import rounds as round_words
 from distxla.collectives.protocols.layout import Word
 from distxla.collectives.protocols.proxy_queue import ProxyEvent
-from distxla.collectives.transports.seam import GridRound
 from distxla.collectives.transports.shared_memory.proxy_queue import enqueue, is_elsewhere
 from distxla.collectives.transports.shared_memory.round_numbers import count_from, note_round
-from distxla.collectives.transports.shared_memory.site_emitter import Routine
+from distxla.collectives.transports.shared_memory.site_emitter import Routine, SiteEmitter
 from distxla.collectives.transports.shared_memory.wait_and_wake import emit_wait, emit_wake
 from distxla.emit.atomics_builder import AtomicsBuilder
 from distxla.emit.native_function import I1, I32, I64, POINTER, emit_copy, emit_zero, i32, i64
@@ -48,7 +47,7 @@ from distxla.program.artifact import CommunicatorSpec
 ARGUMENTS = [POINTER, I32, POINTER, POINTER, POINTER]  # the routine's, then the communicator's state
 
 
-class ChannelEmitter:
+class ChannelEmitter(SiteEmitter):
     """`site_emitter.SiteEmitter`: the number in the context of a send or recv identifies the transfer.
 
     The driver writes into the state of each end which pair the device is in for the call (protocols/channel.py).
@@ -64,11 +63,6 @@ class ChannelEmitter:
         end = read_end(instruction)
         groups = tuple((device,) for device in devices)
         return CommunicatorSpec(f"channel end {end!r}", groups, (channel_words.END_BYTES,) * len(groups), channel=end)
-
-    def grid_rounds(
-        self, instruction: Instruction, operands: tuple[Shape, ...], counts: Counts
-    ) -> tuple[GridRound, ...] | None:
-        return None
 
     def emit(self, routine: Routine) -> None:
         op, shape = routine.instruction.op, routine.instruction.shape

@@ -26,7 +26,7 @@ from distxla.collectives.transports.shared_memory.ragged_work_items import (
     plan_ragged_work,
 )
 from distxla.collectives.transports.shared_memory.reduce_tile import TileReducer, emit_reduce_tile
-from distxla.collectives.transports.shared_memory.site_emitter import Routine
+from distxla.collectives.transports.shared_memory.site_emitter import Routine, SiteEmitter
 from distxla.collectives.transports.shared_memory.work_items import (
     WorkPlan,
     emit_copy_items,
@@ -50,7 +50,7 @@ from distxla.program.work_table import RoundWork
 MOST_GRID_MEMBERS = 64  # whose elements one thread reduces
 
 
-class GroupEmitter:
+class GroupEmitter(SiteEmitter):
     """`site_emitter.SiteEmitter`: every member of a group waits for all others.
 
     Results must not overlap operands, but for all-reduce, where result leaf i may be operand leaf i. Results are equal

@@ -14,7 +14,7 @@ from distxla.collectives.transports.shared_memory.permute_round import (
     emit_permute_end,
     emit_permute_round,
 )
-from distxla.collectives.transports.shared_memory.site_emitter import Routine
+from distxla.collectives.transports.shared_memory.site_emitter import Routine, SiteEmitter
 from distxla.emit.native_function import I32, I64, i32, i64
 from distxla.ir.counts import Counts
 from distxla.ir.instruction import Instruction
@@ -26,7 +26,7 @@ from distxla.program.abi import Status
 from distxla.program.artifact import CommunicatorSpec
 
 
-class PermuteEmitter:
+class PermuteEmitter(SiteEmitter):
     """`site_emitter.SiteEmitter`: results must not overlap operands."""
 
     def handles(self, op: Op) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from abc import ABC, abstractmethod
 
 from llvmlite import ir
 
@@ -39,19 +39,23 @@ class Routine:
     rounds: list[RoundWork] = field(default_factory=list)
 
 
-class SiteEmitter(Protocol):
+class SiteEmitter(ABC):
     """Compiles the instructions that communicate in one way."""
 
+    @abstractmethod
     def handles(self, op: Op) -> bool:
         """Whether this emitter compiles the op; emitters handle disjoint sets of ops."""
 
+    @abstractmethod
     def communicator(self, instruction: Instruction, operands: tuple[Shape, ...], counts: Counts) -> CommunicatorSpec:
         """As `transports.seam.CommunicationEmitter.communicator`."""
 
     def grid_rounds(
         self, instruction: Instruction, operands: tuple[Shape, ...], counts: Counts
     ) -> tuple[GridRound, ...] | None:
-        """As `transports.seam.CommunicationEmitter.grid_rounds`."""
+        """As `transports.seam.CommunicationEmitter.grid_rounds`: by default arrays have to be in the host's memory."""
+        return None
 
+    @abstractmethod
     def emit(self, routine: Routine) -> None:
         """Write the routine's body with all its returns."""

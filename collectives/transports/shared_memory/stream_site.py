@@ -6,7 +6,6 @@ from llvmlite import ir
 
 from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.protocols import stream as streams
-from distxla.collectives.transports.seam import GridRound
 from distxla.collectives.transports.shared_memory.event_recording import (
     note_resumed,
     note_wait,
@@ -14,7 +13,7 @@ from distxla.collectives.transports.shared_memory.event_recording import (
     read_clock,
 )
 from distxla.collectives.transports.shared_memory.round_numbers import count_from, note_round
-from distxla.collectives.transports.shared_memory.site_emitter import Routine
+from distxla.collectives.transports.shared_memory.site_emitter import Routine, SiteEmitter
 from distxla.collectives.transports.shared_memory.wait_and_wake import emit_wait, emit_wake
 from distxla.emit.atomics_builder import AtomicsBuilder, emitted_once
 from distxla.emit.native_function import I1, I32, I64, POINTER, VOID, emit_copy, i32, i64
@@ -29,7 +28,7 @@ from distxla.program.artifact import CommunicatorSpec
 from distxla.targets.code import target_of
 
 
-class StreamEmitter:
+class StreamEmitter(SiteEmitter):
     """`site_emitter.SiteEmitter`: a device takes items that its host has put, or puts some that its host will take.
 
     Outfeed and send wait for room and copy; infeed waits for the next item. A recv only takes a number, its position
@@ -45,11 +44,6 @@ class StreamEmitter:
         assert key is not None
         groups = tuple((device,) for device in range(counts.devices))
         return CommunicatorSpec(f"stream {key}", groups, (streams.STATE_BYTES,) * len(groups), stream=key)
-
-    def grid_rounds(
-        self, instruction: Instruction, operands: tuple[Shape, ...], counts: Counts
-    ) -> tuple[GridRound, ...] | None:
-        return None
 
     def emit(self, routine: Routine) -> None:
         op = routine.instruction.op

@@ -207,6 +207,11 @@ class HostToDevice(_End):
         self._idle_at = -1  # T_TAKEN when patience was lost
 
     @property
+    def pending(self) -> int:
+        """Items that were put and that the device has not taken."""
+        return self.posted - self.taken
+
+    @property
     def taken(self) -> int:
         """Items that the device has taken."""
         self._seen = self._word(streams.T_TAKEN)

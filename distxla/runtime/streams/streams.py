@@ -40,20 +40,12 @@ _FAILURES = (Status.STREAM_ENDED, Status.ITEM_REFUSED)
 KNOWN_SHAPES = 2 * streams.SLOTS  # of the items put last; more than can wait in a stream
 
 
-class Infeed(Handle):
-    """The input of a device: its infeed, or a channel on which it receives from the host. Made by a cluster.
+class _Stream(Handle):
+    """The host's end of a stream."""
 
-    Items are numbered from 0 over the cluster's life. Threads may share it.
-    """
-
-    def __init__(self, owner: ClusterStreams, device: int, key: StreamKey, end: HostToDevice) -> None:
+    def __init__(self, owner: ClusterStreams, device: int, key: StreamKey, end: HostToDevice | DeviceToHost) -> None:
         self._owner = owner
         self._end = end
-        self._lock = threading.Lock()
-        self._ended = False  # a program has met the end: items may be put again
-        self._shapes: deque[tuple[int, Shape]] = deque(maxlen=KNOWN_SHAPES)
-        self._cut: int | None = None
-        self.was_cut = False
         self.device = device
         self.key = key
 
@@ -65,8 +57,25 @@ class Infeed(Handle):
 
     @property
     def pending(self) -> int:
-        """Items that no program has taken yet."""
-        return self.posted - self._end.taken
+        """Items that were put and not taken yet."""
+        return self._end.pending
+
+
+class Infeed(_Stream):
+    """The input of a device: its infeed, or a channel on which it receives from the host. Made by a cluster.
+
+    Items are numbered from 0 over the cluster's life. Threads may share it.
+    """
+
+    _end: HostToDevice
+
+    def __init__(self, owner: ClusterStreams, device: int, key: StreamKey, end: HostToDevice) -> None:
+        super().__init__(owner, device, key, end)
+        self._lock = threading.Lock()
+        self._ended = False  # a program has met the end: items may be put again
+        self._shapes: deque[tuple[int, Shape]] = deque(maxlen=KNOWN_SHAPES)
+        self._cut: int | None = None
+        self.was_cut = False
 
     def put(self, value: Any, timeout: float | None = None) -> None:
         """Put an item: anything np.asarray takes, or a tuple or list of items. Blocks while the stream is full.
@@ -178,28 +187,13 @@ class Infeed(Handle):
         )
 
 
-class Outfeed(Handle):
+class Outfeed(_Stream):
     """The output of a device: its outfeed, or a channel on which it sends to the host. Made by a cluster.
 
     Threads may share it.
     """
 
-    def __init__(self, owner: ClusterStreams, device: int, key: StreamKey, end: DeviceToHost) -> None:
-        self._owner = owner
-        self._end = end
-        self.device = device
-        self.key = key
-
-    def __str__(self) -> str:
-        return f"{self.key} of device {self.device}"
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self}: {self._owner.state(self)})"
-
-    @property
-    def pending(self) -> int:
-        """Items that were not taken yet."""
-        return self._end.pending
+    _end: DeviceToHost
 
     def get(self, timeout: float | None = None) -> Any:
         """The next item, nested in tuples as the program's text says; arrays of its own. Blocks until there is one.
@@ -405,7 +399,7 @@ class ClusterStreams:
         finally:
             self._running = frozenset()
 
-    def state(self, stream: Infeed | Outfeed) -> str:
+    def state(self, stream: _Stream) -> str:
         """The state of a stream, for people."""
         if self._closed:
             return "the cluster is closed"
@@ -438,7 +432,7 @@ class ClusterStreams:
         assert key is not None
         return self._infeeds[device, key].failure(status, site, records.record_long(device, control_words.R_ROUND))
 
-    def check(self, device: int, stream: Infeed | Outfeed) -> Check:
+    def check(self, device: int, stream: _Stream) -> Check:
         """Called by an operation at a stream of a device while it waits: raises once the wait is pointless."""
         before = self._failures.get(device, (0, ""))
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Any
 
 from distxla.errors import OutOfMemoryError
@@ -313,9 +312,7 @@ class Context:
     def __enter__(self) -> Context:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
 
