@@ -11,7 +11,7 @@ from distxla.ir.shape import ProgramShape
 from distxla.lazy_dataclass import dataclass, field
 from distxla.text.annotations import print_frontend_attributes, read_frontend_attributes
 from distxla.text.groups import read_ints
-from distxla.text.lexer import BLANK, MAX_DIGITS, Lexer, quoted
+from distxla.text.lexer import BLANK, MAX_DIGITS, Lexer, as_name, quoted
 from distxla.text.shapes import print_shape, read_program_shape
 
 ATTRIBUTES: Final = (
@@ -168,7 +168,7 @@ def _read_row(lexer: Lexer, row_class: type[_Row]) -> _Row:
 
 def print_header(module: Module) -> str:
     """The first line, then the tables if any has a row; ends with a newline."""
-    parts = [f"HloModule {module.name}"]
+    parts = [f"HloModule {as_name(module.name)}"]
     if module.is_scheduled:
         parts.append("is_scheduled=true")
     if module.entry_layout is not None:

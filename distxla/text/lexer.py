@@ -42,9 +42,9 @@ _FOUND = re.compile(rf'%?{NAME}|"(?:[^"\\\n]|\\.)*"?|->|<=|\.\.\.|/\*|.', re.DOT
 _CLOSING = {"{": "}", "(": ")", "[": "]"}
 
 
-def is_word(name: str) -> bool:
-    """Whether a name needs no % before it."""
-    return re.fullmatch(WORD, name) is not None
+def as_name(name: str) -> str:
+    """A name as the text has it: behind % where it would read as something else, as a number does."""
+    return name if re.fullmatch(WORD, name) else f"%{name}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from distxla.ir.module import Module
 from distxla.text.annotations import print_annotations
 from distxla.text.attributes import BETWEEN_PARENTHESES, KIND_TEXTS
 from distxla.text.header import print_header
-from distxla.text.lexer import is_word, quoted
+from distxla.text.lexer import as_name, quoted
 from distxla.text.literals import print_literal
 from distxla.text.shapes import print_shape
 
@@ -23,9 +23,7 @@ def print_module(module: Module) -> str:
 def print_computation(computation: Computation, is_entry: bool = False) -> str:
     """`[ENTRY] %name (parameters) -> result { instructions }`, ends with a newline."""
     # without % as XLA prints them, but for names that would read as something else
-    parameters = ", ".join(
-        f"{p.name if is_word(p.name) else '%' + p.name}: {print_shape(p.shape, False)}" for p in computation.parameters
-    )
+    parameters = ", ".join(f"{as_name(p.name)}: {print_shape(p.shape, False)}" for p in computation.parameters)
     result = print_shape(computation.root_instruction.shape, False)
     lines = [f"{'ENTRY ' if is_entry else ''}%{computation.name} ({parameters}) -> {result} {{"]
     for instruction in computation.instructions:

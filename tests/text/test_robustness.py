@@ -57,8 +57,13 @@ def test_truncations_of_a_program() -> None:
         assert not survives(text[:end])
 
 
-def test_names_that_read_as_something_else_keep_their_percent() -> None:
-    assert survives("e {\n  %...a = f32[4] parameter(0)\n  ROOT %-1 = f32[4] negate(%...a)\n}")
+@pytest.mark.parametrize("name", ["...", "...a", "-1", "1", "2.5", "-", ".", "f32", "ENTRY", "true", "nan"])
+def test_names_that_read_as_something_else_keep_their_percent(name: str) -> None:
+    inner = f"%{name}x (%{name}: f32[4]) -> f32[4] {{\n  ROOT %{name} = f32[4] parameter(0)\n}}\n"
+    called = (
+        f"  p = f32[4] parameter(0)\n  ROOT %{name} = f32[4] call(p), to_apply=%{name}x, control-predecessors={{p}}\n"
+    )
+    assert survives(f"HloModule %{name}\n{inner}ENTRY %{name} {{\n{called}}}")
 
 
 @given(seed=st.integers(0, 2**32), name=st.sampled_from(sorted(ALL)))
