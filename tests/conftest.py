@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 # An example's seconds are those of the machine, not of the code: what bounds time does so by tests/stopwatch.py.
 settings.register_profile("distxla", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("distxla")
+# Of a change to the code, not of luck, shall a red run of `make test` tell; `make test-all` draws other examples.
+settings.register_profile("the same in every run", settings.get_profile("distxla"), derandomize=True, database=None)
 
 # Inherited by every process that this one starts, and by theirs: how the leak check finds them.
 RUN_MARK = f"DISTXLA_TEST_RUN={uuid.uuid4().hex}"
@@ -72,6 +74,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """A shell that runs this in the background lets its jobs, and all that they start, ignore Ctrl-C."""
     processor_times.begin(config, RUN_MARK)
     samples.takes_all = "not exhaustive" not in config.option.markexpr
+    if not samples.takes_all and config.getoption("--hypothesis-seed", None) is None:
+        settings.load_profile("the same in every run")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

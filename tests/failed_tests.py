@@ -83,7 +83,7 @@ def seeds(item: Any) -> str:
     test = getattr(item, "obj", None)
     if hasattr(test, "hypothesis"):
         if getattr(getattr(test, "_hypothesis_internal_use_settings", None), "derandomize", False):
-            found.append("hypothesis draws the same in every run (CI=true)")
+            found.append("hypothesis draws the same in every run")
         else:
             drawn = getattr(test, "_hypothesis_internal_use_generated_seed", None)
             given = item.config.getoption("--hypothesis-seed", None)
