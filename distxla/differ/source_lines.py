@@ -36,12 +36,6 @@ def frames(module: Module, instruction: Instruction) -> tuple[Frame, ...]:
     return () if at is None or (frame := _frame(at)) is None else (frame,)
 
 
-def source_line(module: Module, instruction: Instruction) -> str | None:
-    """`file.py:12`; None where the metadata names no line."""
-    found = frames(module, instruction)
-    return found[0].line if found else None
-
-
 def written_as(instruction: Instruction) -> str:
     """op_name without the parts that depend on where the function was called: `jvp()/dot_general`."""
     name = "" if instruction.metadata is None else instruction.metadata.op_name
@@ -93,4 +87,4 @@ def _parent_shift(tables: FrameTables) -> int:
     return 1 if own > before else 0
 
 
-__all__ = ["Frame", "frames", "primitive", "source_line", "written_as"]
+__all__ = ["Frame", "frames", "primitive", "written_as"]

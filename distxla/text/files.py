@@ -1,21 +1,13 @@
-"""Modules in files."""
+"""Files that hold modules."""
 
 from __future__ import annotations
 
 import os
 import stat
 
-from distxla.ir.module import Module
 from distxla.text.missing_files import unreadable
-from distxla.text.parser import parse_module
 
 _PIECE = 1 << 24  # bytes
-
-
-def load_module(path: str | os.PathLike[str]) -> Module:
-    """Parse a file of HLO text. ArgumentError if it can't be read; else the errors of `parse_module`."""
-    name = os.fspath(path)
-    return parse_module(read_file(name), name)
 
 
 def read_file(name: str) -> bytes:

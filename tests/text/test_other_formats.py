@@ -9,7 +9,7 @@ import pytest
 
 import distxla as dx
 from distxla.errors import ArgumentError, DistxlaError, HloSyntaxError
-from distxla.text.files import load_module
+from distxla.text.files import read_file
 from distxla.text.other_formats import decoded, format_of_text
 from distxla.text.parser import parse_module
 from distxla.text.printer import print_module
@@ -98,12 +98,12 @@ def test_the_lines_of_the_error_make_hlo_text(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path(name).write_bytes(content())
-    error = _refusal(load_module, name)
+    error = _refusal(parse_module, read_file(name), name)
     assert what in error.message
     pytest.importorskip("jaxlib")
     exec(_code(error), {})
     (made,) = set(tmp_path.glob("*.hlo")) - {tmp_path / name}
-    assert [i.opcode for i in load_module(made).entry_computation] == ["parameter", "add"]
+    assert [i.opcode for i in parse_module(made.read_bytes()).entry_computation] == ["parameter", "add"]
 
 
 @pytest.mark.parametrize(("variable", "content"), [("text", STABLEHLO), ("data", _proto)], ids=["text", "bytes"])
@@ -115,7 +115,7 @@ def test_what_comes_from_no_file_is_named_by_a_variable(
     error = _refusal(dx.parse, found)
     pytest.importorskip("jaxlib")
     exec(_code(error), {variable: found})
-    assert load_module("module.hlo").entry_computation.root_instruction.opcode == "add"
+    assert parse_module(read_file("module.hlo")).entry_computation.root_instruction.opcode == "add"
 
 
 def test_the_guide_has_the_same_lines() -> None:

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distxla.errors import HloSyntaxError, VerificationError
-from distxla.text.files import load_module
+from distxla.jax.partitioner.loading import load_module
 from distxla.text.parser import parse_module
 from distxla.text.printer import print_module
 from tests.text.snippets import ALL

@@ -9,25 +9,11 @@ from distxla.compiler.cache_folder import CacheFolder, cache_folder, cache_limit
 from distxla.jax.partitioner.partition_messages import Converted
 from distxla.jax.partitioner.partition_server import SERVER
 from distxla.jax.private.names import require_jaxlib
-from distxla.lazy_dataclass import dataclass
 
-_FORMAT: Final = "converted 5"
-
-
-@dataclass(frozen=True)
-class ConvertedModule:
-    """text: HLO text, large constants as {...}.  proto: the HloModuleProto, with all constants.  partitions, replicas:
-    as the module states them, None where it doesn't.  module: StableHLO for the platform that was asked for; None where
-    none was."""
-
-    text: str
-    proto: bytes
-    partitions: int | None
-    replicas: int | None
-    module: bytes | None
+_FORMAT: Final = "converted 6"
 
 
-def converted_module(module: bytes, platform: int | None = None) -> ConvertedModule:
+def converted_module(module: bytes, platform: int | None = None) -> Converted:
     """A module as StableHLO text, MLIR bytecode, or an HloModuleProto; blocks.
 
     platform: what a module for several takes as its first parameter, which it has no longer then.
@@ -36,12 +22,11 @@ def converted_module(module: bytes, platform: int | None = None) -> ConvertedMod
     version = require_jaxlib("reading a module of another form than HLO text")
     key = hashlib.sha256(repr((_FORMAT, version, platform)).encode() + b"\0" + module).hexdigest()
     files = CacheFolder(cache_folder(), cache_limit())
-    found = files.read_object(key, ConvertedModule)
+    found = files.read_object(key, Converted)
     if found is None:
-        answer: Converted = SERVER.convert(module, platform)
-        found = ConvertedModule(answer.text, answer.proto, answer.partitions, answer.replicas, answer.module)
+        found = SERVER.convert(module, platform)
         files.write_object(key, found)
     return found
 
 
-__all__ = ["ConvertedModule", "converted_module"]
+__all__ = ["converted_module"]

@@ -39,8 +39,9 @@ class Answer:
 
 @dataclass(frozen=True)
 class Converted:
-    """HLO text of a module, large constants as {...}, the HloModuleProto, and the counts that it states.  module:
-    StableHLO for the platform that was asked for."""
+    """text: HLO text, large constants as {...}.  proto: the HloModuleProto, with all constants.  partitions, replicas:
+    as the module states them, None where it doesn't.  module: StableHLO for the platform that was asked for; None where
+    none was."""
 
     text: str
     proto: bytes
