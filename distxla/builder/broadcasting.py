@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from distxla.builder.accepted_values import as_integers
 from distxla.builder.blame import broken_rule
 from distxla.builder.recorder import Recorder
-from distxla.builder.xla_op import OperandLike, XlaOp
+from distxla.builder.xla_op import Dimensions, OperandLike, XlaOp
 from distxla.ir.shape import Shape
 from distxla.ops.broadcast import Broadcast
 from distxla.ops.reshape import Reshape
@@ -16,7 +16,7 @@ from distxla.ops.reshape import Reshape
 class Broadcasting(Recorder):
     """Two operands of an element-wise operation in one shape: ranks first, then dimensions of size 1."""
 
-    def _pair(self, lhs: OperandLike, rhs: OperandLike, broadcast_dimensions: Sequence[int] | None) -> Sequence[XlaOp]:
+    def _pair(self, lhs: OperandLike, rhs: OperandLike, broadcast_dimensions: Dimensions) -> Sequence[XlaOp]:
         """Both operands as arrays of equal dimension sizes.
 
         A scalar goes with everything. Otherwise ranks are equal, or `broadcast_dimensions` says which dimension of the
@@ -48,7 +48,7 @@ class Broadcasting(Recorder):
         right = self._array(rhs)
         return self._array(lhs, right.dtype), right
 
-    def _mapping(self, low: Shape, high: Shape, broadcast_dimensions: Sequence[int] | None) -> Sequence[int]:
+    def _mapping(self, low: Shape, high: Shape, broadcast_dimensions: Dimensions) -> Sequence[int]:
         """Which dimension of `high` each dimension of `low` becomes."""
         name = "broadcast_dimensions"
         given = None if broadcast_dimensions is None else as_integers(broadcast_dimensions, name)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from distxla.builder.choices import Choices
 from distxla.builder.comparisons import Comparisons
 from distxla.builder.elementwise_unary import ElementwiseUnary
-from distxla.builder.xla_op import OperandLike, XlaOp
+from distxla.builder.xla_op import Dimensions, OperandLike, XlaOp
 from distxla.ops.support.registry import op_class
 
 
@@ -18,98 +16,88 @@ class ElementwiseBinary(Comparisons, Choices, ElementwiseUnary):
     higher rank each dimension of the other one is; then dimensions of size 1 are repeated.
     """
 
-    def _binary(
-        self, opcode: str, lhs: OperandLike, rhs: OperandLike, broadcast_dimensions: Sequence[int] | None
-    ) -> XlaOp:
+    def _binary(self, opcode: str, lhs: OperandLike, rhs: OperandLike, broadcast_dimensions: Dimensions) -> XlaOp:
         return self._add(op_class(opcode)(), self._pair(lhs, rhs, broadcast_dimensions))
 
-    def add(self, lhs: OperandLike, rhs: OperandLike, broadcast_dimensions: Sequence[int] | None = None) -> XlaOp:
+    def add(self, lhs: OperandLike, rhs: OperandLike, broadcast_dimensions: Dimensions = None) -> XlaOp:
         """lhs + rhs; or of pred."""
         return self._binary("add", lhs, rhs, broadcast_dimensions)
 
-    def sub(self, lhs: OperandLike, rhs: OperandLike, broadcast_dimensions: Sequence[int] | None = None) -> XlaOp:
+    def sub(self, lhs: OperandLike, rhs: OperandLike, broadcast_dimensions: Dimensions = None) -> XlaOp:
         """lhs - rhs."""
         return self._binary("subtract", lhs, rhs, broadcast_dimensions)
 
-    def mul(self, lhs: OperandLike, rhs: OperandLike, broadcast_dimensions: Sequence[int] | None = None) -> XlaOp:
+    def mul(self, lhs: OperandLike, rhs: OperandLike, broadcast_dimensions: Dimensions = None) -> XlaOp:
         """lhs * rhs; and of pred."""
         return self._binary("multiply", lhs, rhs, broadcast_dimensions)
 
-    def div(self, lhs: OperandLike, rhs: OperandLike, broadcast_dimensions: Sequence[int] | None = None) -> XlaOp:
+    def div(self, lhs: OperandLike, rhs: OperandLike, broadcast_dimensions: Dimensions = None) -> XlaOp:
         """lhs / rhs; integers towards zero."""
         return self._binary("divide", lhs, rhs, broadcast_dimensions)
 
-    def rem(self, lhs: OperandLike, rhs: OperandLike, broadcast_dimensions: Sequence[int] | None = None) -> XlaOp:
+    def rem(self, lhs: OperandLike, rhs: OperandLike, broadcast_dimensions: Dimensions = None) -> XlaOp:
         """The rest of a division towards zero, with the dividend's sign."""
         return self._binary("remainder", lhs, rhs, broadcast_dimensions)
 
-    def pow(self, lhs: OperandLike, rhs: OperandLike, broadcast_dimensions: Sequence[int] | None = None) -> XlaOp:
+    def pow(self, lhs: OperandLike, rhs: OperandLike, broadcast_dimensions: Dimensions = None) -> XlaOp:
         """lhs to the power of rhs."""
         return self._binary("power", lhs, rhs, broadcast_dimensions)
 
-    def max(self, lhs: OperandLike, rhs: OperandLike, broadcast_dimensions: Sequence[int] | None = None) -> XlaOp:
+    def max(self, lhs: OperandLike, rhs: OperandLike, broadcast_dimensions: Dimensions = None) -> XlaOp:
         """The larger one; NaN if one is."""
         return self._binary("maximum", lhs, rhs, broadcast_dimensions)
 
-    def min(self, lhs: OperandLike, rhs: OperandLike, broadcast_dimensions: Sequence[int] | None = None) -> XlaOp:
+    def min(self, lhs: OperandLike, rhs: OperandLike, broadcast_dimensions: Dimensions = None) -> XlaOp:
         """The smaller one; NaN if one is."""
         return self._binary("minimum", lhs, rhs, broadcast_dimensions)
 
-    def and_(self, lhs: OperandLike, rhs: OperandLike, broadcast_dimensions: Sequence[int] | None = None) -> XlaOp:
+    def and_(self, lhs: OperandLike, rhs: OperandLike, broadcast_dimensions: Dimensions = None) -> XlaOp:
         """And, bitwise of integers."""
         return self._binary("and", lhs, rhs, broadcast_dimensions)
 
-    def or_(self, lhs: OperandLike, rhs: OperandLike, broadcast_dimensions: Sequence[int] | None = None) -> XlaOp:
+    def or_(self, lhs: OperandLike, rhs: OperandLike, broadcast_dimensions: Dimensions = None) -> XlaOp:
         """Or, bitwise of integers."""
         return self._binary("or", lhs, rhs, broadcast_dimensions)
 
-    def xor(self, lhs: OperandLike, rhs: OperandLike, broadcast_dimensions: Sequence[int] | None = None) -> XlaOp:
+    def xor(self, lhs: OperandLike, rhs: OperandLike, broadcast_dimensions: Dimensions = None) -> XlaOp:
         """Exclusive or, bitwise of integers."""
         return self._binary("xor", lhs, rhs, broadcast_dimensions)
 
-    def shift_left(
-        self, lhs: OperandLike, rhs: OperandLike, broadcast_dimensions: Sequence[int] | None = None
-    ) -> XlaOp:
+    def shift_left(self, lhs: OperandLike, rhs: OperandLike, broadcast_dimensions: Dimensions = None) -> XlaOp:
         """lhs with its bits moved up by rhs."""
         return self._binary("shift-left", lhs, rhs, broadcast_dimensions)
 
     def shift_right_arithmetic(
-        self, lhs: OperandLike, rhs: OperandLike, broadcast_dimensions: Sequence[int] | None = None
+        self, lhs: OperandLike, rhs: OperandLike, broadcast_dimensions: Dimensions = None
     ) -> XlaOp:
         """lhs with its bits moved down by rhs, copies of the sign coming in."""
         return self._binary("shift-right-arithmetic", lhs, rhs, broadcast_dimensions)
 
-    def shift_right_logical(
-        self, lhs: OperandLike, rhs: OperandLike, broadcast_dimensions: Sequence[int] | None = None
-    ) -> XlaOp:
+    def shift_right_logical(self, lhs: OperandLike, rhs: OperandLike, broadcast_dimensions: Dimensions = None) -> XlaOp:
         """lhs with its bits moved down by rhs, zeros coming in."""
         return self._binary("shift-right-logical", lhs, rhs, broadcast_dimensions)
 
-    def atan2(self, lhs: OperandLike, rhs: OperandLike, broadcast_dimensions: Sequence[int] | None = None) -> XlaOp:
+    def atan2(self, lhs: OperandLike, rhs: OperandLike, broadcast_dimensions: Dimensions = None) -> XlaOp:
         """The angle of the point (rhs, lhs)."""
         return self._binary("atan2", lhs, rhs, broadcast_dimensions)
 
-    def complex(self, lhs: OperandLike, rhs: OperandLike, broadcast_dimensions: Sequence[int] | None = None) -> XlaOp:
+    def complex(self, lhs: OperandLike, rhs: OperandLike, broadcast_dimensions: Dimensions = None) -> XlaOp:
         """lhs + i rhs."""
         return self._binary("complex", lhs, rhs, broadcast_dimensions)
 
-    def mulhi(self, lhs: OperandLike, rhs: OperandLike, broadcast_dimensions: Sequence[int] | None = None) -> XlaOp:
+    def mulhi(self, lhs: OperandLike, rhs: OperandLike, broadcast_dimensions: Dimensions = None) -> XlaOp:
         """The upper half of the double-width product of integers."""
         return self._binary("mulhi", lhs, rhs, broadcast_dimensions)
 
-    def logical_and(
-        self, lhs: OperandLike, rhs: OperandLike, broadcast_dimensions: Sequence[int] | None = None
-    ) -> XlaOp:
+    def logical_and(self, lhs: OperandLike, rhs: OperandLike, broadcast_dimensions: Dimensions = None) -> XlaOp:
         """`and_` under the name of the older pages."""
         return self.and_(lhs, rhs, broadcast_dimensions)
 
-    def logical_or(
-        self, lhs: OperandLike, rhs: OperandLike, broadcast_dimensions: Sequence[int] | None = None
-    ) -> XlaOp:
+    def logical_or(self, lhs: OperandLike, rhs: OperandLike, broadcast_dimensions: Dimensions = None) -> XlaOp:
         """`or_` under the name of the older pages."""
         return self.or_(lhs, rhs, broadcast_dimensions)
 
-    def floor_div(self, lhs: OperandLike, rhs: OperandLike, broadcast_dimensions: Sequence[int] | None = None) -> XlaOp:
+    def floor_div(self, lhs: OperandLike, rhs: OperandLike, broadcast_dimensions: Dimensions = None) -> XlaOp:
         """lhs / rhs rounded down, as Python's `//`; integers by 0 as `div`."""
         left, right = self._pair(lhs, rhs, broadcast_dimensions)
         quotient = self.div(left, right)

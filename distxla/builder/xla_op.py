@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import EllipsisType
 from typing import Any, NoReturn, Protocol, TypeAlias
 
@@ -18,6 +18,8 @@ from distxla.ir.shape import Shape
 IndexItem: TypeAlias = "int | slice | EllipsisType | None"
 # An operand: a value of the builder, or a constant.
 OperandLike: TypeAlias = "XlaOp | ConstantLike"
+# Numbers of dimensions, where they are stated.
+Dimensions: TypeAlias = "Sequence[int] | None"
 
 
 class Operations(Protocol):
