@@ -221,26 +221,22 @@ def reduce_scatter(inference: Inference, instruction: Instruction, operands: lis
 # --- movement --------------------------------------------------------------------------------------------------------
 
 
-def _gathered(inference: Inference, instruction: Instruction, operands: Sequence[Relation]) -> list[Relation]:
+def _results(instruction: Instruction, operands: Sequence[Relation], found: Sequence[Relation]) -> Value:
+    """The value of a collective with these results, or of its start, which has the operands beside them."""
+    if not instruction.op.start_done.starts_pair:
+        return tuple(found) if instruction.shape.is_tuple else found[0]
+    return (operands[0], found[0]) if len(operands) == 1 else (tuple(operands), tuple(found))
+
+
+@rule(AllGather, AllGatherStart)
+@_alone
+def all_gather(inference: Inference, instruction: Instruction, operands: list[Value]) -> Value:
     assert isinstance(instruction.op, AllGather)
     space = inference.space
     sources = _member_sources(_groups(inference, instruction), space.devices)
     dim = instruction.op.dimension
-    return [views.joined(space, [moved(space, o, s) for s in sources], dim) for o in operands]
-
-
-@rule(AllGather)
-@_alone
-def all_gather(inference: Inference, instruction: Instruction, operands: list[Value]) -> Value:
-    found = _gathered(inference, instruction, operands)
-    return tuple(found) if instruction.shape.is_tuple else found[0]
-
-
-@rule(AllGatherStart)
-@_alone
-def all_gather_start(inference: Inference, instruction: Instruction, operands: list[Value]) -> Value:
-    found = _gathered(inference, instruction, operands)
-    return (operands[0], found[0]) if len(operands) == 1 else (tuple(operands), tuple(found))
+    found = [views.joined(space, [moved(space, o, s) for s in sources], dim) for o in operands]
+    return _results(instruction, operands, found)
 
 
 @rule(AllGatherDone, CollectivePermuteDone)
@@ -300,25 +296,13 @@ def collective_broadcast(inference: Inference, instruction: Instruction, operand
     return moved(inference.space, operands[0], sources)
 
 
-def _permuted(inference: Inference, instruction: Instruction, operands: list[Value]) -> list[Relation]:
+@rule(CollectivePermute, CollectivePermuteStart)
+@_alone
+def collective_permute(inference: Inference, instruction: Instruction, operands: list[Value]) -> Value:
     op, space = instruction.op, inference.space
     assert isinstance(op, CollectivePermute)
     if op.is_sliced:
         raise NoRule("slices that are written into another array")
     source_of = {target: source for source, target in op.device_pairs(space.counts)}
     sources = tuple(source_of.get(d, -1) for d in range(space.devices))
-    return [moved(space, operand, sources) for operand in operands]
-
-
-@rule(CollectivePermute)
-@_alone
-def collective_permute(inference: Inference, instruction: Instruction, operands: list[Value]) -> Value:
-    found = _permuted(inference, instruction, operands)
-    return tuple(found) if instruction.shape.is_tuple else found[0]
-
-
-@rule(CollectivePermuteStart)
-@_alone
-def collective_permute_start(inference: Inference, instruction: Instruction, operands: list[Value]) -> Value:
-    found = _permuted(inference, instruction, operands)
-    return (operands[0], found[0]) if len(operands) == 1 else (tuple(operands), tuple(found))
+    return _results(instruction, operands, [moved(space, operand, sources) for operand in operands])
