@@ -52,6 +52,10 @@ class JointOrder:
     is_safe: bool = False
     is_complete: bool = True
 
+    @property
+    def is_changed(self) -> bool:
+        return any(new is not old for new, (_, old) in zip(self.modules, self.programs, strict=True))
+
     @cached_property
     def moves(self) -> tuple[Move, ...]:
         """Which instructions with effects come earlier than in the text, in the new order."""

@@ -23,7 +23,6 @@ leaves; a device takes either.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from math import prod
 
 from distxla.collectives.protocols.layout import Area, Order
@@ -82,11 +81,6 @@ PATIENCE_S = 0.003
 ALIGNMENT = 64
 
 
-def flat(leaves: Sequence[Shape]) -> Shape:
-    """The shape of an item that is given as its leaves: their tuple, or the only one."""
-    return leaves[0] if len(leaves) == 1 else Shape.tuple(tuple(leaves))
-
-
 def type_number(shape: Shape) -> int:
     """u64 of an item's type without layouts; a tuple of one is the same as its element."""
     return int.from_bytes(hashlib.blake2b(_text(shape).encode(), digest_size=8).digest(), "little")
@@ -102,7 +96,7 @@ def _text(shape: Shape) -> str:
 
 def accepted_types(item: Shape) -> tuple[int, int]:
     """The type numbers that an item of this shape may have: nested, and as its leaves."""
-    return type_number(item), type_number(flat(tuple(item.leaves())))
+    return type_number(item), type_number(Shape.one_or_tuple(tuple(item.leaves())))
 
 
 def places(item: Shape) -> tuple[list[int], int]:

@@ -21,6 +21,7 @@ from distxla.cli.programs import RunPrograms
 from distxla.errors import ArgumentError, DistxlaError, TimeLimitError
 from distxla.ir.element_type import element_type_of
 from distxla.ir.module import Module
+from distxla.ir.nested_values import flat_leaves
 from distxla.ir.shape import Shape
 from distxla.ir.stream_key import INFEED, OUTFEED, StreamKey, StreamKind
 from distxla.lazy_dataclass import dataclass, field
@@ -95,7 +96,7 @@ class Feeds:
     def collect(self, device: int, item: Any) -> None:
         self.counts[device] = self.counts.get(device, 0) + 1
         if self.keeps:
-            self.taken.setdefault(device, []).append(tuple(_leaves(item)))
+            self.taken.setdefault(device, []).append(tuple(flat_leaves(item)))
 
 
 def read_feeds(world: RunPrograms, path: str | None, *, keeps: bool) -> Feeds:
@@ -193,14 +194,6 @@ def write_outfeeds(path: str, feeds: Feeds) -> None:
         for k, array in enumerate(item)
     }
     write_arrays(path, arrays)
-
-
-def _leaves(item: Any) -> Iterator[Array]:
-    if isinstance(item, tuple):
-        for element in item:
-            yield from _leaves(element)
-    else:
-        yield item
 
 
 # --- on a backend

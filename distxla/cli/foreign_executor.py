@@ -13,10 +13,11 @@ import signal
 import subprocess
 import tempfile
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Literal, Protocol
+from typing import IO, Literal
 
 from distxla import clock
 from distxla.errors import ArgumentError, UsageError
@@ -71,21 +72,27 @@ class Failure:
     message: str
 
 
-class Executor(Protocol):
+class Executor(ABC):
     """What runs cases, one after the other."""
 
+    def __init__(self, command: Sequence[str], time_limit: float) -> None:
+        self._command, self._limit = command, time_limit
+        self._process: subprocess.Popen[bytes] | None = None
+        self._stopped = False
+
+    @abstractmethod
     def run(self, files: CaseFiles) -> Failure | None:
         """Write `files.out`, or say why not. Blocks up to the time limit. ArgumentError if the command cannot be
         started."""
-        ...
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027
         """Let its process end, between two cases."""
-        ...
 
     def stop(self) -> None:
         """End its process at once, called by any thread: `run` then fails soon, and starts no other."""
-        ...
+        self._stopped = True
+        if self._process is not None:
+            _kill(self._process)
 
 
 def checked_command(command: Sequence[str], *, batch: bool) -> list[str]:
@@ -103,13 +110,8 @@ def checked_command(command: Sequence[str], *, batch: bool) -> list[str]:
     return list(command)
 
 
-class ProcessEach:
+class ProcessEach(Executor):
     """Starts the command anew for each case."""
-
-    def __init__(self, command: Sequence[str], time_limit: float) -> None:
-        self._command, self._limit = command, time_limit
-        self._process: subprocess.Popen[bytes] | None = None
-        self._stopped = False
 
     def run(self, files: CaseFiles) -> Failure | None:
         words = [_filled(word, files) for word in self._command]
@@ -123,26 +125,16 @@ class ProcessEach:
             return _expired(self._limit, _last_words(files.log))
         return _ended(status, _last_words(files.log))
 
-    def close(self) -> None:
-        """There is none between two cases."""
 
-    def stop(self) -> None:
-        self._stopped = True
-        if self._process is not None:
-            _kill(self._process)
-
-
-class ProcessForMany:
+class ProcessForMany(Executor):
     """Starts the command once. For each case it reads a line `MODULE<tab>ARGS<tab>OUT` and answers with a line `ok` or
     `error: REASON`; other lines are no answers. After its death, or a case beyond its time, it is started again."""
 
     def __init__(self, command: Sequence[str], time_limit: float) -> None:
-        self._command, self._limit = command, time_limit
-        self._process: subprocess.Popen[bytes] | None = None
+        super().__init__(command, time_limit)
         self._stderr: IO[bytes] | None = None
         self._logged = 0  # bytes of stderr that belong to earlier cases
         self._buffer = b""  # of stdout, behind the last line
-        self._stopped = False
 
     def run(self, files: CaseFiles) -> Failure | None:
         deadline = clock.now() + self._limit
@@ -213,11 +205,6 @@ class ProcessForMany:
             process.stdin.close()
             _ends_within(process, END_S)
             self._end()
-
-    def stop(self) -> None:
-        self._stopped = True
-        if self._process is not None:
-            _kill(self._process)
 
 
 def _filled(word: str, files: CaseFiles) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import warnings
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 from math import prod
 
@@ -41,6 +41,11 @@ class Shape:
     @staticmethod
     def tuple(elements: builtins.tuple[Shape, ...] | list[Shape]) -> Shape:
         return Shape(None, elements=tuple(elements))
+
+    @staticmethod
+    def one_or_tuple(shapes: Sequence[Shape]) -> Shape:
+        """The shape itself of one, the tuple of several."""
+        return shapes[0] if len(shapes) == 1 else Shape.tuple(tuple(shapes))
 
     @staticmethod
     def token() -> Shape:
@@ -205,6 +210,10 @@ class Shape:
     def minor_to_major(self) -> builtins.tuple[int, ...]:
         """The layout's order, row-major where there is no layout."""
         return self.layout.minor_to_major if self.layout else Layout.default(self.rank).minor_to_major
+
+    def major_to_minor(self) -> builtins.tuple[int, ...]:
+        """The dimensions in memory order, slowest first."""
+        return tuple(reversed(self.minor_to_major()))
 
     def __str__(self) -> str:
         """HLO text without layouts: `f32[2,<=3]`, `(s32[], token[])`, `b(f32[2])`."""

@@ -14,7 +14,7 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.op import Lowering
 from distxla.ir.op_traits import OperandCount, RoundRules, StartDone, exactly
 from distxla.ir.shape import Called, Shape
-from distxla.ops.support.collective import GlobalIdsCollective, one_or_tuple, require_one_dimension, synchronous
+from distxla.ops.support.collective import GlobalIdsCollective, require_one_dimension, synchronous
 from distxla.ops.support.collective_movement import Movement
 from distxla.ops.support.collective_start_done import begin, end, is_begun
 from distxla.ops.support.evaluation import Evaluation
@@ -62,7 +62,7 @@ class AllGather(GlobalIdsCollective):
             if dims:
                 dims[self.dimension] *= size
             shapes.append(operand.with_dims(tuple(dims)))
-        return one_or_tuple(shapes)
+        return Shape.one_or_tuple(shapes)
 
     def result_shape(self, operands: Sequence[Shape], size: int) -> Shape:
         return self.gathered(operands, size)
@@ -120,7 +120,7 @@ class AllGatherStart(AllGather):
     round: ClassVar[RoundRules] = RoundRules(has_groups=True, same_for_all=True)
 
     def result_shape(self, operands: Sequence[Shape], size: int) -> Shape:
-        return Shape.tuple((one_or_tuple([o.without_layout() for o in operands]), self.gathered(operands, size)))
+        return Shape.tuple((Shape.one_or_tuple([o.without_layout() for o in operands]), self.gathered(operands, size)))
 
     def size_from_result(self, shape: Shape, operands: Sequence[Shape]) -> int | None:
         if shape.elements is None or len(shape.elements) != 2:

@@ -15,7 +15,6 @@ from distxla.ops.support.collective import (
     RANK,
     RING,
     ReducingCollective,
-    one_or_tuple,
     reduce_in_order,
     ring_chunks,
     synchronous,
@@ -66,7 +65,7 @@ class AllReduce(ReducingCollective):
         return self.reduction_order
 
     def result_shape(self, operands: Sequence[Shape], size: int) -> Shape:
-        return one_or_tuple([operand.without_layout() for operand in operands])
+        return Shape.one_or_tuple([operand.without_layout() for operand in operands])
 
     def movements(self, operands: Sequence[Shape], size: int) -> tuple[Movement, ...]:
         return tuple(

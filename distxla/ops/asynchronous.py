@@ -11,14 +11,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-import numpy as np
-
 from distxla.ir.attribute import attribute
 from distxla.ir.instruction import Instruction
 from distxla.ir.op import Lowering
 from distxla.ir.op_traits import OperandCount, StartDone, exactly
 from distxla.ir.shape import Called, Shape
 from distxla.ops.call import Aliasing, Call, check_aliasing, check_arguments
+from distxla.ops.channel import zeros
 from distxla.ops.support.collective_start_done import begin, end, is_begun, single_collective
 from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.support.executable import ExecutableOp
@@ -74,7 +73,7 @@ class AsyncStart(ExecutableOp):
 
     def evaluate(self, run: Evaluation, *operands: Any) -> Any:
         context = (run.shape.elements or ())[2:]
-        return operands, run.exchange.start(self.calls, *operands), *map(_nothing, context)
+        return operands, run.exchange.start(self.calls, *operands), *map(zeros, context)
 
     def expand(self, build: Build, instruction: Instruction) -> str:
         context = (instruction.shape.elements or ())[2:]
@@ -148,13 +147,6 @@ class AsyncDone(ExecutableOp):
 
     def expand(self, build: Build, instruction: Instruction) -> str:
         return end(build, instruction) or build.element(instruction.operands[0], 1)
-
-
-def _nothing(shape: Shape) -> Any:
-    """Zeros; None for a token."""
-    if shape.elements is not None:
-        return tuple(map(_nothing, shape.elements))
-    return np.zeros(shape.dims, shape.dtype.dtype) if shape.is_array else None
 
 
 def _build_nothing(build: Build, shape: Shape) -> str:

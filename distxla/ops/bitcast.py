@@ -27,10 +27,6 @@ from distxla.ops.support.run_time_sizes import reshaped
 from distxla.ops.transpose import Transpose
 
 
-def _major_to_minor(shape: Shape) -> tuple[int, ...]:
-    return tuple(reversed(shape.minor_to_major()))
-
-
 def _permuted(shape: Shape, order: Sequence[int]) -> Shape:
     """The shape with its dimensions in another order, without layout."""
     dynamic = tuple(shape.dynamic[d] for d in order) if shape.dynamic else ()
@@ -150,7 +146,7 @@ class Bitcast(ExecutableOp):
             step(Reshape(), current.with_dims(shape.dims))
             step(BitcastConvert(), current.with_dtype(shape.dtype))
             return tuple(steps)
-        physical, target = _major_to_minor(operand), _major_to_minor(shape)
+        physical, target = operand.major_to_minor(), shape.major_to_minor()
         identity = tuple(range(operand.rank))
         if physical != identity:
             current = _permuted(current, physical)
@@ -189,7 +185,7 @@ class Bitcast(ExecutableOp):
         if moves is not None:
             parts = operand.reshape([move.size for move in moves]).transpose(target_order(moves))
             return np.ascontiguousarray(parts).view(shape.dtype.dtype).reshape(shape.dims)
-        source, target = _major_to_minor(stated), _major_to_minor(shape)
+        source, target = stated.major_to_minor(), shape.major_to_minor()
         physical = np.ascontiguousarray(operand.transpose(source)).view(shape.dtype.dtype)
         there = reshaped(
             physical, _permuted(stated, source), _permuted(shape, target), [run.shape.dims[d] for d in target]
@@ -208,7 +204,7 @@ class Bitcast(ExecutableOp):
                 moved[move.source] = moved[move.source] + part * move.source_weight
             value = operand.load(moved)
             return value if operand.shape.dtype is shape.dtype else emit.bitcast(value, shape.dtype)
-        source_order, there_order = _major_to_minor(operand.shape), _major_to_minor(shape)
+        source_order, there_order = operand.shape.major_to_minor(), shape.major_to_minor()
         physical = reshaped_index(
             [index[d] for d in there_order],
             [shape.dims[d] for d in there_order],

@@ -9,7 +9,7 @@ from distxla.ir.attribute import attribute
 from distxla.ir.element_type import S32
 from distxla.ir.op_traits import OperandCount, RoundRules
 from distxla.ir.shape import Shape
-from distxla.ops.support.collective import GroupedCollective, one_or_tuple
+from distxla.ops.support.collective import GroupedCollective
 from distxla.ops.support.collective_movement import Movement
 from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.support.registry import register
@@ -45,7 +45,7 @@ class CollectiveBroadcast(GroupedCollective):
                 f"which is s32[{max(1, len(operands))}] behind at least one",
                 at="operands",
             )
-        return one_or_tuple([operand.without_layout() for operand in operands])
+        return Shape.one_or_tuple([operand.without_layout() for operand in operands])
 
     def obstacle(self, shape: Shape, operands: Sequence[Shape]) -> str | None:
         if self.has_dynamic_root:

@@ -17,7 +17,7 @@ from distxla.ir.op import Lowering
 from distxla.ir.op_traits import OperandCount, RoundRules, StartDone, exactly
 from distxla.ir.replica_groups import GroupMode
 from distxla.ir.shape import Called, Shape
-from distxla.ops.support.collective import one_or_tuple, synchronous
+from distxla.ops.support.collective import synchronous
 from distxla.ops.support.collective_start_done import begin, end, is_begun
 from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.support.executable import CollectiveOp, ExecutableOp
@@ -143,7 +143,7 @@ class CollectivePermute(CollectiveOp):
         self.require(operands, "C3", "no operand", at="operands")
         for i, operand in enumerate(operands):
             self.require(operand.is_array, "C4", f"operand {i} is {operand}, not an array", at="operands")
-        return one_or_tuple([operand.without_layout() for operand in operands])
+        return Shape.one_or_tuple([operand.without_layout() for operand in operands])
 
     def infer_shape(self, operands: Sequence[Shape], called: Called) -> Shape:
         return self.permuted(operands)
@@ -200,7 +200,7 @@ class CollectivePermuteStart(CollectivePermute):
     def infer_shape(self, operands: Sequence[Shape], called: Called) -> Shape:
         sent = operands[:1] if self.slice_sizes else operands
         result = self.permuted(operands)
-        return Shape.tuple((one_or_tuple([o.without_layout() for o in sent]), result))
+        return Shape.tuple((Shape.one_or_tuple([o.without_layout() for o in sent]), result))
 
     def verify(self, shape: Shape, operands: Sequence[Shape], called: Called) -> None:
         inferred = self.infer_shape(operands, called).elements or ()

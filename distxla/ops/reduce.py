@@ -15,7 +15,7 @@ from distxla.ir.op_traits import OperandCount
 from distxla.ir.shape import Called, Shape
 from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.support.executable import ExecutableOp
-from distxla.ops.support.reducer import check_inputs, check_reducer, result_of, split_inputs
+from distxla.ops.support.reducer import check_inputs, check_reducer, split_inputs
 from distxla.ops.support.registry import register
 
 
@@ -50,7 +50,7 @@ class Reduce(ExecutableOp):
             at="dimensions",
         )
         check_reducer(self, "C6", self.to_apply, called, [a.dtype for a in arrays])
-        return result_of([_without(a, self.dimensions) for a in arrays])
+        return Shape.one_or_tuple([_without(a, self.dimensions) for a in arrays])
 
     def computed_in(self, shape: Shape, operands: Sequence[Shape], called: Called) -> Computed | None:
         half = len(operands) // 2

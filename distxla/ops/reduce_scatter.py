@@ -14,7 +14,6 @@ from distxla.ir.shape import Shape
 from distxla.ops.support.collective import (
     RANK,
     ReducingCollective,
-    one_or_tuple,
     reduce_in_order,
     require_one_dimension,
 )
@@ -75,7 +74,7 @@ class ReduceScatter(ReducingCollective):
             )
             dims[self.dimension] //= size
             shapes.append(operand.with_dims(tuple(dims)))
-        return one_or_tuple(shapes)
+        return Shape.one_or_tuple(shapes)
 
     def size_from_result(self, shape: Shape, operands: Sequence[Shape]) -> int | None:
         self.check_dimension(operands)

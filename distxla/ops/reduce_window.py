@@ -19,7 +19,7 @@ from distxla.ops.support.emit import Buffer, Index, IndexLike, KernelEmitter, Va
 from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.support.executable import ExecutableOp
 from distxla.ops.support.grid_scan import emit_grid_scan
-from distxla.ops.support.reducer import check_inputs, check_reducer, result_of, split_inputs
+from distxla.ops.support.reducer import check_inputs, check_reducer, split_inputs
 from distxla.ops.support.registry import register
 from distxla.ops.support.window_position import array_positions, check_window, emit_position
 
@@ -53,7 +53,7 @@ class ReduceWindow(ExecutableOp):
         check_inputs(self, arrays, initial, same_dims="C2", same_types="C3")
         dims = check_window(self, self.window, arrays[0], rank="C4", positive=("C5", "C7", "C9", "C11"))
         check_reducer(self, "C13", self.to_apply, called, [a.dtype for a in arrays])
-        return result_of([a.with_dims(dims) for a in arrays])
+        return Shape.one_or_tuple([a.with_dims(dims) for a in arrays])
 
     def computed_in(self, shape: Shape, operands: Sequence[Shape], called: Called) -> Computed | None:
         half = len(operands) // 2

@@ -19,7 +19,7 @@ from distxla.ops.sorting.grid_scatter import emit_sorted_scatter, is_sorted_on_g
 from distxla.ops.support.emit import Buffer, Index, IndexLike, KernelEmitter, Value
 from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.support.executable import ExecutableOp
-from distxla.ops.support.reducer import check_reducer, result_of
+from distxla.ops.support.reducer import check_reducer
 from distxla.ops.support.registry import register
 from distxla.ops.support.run_time_sizes import cut, widened
 
@@ -72,7 +72,7 @@ class Scatter(ExecutableOp):
         self._check_index_dims(inputs[0], indices)
         self._check_update_dims(inputs[0], indices, updates[0])
         check_reducer(self, "C23", self.to_apply, called, [a.dtype for a in inputs])
-        return result_of([Shape(a.dtype, a.dims, a.dynamic) for a in inputs])
+        return Shape.one_or_tuple([Shape(a.dtype, a.dims, a.dynamic) for a in inputs])
 
     def _check_window_dims(self, array: Shape, update: Shape) -> None:
         window, inserted = self.update_window_dims, self.inserted_window_dims
@@ -172,7 +172,7 @@ class Scatter(ExecutableOp):
         return by_reducer(called(self.to_apply), shape, operands, number.__getitem__)
 
     def run_time_shape(self, shape: Shape, operands: Sequence[Shape], actual: Sequence[Shape], called: Called) -> Shape:
-        return result_of(list(actual[: len(actual) // 2]))
+        return Shape.one_or_tuple(list(actual[: len(actual) // 2]))
 
     def agreeing_dimensions(self, operands: Sequence[Shape]) -> tuple[Agreement, ...]:
         count = len(operands) // 2

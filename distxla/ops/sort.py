@@ -22,7 +22,7 @@ from distxla.ops.sorting.merge_sort import Before, emit_merge_sort, merge_sorted
 from distxla.ops.support.emit import Buffer, Index, IndexLike, KernelEmitter, Value
 from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.support.executable import ExecutableOp
-from distxla.ops.support.reducer import check_scalar_computation, result_of
+from distxla.ops.support.reducer import check_scalar_computation
 from distxla.ops.support.registry import register
 from distxla.ops.support.total_order import total_order_key
 
@@ -70,7 +70,7 @@ class Sort(ExecutableOp):
         )
         pairs = [t for operand in operands for t in (operand.dtype, operand.dtype)]
         check_scalar_computation(self, "C5", self.to_apply, called, pairs, [PRED])
-        return result_of([o.without_layout() for o in operands])
+        return Shape.one_or_tuple([o.without_layout() for o in operands])
 
     def computed_in(self, shape: Shape, operands: Sequence[Shape], called: Called) -> Computed | None:
         """In the comparator's types. A narrower one would have to be given other values than those that are sorted."""
@@ -80,7 +80,7 @@ class Sort(ExecutableOp):
         wide = [with_float(o, p.dtype) if p.dtype.is_float else o for o, p in zip(operands, taken)]
         if any(narrowest(float_types(pair)) is not pair[1].dtype for pair in zip(operands, wide) if float_types(pair)):
             return None
-        return Computed(tuple(wide), result_of([w.without_layout() for w in wide]))
+        return Computed(tuple(wide), Shape.one_or_tuple([w.without_layout() for w in wide]))
 
     def agreeing_dimensions(self, operands: Sequence[Shape]) -> tuple[Agreement, ...]:
         return same_positions(operands)

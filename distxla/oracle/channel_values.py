@@ -38,12 +38,19 @@ class Flow:
 
 
 @dataclass(frozen=True)
-class _SendDone(Wait):
-    """Until the target's recv has been executed."""
+class _TransferDone(Wait):
+    """Until the other device has executed its instruction. number: of the transfer, from 0."""
 
     run: Execution
     flow: Flow
     number: int
+
+    def state(self) -> DeviceState:
+        return replace(super().state(), round=self.number + 1)
+
+
+class _SendDone(_TransferDone):
+    """Until the target's recv has been executed."""
 
     def ready(self) -> bool:
         return self.flow.recvs > self.number
@@ -52,17 +59,9 @@ class _SendDone(Wait):
     def others(self) -> tuple[int, ...]:
         return (self.flow.transfer.target,)
 
-    def state(self) -> DeviceState:
-        return replace(super().state(), round=self.number + 1)
 
-
-@dataclass(frozen=True)
-class _RecvDone(Wait):
+class _RecvDone(_TransferDone):
     """Until the source's send has been executed."""
-
-    run: Execution
-    flow: Flow
-    number: int
 
     def ready(self) -> bool:
         return self.flow.sends > self.number
@@ -70,9 +69,6 @@ class _RecvDone(Wait):
     @property
     def others(self) -> tuple[int, ...]:
         return (self.flow.transfer.source,)
-
-    def state(self) -> DeviceState:
-        return replace(super().state(), round=self.number + 1)
 
 
 class Channels:

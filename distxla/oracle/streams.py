@@ -14,6 +14,7 @@ from distxla.collectives.protocols import stream as streams
 from distxla.diagnosis.facts.blocked import HOST, DeviceState
 from distxla.errors import ArgumentError, StreamEndError, TimeLimitError
 from distxla.ir.element_type import element_type_of
+from distxla.ir.nested_values import flat_leaves, nested
 from distxla.ir.shape import Shape
 from distxla.ir.stream_key import INFEED, OUTFEED, StreamKey, StreamKind
 from distxla.lazy_dataclass import dataclass, replace
@@ -100,8 +101,8 @@ class Infeed:
         if streams.type_number(found) not in streams.accepted_types(item):
             expected = item.without_layout()
             raise ArgumentError(f"{where}: item {number} of the {self.key}: expected {expected}, found {found}")
-        leaves = iter(_leaves(value))
-        return _nested(item, leaves)
+        leaves = iter(flat_leaves(value))
+        return nested(item, leaves)
 
 
 class Outfeed:
@@ -234,13 +235,3 @@ def _arrays(value: Any) -> Any:
     except (KeyError, TypeError):
         raise ArgumentError(f"an item is made of arrays and tuples; no element type holds {array.dtype}") from None
     return array
-
-
-def _leaves(value: Any) -> list[Any]:
-    return [leaf for element in value for leaf in _leaves(element)] if isinstance(value, tuple) else [value]
-
-
-def _nested(shape: Shape, leaves: Iterator[Any]) -> Any:
-    if shape.elements is None:
-        return next(leaves)
-    return tuple(_nested(element, leaves) for element in shape.elements)

@@ -10,6 +10,7 @@ import numpy as np
 from distxla.errors import ArgumentError, InternalError
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
+from distxla.ir.nested_values import nested
 from distxla.ir.shape import Shape
 from distxla.oracle.waits import Pending
 
@@ -65,13 +66,7 @@ def parameter_values(module: Module, leaves: Sequence[Any], device: int) -> tupl
             raise ArgumentError(f"argument {k} on device {device} is {got}, the program takes {shape}")
         arrays.append(array)
     stream = iter(arrays)
-    return tuple(_assemble(shape, stream) for shape in shapes)
-
-
-def _assemble(shape: Shape, leaves: Any) -> Any:
-    if shape.elements is None:
-        return next(leaves)
-    return tuple(_assemble(element, leaves) for element in shape.elements)
+    return tuple(nested(shape, stream) for shape in shapes)
 
 
 def leaves_of(value: Any, shape: Shape) -> list[Array | None]:

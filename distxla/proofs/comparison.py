@@ -9,13 +9,13 @@ import numpy as np
 
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
+from distxla.ir.nested_values import flat_leaves
 from distxla.ir.op import Lowering
 from distxla.ir.shards import Shards
 from distxla.lazy_dataclass import replace
 from distxla.ops.copy import Copy
 from distxla.proofs.coordinates import Coordinates, coordinates, lies_at
 from distxla.proofs.deduction import Deduction
-from distxla.proofs.loops import leaves
 from distxla.proofs.relations.lines import Array
 from distxla.proofs.relations.relation import Relation, Unknown, Value
 from distxla.proofs.relations.terms import reached
@@ -31,7 +31,7 @@ class Comparison:
 
     def run(self, own: Value, whole: Value) -> Verdict:
         """The verdict on all results; a difference goes before what isn't decided."""
-        pairs = list(zip(leaves(own), leaves(whole), strict=True))
+        pairs = list(zip(flat_leaves(own), flat_leaves(whole), strict=True))
         found = [self.compared(k, mine, theirs) for k, (mine, theirs) in enumerate(pairs)]
         for outcome in (Outcome.DIFFERS, Outcome.UNDECIDED):
             for verdict in found:
@@ -208,7 +208,7 @@ def _other_factor(own: Relation, whole: Relation) -> Fraction | None:
 
 def leaves_of(deduction: Deduction) -> Iterator[Value]:
     for value in deduction.found.values():
-        yield from leaves(value)
+        yield from flat_leaves(value)
 
 
 def _first_wrong(rows: Array, firsts: Array) -> tuple[int, str] | None:

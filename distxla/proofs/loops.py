@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 
 from distxla.ir.instruction import Instruction
+from distxla.ir.nested_values import flat_leaves, nested
 from distxla.ir.shape import Shape
 from distxla.lazy_dataclass import dataclass
 from distxla.ops.control_flow import While
@@ -35,22 +36,6 @@ class Loop:
     invariant: tuple[bool, ...]
     condition: Value
     results: tuple[Value, ...]
-
-
-def leaves(value: Value) -> Iterator[Value]:
-    """Depth first."""
-    if isinstance(value, tuple):
-        for element in value:
-            yield from leaves(element)
-    else:
-        yield value
-
-
-def built(shape: Shape, found: Iterator[Value]) -> Value:
-    """A value of this shape of its leaves."""
-    if shape.elements is not None:
-        return tuple(built(element, found) for element in shape.elements)
-    return next(found)
 
 
 def _invariant(inference: Inference, instruction: Instruction, count: int) -> tuple[bool, ...]:
@@ -84,7 +69,7 @@ class ReferenceLoops:
         shapes = tuple(shape.leaves())
         if isinstance(operand, Unknown):
             return operand
-        begin = tuple(leaves(operand))
+        begin = tuple(flat_leaves(operand))
         number = len(self.loops)
         self.loops.append(Loop(number, shapes, (), (), (), (), None, ()))  # inner loops get the next numbers
         invariant = _invariant(inference, instruction, len(begin))
@@ -92,8 +77,8 @@ class ReferenceLoops:
             value if is_invariant or value is None else inference.space.symbol(("carried", number, k), shapes[k])
             for k, (value, is_invariant) in enumerate(zip(begin, invariant, strict=True))
         )
-        argument = built(shape, iter(carried))
-        after = tuple(leaves(inference.called(instruction, op.body, [argument])))
+        argument = nested(shape, iter(carried))
+        after = tuple(flat_leaves(inference.called(instruction, op.body, [argument])))
         condition = inference.called(instruction, op.condition, [argument])
         doubts = united(v for v in (*begin, *after, condition) if isinstance(v, Relation))
         results = tuple(
@@ -103,7 +88,7 @@ class ReferenceLoops:
             for k, (value, is_invariant) in enumerate(zip(begin, invariant, strict=True))
         )
         self.loops[number] = Loop(number, shapes, carried, begin, after, invariant, condition, results)
-        return built(shape, iter(results))
+        return nested(shape, iter(results))
 
 
 Placement = list[Lines | None]  # of an array of the loop, by dimension; None: not known yet
@@ -137,7 +122,7 @@ class FollowingLoops:
     def loop(self, inference: Inference, instruction: Instruction, operand: Value) -> Value:
         if isinstance(operand, Unknown):
             return operand
-        begin = tuple(leaves(operand))
+        begin = tuple(flat_leaves(operand))
         shapes = tuple(instruction.shape.leaves())
         key = (*inference.path, instruction.name)
         known = self._chosen.get(key)
@@ -147,9 +132,9 @@ class FollowingLoops:
             if any(isinstance(r, Relation) for r in results):
                 self._chosen[key] = loop
                 self._taken.add(loop.number)
-                return built(instruction.shape, iter(results))
+                return nested(instruction.shape, iter(results))
             why = next((r for r in results if isinstance(r, Unknown)), why)
-        return built(instruction.shape, iter([why] * len(shapes)))
+        return nested(instruction.shape, iter([why] * len(shapes)))
 
     def _candidates(self, space: Space, shapes: Sequence[Shape], begin: Sequence[Value]) -> Iterator[Loop]:
         for loop in sorted(self.reference.loops, key=lambda loop: loop.number in self._taken):
@@ -260,8 +245,8 @@ class _Induction:
         assert isinstance(op, While)
         for _ in range(MOST_ROUNDS):
             arguments = [self.carried(k) for k in range(len(self.begin))]
-            argument = built(self.instruction.shape, iter(arguments))
-            after = tuple(leaves(self.inference.called(self.instruction, op.body, [argument])))
+            argument = nested(self.instruction.shape, iter(arguments))
+            after = tuple(flat_leaves(self.inference.called(self.instruction, op.body, [argument])))
             if self.is_stable(after):
                 condition = self.inference.called(self.instruction, op.condition, [argument])
                 return self.results(arguments, after, condition)
@@ -331,4 +316,4 @@ class _Induction:
         return found
 
 
-__all__ = ["FollowingLoops", "Loop", "ReferenceLoops", "built", "leaves"]
+__all__ = ["FollowingLoops", "Loop", "ReferenceLoops"]

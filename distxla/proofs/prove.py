@@ -11,6 +11,7 @@ from distxla.errors import ArgumentError
 from distxla.ir.counts import Counts
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
+from distxla.ir.nested_values import nested
 from distxla.ir.shape import Shape
 from distxla.ir.sharding import Placement
 from distxla.ir.shards import GlobalArray, Shards
@@ -18,7 +19,7 @@ from distxla.lazy_dataclass import dataclass, replace
 from distxla.proofs.comparison import Comparison
 from distxla.proofs.counterexample import is_different
 from distxla.proofs.deduction import Deduction
-from distxla.proofs.loops import FollowingLoops, ReferenceLoops, built
+from distxla.proofs.loops import FollowingLoops, ReferenceLoops
 from distxla.proofs.relations.lines import Pool
 from distxla.proofs.relations.relation import Relation, Value
 from distxla.proofs.relations.space import Space
@@ -92,7 +93,7 @@ def _leaves(parameters: Sequence[Instruction]) -> list[tuple[Instruction, Shape]
 
 def _arguments(parameters: Sequence[Instruction], values: Sequence[Relation]) -> list[Value]:
     found: Iterator[Value] = iter(values)
-    return [built(p.shape, found) for p in parameters]
+    return [nested(p.shape, found) for p in parameters]
 
 
 def _require_fit(what: str, own: Sequence[Shape], whole: Sequence[Shape]) -> None:

@@ -93,7 +93,7 @@ class _StreamSite:
         atomics, builder = self.atomics, self.atomics.builder
         memory = self._memory()
         leaves = [shape for shape in self.operands if shape.is_array]
-        item = streams.flat(leaves)
+        item = Shape.one_or_tuple(leaves)
         begins, size = streams.places(item)
         place = atomics.local(I64)
         arguments = [self.context, self.state, memory, i64(size), place]

@@ -85,7 +85,7 @@ def _in_stated_layouts(rewriter: Rewriter, call: Instruction, operands: list[Sha
     names = list(call.operands)
     for k, shape in enumerate(taken):
         if shape.is_array and not is_row_major(shape):
-            order = _order(shape)
+            order = shape.major_to_minor()
             source = operands[k].without_layout()
             physical = source.with_dims(tuple(source.dims[d] for d in order))
             names[k] = rewriter.add(call, Transpose(dimensions=order), physical, (names[k],)).name
@@ -110,7 +110,7 @@ def _logical(rewriter: Rewriter, call: Instruction, name: str, shape: Shape) -> 
     """Add the transpose that gives an array its logical order back, where it has another one."""
     if not shape.is_array or is_row_major(shape):
         return name
-    order = _order(shape)
+    order = shape.major_to_minor()
     back = tuple(order.index(d) for d in range(shape.rank))
     return rewriter.add(call, Transpose(dimensions=back), shape.without_layout(), (name,)).name
 
@@ -121,9 +121,4 @@ def _physical(shape: Shape) -> Shape:
         return Shape.tuple(tuple(map(_physical, shape.elements)))
     if not shape.is_array or is_row_major(shape):
         return shape.without_layout()
-    return shape.without_layout().with_dims(tuple(shape.dims[d] for d in _order(shape)))
-
-
-def _order(shape: Shape) -> tuple[int, ...]:
-    """The dimensions in memory order, slowest first."""
-    return tuple(reversed(shape.minor_to_major()))
+    return shape.without_layout().with_dims(tuple(shape.dims[d] for d in shape.major_to_minor()))

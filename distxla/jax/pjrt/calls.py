@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from distxla.errors import ArgumentError, UnsupportedOpError
 from distxla.ir.element_type import TOKEN
@@ -15,6 +14,7 @@ from distxla.jax.pjrt.late import is_late
 from distxla.jax.pjrt.plans import DirectIssuer, Plan
 from distxla.jax.pjrt.shape_constants import constants_of
 from distxla.runtime.arrays.call_queue import PendingCall
+from distxla.runtime.arrays.columns import write_call_area
 from distxla.runtime.arrays.device_array import DeviceArray
 from distxla.runtime.arrays.executable import Executable
 from distxla.runtime.arrays.host_calls import require_outside
@@ -67,7 +67,7 @@ class Calls:
         executable = self._executable
 
         def run() -> None:
-            cluster.issue([executable], lambda found: _place(found[0], offsets, [held, results]))
+            cluster.issue([executable], lambda found: write_call_area(found[0], offsets, [held, results]))
 
         call = PendingCall(executable.program.name, run, needs, size)
         made = [self._made(cluster, device, found, call) for device, found in zip(self._devices, results)]
@@ -145,13 +145,6 @@ def _require_single_use(row: list[Buffer], donated: frozenset[int]) -> None:
                 f"arguments {first} and {k} are the same buffer on device {buffer.device.id}, and argument {whose} is "
                 "donated: expected a buffer of its own"
             )
-
-
-def _place(executable: Executable, offsets: NDArray[np.uint64], held: list[Any]) -> list[Any]:
-    """Write the call area; the memory that must live until the call is over."""
-    if offsets.size:
-        executable.call_area[:, :] = offsets
-    return held
 
 
 __all__ = ["Calls"]

@@ -19,6 +19,7 @@ import numpy as np
 from distxla.errors import ArgumentError, DistxlaError, ExecutionError, raised
 from distxla.ir.element_type import held_number
 from distxla.ir.module import Module
+from distxla.ir.nested_values import flat_leaves
 from distxla.ir.shape import Shape
 from distxla.lazy_dataclass import dataclass, replace
 from distxla.ops.custom_calls.ffi.attributes import read_attributes
@@ -94,7 +95,7 @@ class NativeTarget(UserTarget):
                     return f'custom-call of "{self.name}" with an array in tiles'
         for output, operand, index in call.op.output_to_operand_aliasing:
             shared = (shape_at(call.shape, output), shape_at(operand_layouts(call)[operand], index))
-            orders = [[_order(leaf) for leaf in shape.leaves() if leaf.is_array] for shape in shared]
+            orders = [[leaf.major_to_minor() for leaf in shape.leaves() if leaf.is_array] for shape in shared]
             if orders[0] != orders[1]:
                 return f'custom-call of "{self.name}" with an operand that is the result in another layout'
         deep = [s for s in operand_layouts(call) if s.is_tuple]
@@ -114,10 +115,10 @@ class NativeTarget(UserTarget):
         return None
 
     def _evaluate_called(self, call: Call, run: Evaluation, operands: Sequence[Any]) -> Any:
-        given = [leaf for value in operands for leaf in _flat(value)]
+        given = [leaf for value in operands for leaf in flat_leaves(value)]
         arguments = [None if leaf is None else np.ascontiguousarray(leaf) for leaf in given]
         results = _empty(call.shape)
-        made = _flat(results)
+        made = flat_leaves(results)
         for target, source in aliased_leaves(call.op.output_to_operand_aliasing, call.shape, call.operands):
             made[target][...] = arguments[source]
             arguments[source] = made[target]
@@ -139,7 +140,7 @@ class NativeTarget(UserTarget):
         results = _empty(call.shape)
         for output, operand, index in call.op.output_to_operand_aliasing:
             part, source = _part(results, output), _part(arguments[operand], index)
-            for to, of in zip(_flat(part), _flat(source), strict=True):
+            for to, of in zip(flat_leaves(part), flat_leaves(source), strict=True):
                 if to is not None:
                     to[...] = of
             arguments = (*arguments[:operand], _with_part(arguments[operand], index, part), *arguments[operand + 1 :])
@@ -362,15 +363,10 @@ def is_row_major(shape: Shape) -> bool:
     return not shape.is_array or shape.minor_to_major() == tuple(range(shape.rank - 1, -1, -1))
 
 
-def _order(shape: Shape) -> tuple[int, ...]:
-    """The dimensions in memory order, slowest first."""
-    return tuple(reversed(shape.minor_to_major()))
-
-
 def _physical(value: Any, shape: Shape) -> Any:
     if shape.elements is not None:
         return tuple(_physical(v, s) for v, s in zip(value, shape.elements, strict=True))
-    return np.ascontiguousarray(np.transpose(value, _order(shape))) if shape.is_array else None
+    return np.ascontiguousarray(np.transpose(value, shape.major_to_minor())) if shape.is_array else None
 
 
 def _empty(shape: Shape) -> Any:
@@ -378,13 +374,13 @@ def _empty(shape: Shape) -> Any:
         return tuple(map(_empty, shape.elements))
     if not shape.is_array:
         return None
-    return np.zeros([shape.dims[d] for d in _order(shape)], shape.dtype.dtype)
+    return np.zeros([shape.dims[d] for d in shape.major_to_minor()], shape.dtype.dtype)
 
 
 def _logical(value: Any, shape: Shape) -> Any:
     if shape.elements is not None:
         return tuple(_logical(v, s) for v, s in zip(value, shape.elements, strict=True))
-    return np.transpose(value, np.argsort(_order(shape))) if shape.is_array else None
+    return np.transpose(value, np.argsort(shape.major_to_minor())) if shape.is_array else None
 
 
 def _pointer_tree(value: Any, keep: list[Any]) -> int | None:
@@ -410,10 +406,6 @@ def _with_part(value: Any, index: Sequence[int], part: Any) -> Any:
     if not index:
         return part
     return tuple(_with_part(v, index[1:], part) if k == index[0] else v for k, v in enumerate(value))
-
-
-def _flat(value: Any) -> list[Any]:
-    return [leaf for v in value for leaf in _flat(v)] if isinstance(value, tuple) else [value]
 
 
 def aliased_leaves(

@@ -271,11 +271,6 @@ def synchronous(op: CollectiveOp, op_class: type[CollectiveOp]) -> CollectiveOp:
     return op_class(**{spec.field: getattr(op, spec.field) for spec in op_class.attributes()})
 
 
-def one_or_tuple(shapes: Sequence[Shape]) -> Shape:
-    """A result of variadic collectives: the shape itself for one operand, a tuple for several."""
-    return shapes[0] if len(shapes) == 1 else Shape.tuple(tuple(shapes))
-
-
 def reduce_in_order(
     run: Evaluation,
     to_apply: str,
@@ -337,7 +332,6 @@ __all__ = [
     "GlobalIdsCollective",
     "GroupedCollective",
     "ReducingCollective",
-    "one_or_tuple",
     "reduce_in_order",
     "require_one_dimension",
 ]

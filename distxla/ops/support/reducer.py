@@ -85,8 +85,3 @@ def check_inputs(op: Op, arrays: Sequence[Shape], initial: Sequence[Shape], *, s
             f"the initial value of {array} is {value}, not {array.dtype}[]",
             at="operands",
         )
-
-
-def result_of(shapes: Sequence[Shape]) -> Shape:
-    """One shape, or the tuple of several."""
-    return shapes[0] if len(shapes) == 1 else Shape.tuple(tuple(shapes))

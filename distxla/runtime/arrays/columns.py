@@ -147,7 +147,7 @@ class ColumnCalls:
         offsets = np.array([*(column.offset for column in columns), *(place for _, place in results)], np.uint64)
 
         def run() -> None:
-            cluster.issue([executable], lambda found: _place(found[0], offsets, [held, results]))
+            cluster.issue([executable], lambda found: write_call_area(found[0], offsets, [held, results]))
 
         call = PendingCall(executable.program.name, run, needs, size)
         made = [
@@ -199,11 +199,11 @@ def _fits(found: Shape, expected: Shape) -> bool:
     return found.element_type is expected.element_type and found.dims == expected.dims
 
 
-def _place(executable: Executable, offsets: NDArray[np.uint64], held: list[Any]) -> list[Any]:
+def write_call_area(executable: Executable, offsets: NDArray[np.uint64], held: list[Any]) -> list[Any]:
     """Write the call area; the memory that must live until the call is over."""
     if offsets.size:
         executable.call_area[:, :] = offsets
     return held
 
 
-__all__ = ["Column", "ColumnCalls", "ColumnDevices", "put_column"]
+__all__ = ["Column", "ColumnCalls", "ColumnDevices", "put_column", "write_call_area"]
