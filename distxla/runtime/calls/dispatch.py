@@ -12,28 +12,19 @@ from distxla import clock
 from distxla.collectives.protocols import call_loops
 from distxla.collectives.protocols import control_block as control_words
 from distxla.diagnosis.facts.blocked import DeviceState, Doing
-from distxla.errors import (
-    ClusterError,
-    DamagedMessageError,
-    DeadlockError,
-    DistxlaError,
-    ExecutionError,
-    ReplicaLostError,
-    TimeLimitError,
-)
-from distxla.ops.ragged_all_to_all import out_of_range
+from distxla.errors import DamagedMessageError, DeadlockError, DistxlaError, ReplicaLostError, TimeLimitError
 from distxla.program.abi import Status
 from distxla.program.artifact import CompiledProgram
 from distxla.runtime.calls.call_end import CallEnd, Do, Happened, Step
 from distxla.runtime.calls.cluster_hosts import Hosts
+from distxla.runtime.calls.failed_call import FailedCall
 from distxla.runtime.calls.fault_injection import Aftermath
 from distxla.runtime.failures import stragglers
 from distxla.runtime.failures.deadlocks import Deadlocks
-from distxla.runtime.failures.mismatch import mismatch
 from distxla.runtime.failures.reports import PostMortemSnapshot, stuck_error
 from distxla.runtime.failures.stragglers import Stragglers
 from distxla.runtime.groups.communicators import Communicators
-from distxla.runtime.hosts.process_watch import ProcessEnd, current_site, current_step, ended, site_text
+from distxla.runtime.hosts.process_watch import ProcessEnd, current_step, ended
 from distxla.runtime.hosts.recorder_rings import read_rings
 from distxla.runtime.hosts.remote import proxy_waits
 from distxla.runtime.streams.streams import ClusterStreams
@@ -328,56 +319,10 @@ class Dispatcher:
 
     def _failure(self, devices: list[int], died: list[ProcessEnd], found: Mapping[int, DeviceState]) -> DistxlaError:
         """found: the state of all devices when the call failed."""
-        if damage := self._damage():
-            return DamagedMessageError("; ".join(damage))
-        if self._lost():
-            first = next((end for end in died if end.signal), died[0] if died else None)
-            if first is None:
-                return ReplicaLostError(f"{ended_text(self._lost())}, during a call")
-            others = [end.text for end in died if end is not first]
-            also = f"; also {', '.join(others)}" if others else ""
-            return ReplicaLostError(f"{first.text}{also}", first.location)
-        if failures := self._failures():
-            return ReplicaLostError("; ".join(failures))
-        records = self.records(fresh=False)
-        # first those that the report shows as failed: others may have failed since it was made
-        failed_first = sorted(devices, key=lambda d: found[d].doing is not Doing.FAILED)
-        statuses = {d: records.record(d, control_words.R_STATUS) for d in failed_first}
-        if Status.MISMATCH in statuses.values():
-            return mismatch(records, devices, self.programs, self.modules, found)
-        for device, status in statuses.items():
-            if status == Status.ROUTINE_FAILED:
-                return self._routine_error(device, records)
-            if status == Status.OUT_OF_RANGE and (site := current_site(records, device, self.programs)) is not None:
-                why = out_of_range(records.record_long(device, control_words.R_DETAIL))
-                return ExecutionError(f"{site.instruction} on device {device}: {why}", site.location)
-            if (error := self._streams.failure(device, status, records)) is not None:
-                return error
-            if status not in (Status.OK, Status.ABORTED):
-                program = self.programs.get(records.record(device, control_words.R_PROGRAM))
-                site = current_site(records, device, self.programs)
-                after = f"; its last communicating instruction was {site_text(site)}" if site else ""
-                name = program.name if program else "a program"
-                return ExecutionError(f"{name} failed on device {device} with status {status}{after}")
-        return ClusterError("the call was ended from outside")
-
-    def _routine_error(self, device: int, records: Records) -> ExecutionError:
-        """A Python routine has failed: which one, where it is called, and its traceback as a note."""
-        program = self.programs[records.record(device, control_words.R_PROGRAM)]
-        failure = self._routine_failure(device)
-        if failure is None:
-            return ExecutionError(f"a custom-call failed on device {device}")
-        if failure.site < 0:
-            error = ExecutionError(f"device {device}: {failure.summary}")
-        else:
-            site = program.sites[failure.site]
-            target = site.routine.target if site.routine is not None else ""
-            error = ExecutionError(
-                f'{site.instruction} on device {device}: "{target}" {failure.summary}', site.location
-            )
-        if failure.traceback:
-            error.add_note(failure.traceback)
-        return error
+        damage, lost, failures = self._damage(), self._lost(), self._failures()
+        records = Records({}, 0) if damage or lost or failures else self.records(fresh=False)
+        known = devices, died, found, damage, lost, failures, records, self.programs, self.modules
+        return FailedCall(*known, self._streams, self._routine_failure).error()
 
 
 def _is_over(row: bytes) -> bool:

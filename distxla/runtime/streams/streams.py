@@ -414,11 +414,9 @@ class ClusterStreams:
         """Whether a call is in flight on the device."""
         return device in self._running
 
-    def failure(self, device: int, status: int, records: Records) -> DistxlaError | None:
-        """The error of a device whose program has returned `status`, if that is about a stream; those of other devices
-        of the call as its notes."""
-        if status not in _FAILURES:
-            return None
+    def failure(self, device: int, status: int, records: Records) -> DistxlaError:
+        """The error of a device whose program has returned STREAM_ENDED or ITEM_REFUSED; those of other devices of the
+        call as its notes."""
         error = self._failure_of(device, status, records)
         for other in sorted(self._running - {device}):
             if (theirs := records.record(other, control_words.R_STATUS)) in _FAILURES:
