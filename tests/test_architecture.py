@@ -41,7 +41,6 @@ PRIVATE_NAMES_IN_TESTS: dict[str, set[str]] = {
     "compiler/test_compile.py": {"_lock"},
     "runtime/arrays/test_call_queue.py": {"_block", "_owner", "_thread", "_work"},
     "runtime/arrays/test_device_array.py": {"_block"},
-    "runtime/calls/test_call_end.py": {"_state"},
     "runtime/calls/test_trace.py": {"_rings"},
     "runtime/calls/test_unloading.py": {"_next"},
     "runtime/test_cluster.py": {"_send"},

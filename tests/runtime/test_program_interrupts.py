@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -23,9 +25,10 @@ from distxla.program.artifact import CompiledProgram
 from distxla.runtime import cluster
 from distxla.runtime.arrays import executable
 from distxla.runtime.arrays.executable import Executable
-from distxla.runtime.calls import call_end, dispatch, program_loading, unloading
+from distxla.runtime.calls import call_end, call_in_flight, dispatch, program_loading, unloading
 from distxla.runtime.calls.program_loading import ProgramLoader
 from distxla.runtime.cluster import Cluster
+from distxla.runtime.failures import deadlocks
 from distxla.runtime.groups import channel_connections, communicators
 from distxla.runtime.groups.communicators import Communicators
 from distxla.runtime.hosts import local
@@ -62,6 +65,7 @@ CALLING = (
     channel_connections,
     communicators,
     call_end,
+    call_in_flight,
     dispatch,
     streams,
     control_block_view,
@@ -158,6 +162,64 @@ def test_an_interrupted_call_leaves_no_part_of_its_program(bench: Bench, module:
         bench.require_right(bench.stays)
         del made
         assert place
+    bench.require_whole()
+
+
+STUCK = """HloModule stuck, replica_count=2
+add {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = f32[] add(a, b)
+}
+waits { x = f32[] parameter(0)
+  ROOT y = f32[] all-reduce(x), replica_groups={}, to_apply=add }
+ends { ROOT x = f32[] parameter(0) }
+ENTRY main {
+  x = f32[] parameter(0)
+  zero = u32[] constant(0)
+  id = u32[] replica-id()
+  first = pred[] compare(id, zero), direction=EQ
+  ROOT y = f32[] conditional(first, x, x), true_computation=waits, false_computation=ends
+}
+"""
+FAILURES: dict[str, tuple[Callable[[Cluster], Callable[[], object]], type[dx.DistxlaError]]] = {
+    "a device fails": (
+        lambda cluster: partial(hand_made.adopted(cluster, hand_made.waiting(2, failing=0, status=3)), []),
+        dx.ExecutionError,
+    ),
+    "the time limit runs out": (
+        lambda cluster: partial(hand_made.adopted(cluster, hand_made.waiting(2)), [], time_limit=0.01),
+        dx.TimeLimitError,
+    ),
+    "devices can never go on": (
+        lambda cluster: partial(cluster.compile(dx.parse(STUCK, "stuck.hlo")), [np.float32(1)]),
+        dx.DeadlockError,
+    ),
+}
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("failure", FAILURES)
+def test_an_interrupt_at_any_place_of_a_failure_leaves_nothing_of_the_call(
+    bench: Bench, failure: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No abort flag, and no device: neither where the error is found, nor where the call is ended for it."""
+    monkeypatch.setattr(dispatch, "SLICE_NS", 1_000_000)
+    monkeypatch.setattr(deadlocks, "SETTLE_S", 0.001)
+    make, expected = FAILURES[failure]
+    made = [make(bench.cluster)]
+    with pytest.raises(expected):
+        made[0]()
+
+    def call(fails: Callable[[], object]) -> None:
+        with contextlib.suppress(expected):
+            fails()
+
+    for place, failed in interrupted_everywhere([dispatch, call_in_flight, call_end], lambda: made[0], call):
+        bench.require_right(bench.stays)
+        del failed
+        assert place
+    made.clear()
     bench.require_whole()
 
 

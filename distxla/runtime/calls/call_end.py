@@ -38,31 +38,31 @@ class CallEnd:
     """The end of the calls of a cluster with so many ends of hosts, one call after the other.
 
     An exception may come between any two lines of the thread that takes the steps: an end that has begun and did not
-    complete its steps is begun again by force, at the next call at the latest. So the state is one value, which is
-    replaced at once.
+    complete its steps is begun again by force, at the next call at the latest. So `state` is one value, which is
+    replaced at once: the step in progress, the hosts to come, the late ones.
     """
 
     def __init__(self, hosts: int) -> None:
         self._all = tuple(range(hosts))
-        self._state: tuple[Do | None, tuple[int, ...], tuple[int, ...]] = None, (), ()  # step, hosts to come, late ones
+        self.state: tuple[Do | None, tuple[int, ...], tuple[int, ...]] = None, (), ()
 
     @property
     def is_over(self) -> bool:
         """Whether the next call may begin."""
-        return self._state == (None, (), ())
+        return self.state == (None, (), ())
 
     @property
     def late(self) -> tuple[int, ...]:
         """Hosts that the next call must wait for, once no step is left; those devices still compute."""
-        return self._state[2]
+        return self.state[2]
 
     def begin(self) -> None:
         """A call has failed: until its end is over no other may begin."""
-        self._state = Do.END, self._all, ()
+        self.state = Do.END, self._all, ()
 
     def handle(self, event: Happened, *, whole: bool) -> Step | None:
         """The next step; None: the end is over, or goes on with the next call, which waits for `late`."""
-        step, hosts, late = self._state
+        step, hosts, late = self.state
         if event is Happened.FAILED and whole:
             return self._next(Do.RELEASE, self._all)
         if event in (Happened.FAILED, Happened.STOPPED):
@@ -86,7 +86,7 @@ class CallEnd:
         return self._next(Do.ALLOW if step is Do.CLEAR and whole else None)
 
     def _next(self, do: Do | None, hosts: tuple[int, ...] = (), late: tuple[int, ...] = ()) -> Step | None:
-        self._state = do, hosts, late
+        self.state = do, hosts, late
         return None if do is None else Step(do, hosts[0] if hosts else 0)
 
 

@@ -12,18 +12,21 @@ from distxla import clock
 from distxla.collectives.protocols import call_loops
 from distxla.collectives.protocols import control_block as control_words
 from distxla.diagnosis.facts.blocked import DeviceState, Doing
-from distxla.errors import DamagedMessageError, DeadlockError, DistxlaError, ReplicaLostError, TimeLimitError
+from distxla.errors import DamagedMessageError, DistxlaError, ReplicaLostError, TimeLimitError
 from distxla.program.abi import Status
 from distxla.program.artifact import CompiledProgram
-from distxla.runtime.calls.call_end import CallEnd, Do, Happened, Step
+from distxla.runtime.calls import call_end
+from distxla.runtime.calls.call_end import CallEnd, Happened
+from distxla.runtime.calls.call_in_flight import CallInFlight, Do, Error, Met, Step
 from distxla.runtime.calls.cluster_hosts import Hosts
 from distxla.runtime.calls.failed_call import FailedCall
 from distxla.runtime.calls.fault_injection import Aftermath
 from distxla.runtime.failures import stragglers
-from distxla.runtime.failures.deadlocks import Deadlocks
+from distxla.runtime.failures.deadlocks import Deadlocks, Stuck
 from distxla.runtime.failures.reports import PostMortemSnapshot, stuck_error
 from distxla.runtime.failures.stragglers import Stragglers
 from distxla.runtime.groups.communicators import Communicators
+from distxla.runtime.hosts.host_end import HostEnd
 from distxla.runtime.hosts.process_watch import ProcessEnd, current_step, ended
 from distxla.runtime.hosts.recorder_rings import read_rings
 from distxla.runtime.hosts.remote import proxy_waits
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
 LOSS_S = 0.3
 PATIENCE_S = 0.2  # with devices that still compute when a call has failed, before it is said so
 SLICE_NS = 50_000_000  # how long a wait in native code keeps Python from handling signals, at most
+_MET = {call_loops.CALL_DONE: Met.BACK, call_loops.CALL_ABORTED: Met.ABORTED, call_loops.CALL_AGAIN: Met.AGAIN}
 
 
 class Dispatcher:
@@ -103,34 +107,80 @@ class Dispatcher:
         end = None if time_limit is None else start + time_limit
         self._stragglers.begin()
         self._devices = devices
+        call = None
         try:
             issue()
-            for host in self._ends:
-                while (outcome := host.wait(self._slice(end))) == call_loops.CALL_AGAIN:
-                    self._require_progress(end, time_limit, devices)
-                if outcome == call_loops.CALL_ABORTED:
-                    break
-        except DeadlockError:
-            self._end(Happened.FAILED)
-            raise
+            if (first := self._first_waits(end)) is not None:
+                host, met = first
+                call = CallInFlight(len(self._ends), self._call_end, self._ends.index(host))
+                self._follow(call, _Found(devices, end, time_limit), met)
         except BaseException:
-            self._end(Happened.STOPPED)
+            call = call or CallInFlight(len(self._ends), self._call_end)
+            if (how := call.handle(Met.RAISED).how) is not None:
+                self._end(how)
             raise
-        if outcome == call_loops.CALL_ABORTED or self._hosts.is_aborted:
-            try:
-                self._await_losses()
-                records = self.records()
-                died = ended(records, self._lost(), self.programs, self.modules)
-                snapshot = self.post_mortem(records, devices)
-                found = snapshot.devices()
-            finally:  # an interrupt, too, must not leave the abort flag behind
-                self._end(Happened.FAILED)
-            error = self._failure(devices, died, found)
-            lost = isinstance(error, ReplicaLostError)  # the instructions of all devices may tell why
-            if lost or any(device.doing in (Doing.WAITS, Doing.ARRIVED) for device in found.values()):
-                error.diagnosis = snapshot.diagnosis(error, devices=found)
-            raise error
         return clock.now() - start
+
+    def _first_waits(self, end: float | None) -> tuple[HostEnd, Met] | None:
+        """Wait once for each host, up to the first that has not come back then; None where all have, and nothing has
+        failed. The loop is not directly in the try-body: of an interrupt there Python may not tell the except-clause.
+        """
+        for host in self._ends:
+            if (outcome := host.wait(SLICE_NS if end is None else self._slice(end))) != call_loops.CALL_DONE:
+                break
+        return None if outcome == call_loops.CALL_DONE and not self._hosts.is_aborted else (host, _MET[outcome])
+
+    def _follow(self, call: CallInFlight, found: _Found, met: Met) -> None:
+        """Take the steps of a call of which a host has not come back at its first wait; raises its error."""
+        try:
+            while (step := call.handle(met, aborted=self._hosts.is_aborted)).do is not Do.RETURN:
+                met = self._follow_step(step, found)
+        except BaseException as error:
+            if error is not found.error and error.__context__ is None:
+                error.__context__ = found.error  # an interrupt shows which error it came before
+            raise
+
+    def _follow_step(self, step: Step, found: _Found) -> Met:
+        if step.do is Do.WAIT:
+            return _MET[self._ends[step.host].wait(self._slice(found.end))]
+        if step.do is Do.ASK:
+            found.error = self.stop_reason()
+            return Met.NOTHING if found.error is None else Met.FOUND
+        if step.do is Do.LOOK:
+            found.stuck = self._deadlocks.look(found.devices, self.programs)
+            return Met.NOTHING if found.stuck is None else Met.FOUND
+        if step.do is Do.CLOCK:
+            return Met.NOTHING if found.end is None or clock.now() < found.end else Met.FOUND
+        if step.do is Do.SETTLE:
+            assert found.stuck is not None
+            found.stuck = self._deadlocks.settled(found.stuck, found.devices, self.programs)
+        elif step.do is Do.NOTICE:
+            snapshot = partial(self._post_mortem_now, found.devices)
+            self._stragglers.look(self._deadlocks.blocked, snapshot, self._stopped, self._agents)
+        elif step.do is Do.REPORT:
+            self._report(step, found)
+        elif step.how is not None:
+            self._end(step.how)
+        else:
+            raise found.error or self._failure(found)
+        return Met.DONE
+
+    def _report(self, step: Step, found: _Found) -> None:
+        """Find out all about an error, before any wait is released."""
+        if step.error is Error.DEADLOCK:
+            assert found.stuck is not None
+            found.error = stuck_error(found.stuck, self._post_mortem_now(found.devices))
+        elif step.error is Error.LIMIT:
+            error = TimeLimitError(f"the time limit of {found.time_limit:g} s ran out")
+            network = tuple(proxy_waits(self._agents))
+            error.diagnosis = replace(self._post_mortem_now(found.devices).diagnosis(error), network=network)
+            found.error = error
+        elif step.error is Error.FAILURE:
+            self._await_losses()
+            records = self.records()
+            found.died = ended(records, self._lost(), self.programs, self.modules)
+            found.snapshot = self.post_mortem(records, found.devices)
+            found.states = found.snapshot.devices()
 
     def settle(self, time_limit: float | None) -> None:
         """Block until the devices are back that still computed when the last call failed; without any, return at once.
@@ -183,25 +233,6 @@ class Dispatcher:
         """After a failed call: hold memory that its devices may still read and write, until all are back."""
         if not self._call_end.is_over:
             self._kept += things
-
-    def _require_progress(self, end: float | None, time_limit: float | None, devices: list[int]) -> None:
-        """Raise where the time is over, devices can never go on, or the call is to end."""
-        if (reason := self.stop_reason()) is not None:
-            raise reason
-        stuck = self._deadlocks.look(devices, self.programs)
-        if stuck is not None and not self._hosts.is_aborted:  # where a device has failed, that is the reason
-            stuck = self._deadlocks.settled(stuck, devices, self.programs)
-            if self._hosts.is_aborted:
-                return
-            raise stuck_error(stuck, self.post_mortem(self.records(), devices))
-        if end is not None and clock.now() >= end:
-            error = TimeLimitError(f"the time limit of {time_limit:g} s ran out")
-            network = tuple(proxy_waits(self._agents))
-            error.diagnosis = replace(self.post_mortem(self.records(), devices).diagnosis(error), network=network)
-            raise error
-        self._stragglers.look(
-            self._deadlocks.blocked, lambda: self.post_mortem(self.records(), devices), self._stopped, self._agents
-        )
 
     def device_seconds(self, devices: Sequence[int]) -> list[float]:
         """The last call's time on each device."""
@@ -282,6 +313,9 @@ class Dispatcher:
                 ahead.update(dict.fromkeys(agent.devices, agent.ahead))
         return PostMortemSnapshot(records, devices, self.programs, self.modules, missing, lost, self._read_at, ahead)
 
+    def _post_mortem_now(self, devices: list[int]) -> PostMortemSnapshot:
+        return self.post_mortem(self.records(), devices)
+
     def _end(self, event: Happened, patience: float | None = None) -> None:
         """Take the steps that follow an event of the end of a call. patience: seconds for a host that is awaited."""
         if event is not Happened.CALLED:
@@ -294,35 +328,51 @@ class Dispatcher:
         if self._call_end.is_over:
             self._kept = []  # no proxy sends from it any more
 
-    def _take(self, step: Step, patience: float) -> bool:
+    def _take(self, step: call_end.Step, patience: float) -> bool:
         """Take a step of the end of a call; whether that has done it."""
-        if step.do is Do.AWAIT:
+        if step.do is call_end.Do.AWAIT:
             return self._ends[step.host].has_ended(patience)
-        if step.do is Do.FORCE:
+        if step.do is call_end.Do.FORCE:
             self._ends[step.host].finish_end()
-        elif step.do is Do.CLEAR:
+        elif step.do is call_end.Do.CLEAR:
             self._epoch += 1
             for host in self._ends:
                 host.begin_clear(self._communicators.restart(host.index, self._epoch))
             for host in reversed(self._ends):  # that of this process behind its proxy's last access
                 host.finish_clear()
-        elif step.do is Do.ALLOW:
+        elif step.do is call_end.Do.ALLOW:
             self._hosts.allow()
         else:
             for host in self._ends:
                 mine = [d for d in self._devices if d in host.devices]
-                host.begin_end(mine, patient=step.do is Do.RELEASE)
+                host.begin_end(mine, patient=step.do is call_end.Do.RELEASE)
         return True
 
     def _is_whole(self) -> bool:
         return not self._lost() and not self._failures()
 
-    def _failure(self, devices: list[int], died: list[ProcessEnd], found: Mapping[int, DeviceState]) -> DistxlaError:
-        """found: the state of all devices when the call failed."""
+    def _failure(self, found: _Found) -> DistxlaError:
         damage, lost, failures = self._damage(), self._lost(), self._failures()
         records = Records({}, 0) if damage or lost or failures else self.records(fresh=False)
-        known = devices, died, found, damage, lost, failures, records, self.programs, self.modules
-        return FailedCall(*known, self._streams, self._routine_failure).error()
+        known = found.devices, found.died, found.states, damage, lost, failures, records, self.programs, self.modules
+        error = FailedCall(*known, self._streams, self._routine_failure).error()
+        is_lost = isinstance(error, ReplicaLostError)  # the instructions of all devices may tell why
+        if is_lost or any(device.doing in (Doing.WAITS, Doing.ARRIVED) for device in found.states.values()):
+            assert found.snapshot is not None
+            error.diagnosis = found.snapshot.diagnosis(error, devices=found.states)
+        return error
+
+
+class _Found:
+    """What is found out about a call in flight. end: the moment when its time limit is over."""
+
+    def __init__(self, devices: list[int], end: float | None, time_limit: float | None) -> None:
+        self.devices, self.end, self.time_limit = devices, end, time_limit
+        self.error: DistxlaError | None = None
+        self.stuck: Stuck | None = None
+        self.died: Sequence[ProcessEnd] = ()
+        self.snapshot: PostMortemSnapshot | None = None  # of a call that has failed
+        self.states: Mapping[int, DeviceState] = {}
 
 
 def _is_over(row: bytes) -> bool:
