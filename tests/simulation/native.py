@@ -23,6 +23,7 @@ from distxla.compiler import compile
 from distxla.targets.common_functions import Separated
 from distxla.targets.native import finish
 from distxla.targets.native import load as image
+from distxla.targets.native.code import NativeCode
 from distxla.targets.native.system_calls import FUTEX_WAIT, FUTEX_WAKE
 from distxla.targets.native.traits import own_traits
 from tests.simulation.scheduler import CLOCK, COUNTDOWN, Scheduler, Task, TaskExit
@@ -83,14 +84,14 @@ def compiling() -> Iterator[None]:
             module.triple, module.data_layout = machine.triple, str(machine.target_data)
         return real(rewritten(str(module)))
 
-    finish.parse = parse
+    finish.parse, NativeCode.parse = parse, staticmethod(parse)
     # whole: objects of common functions are kept for programs that are not simulated, which have the same texts
     compile.separated = lambda module: Separated(str(module), ())
     futex.WAIT_SPINS = call_loops.CALL_SPINS = SPINS
     try:
         yield
     finally:
-        finish.parse, compile.separated = real, apart
+        finish.parse, NativeCode.parse, compile.separated = real, staticmethod(real), apart
         futex.WAIT_SPINS, call_loops.CALL_SPINS = spins
 
 

@@ -212,17 +212,12 @@ class ScalarEmitter:
 
     # --- arithmetic
 
-    def unary(self, opcode: str, a: ScalarValue) -> ScalarValue:
-        return arithmetic.unary(self, opcode, a)
-
-    def binary(self, opcode: str, a: ScalarValue, b: ScalarValue) -> ScalarValue:
-        return arithmetic.binary(self, opcode, a, b)
+    unary = arithmetic.unary
+    binary = arithmetic.binary
+    compare = arithmetic.compare
 
     def multiply_add(self, a: ScalarValue, b: ScalarValue, c: ScalarValue) -> ScalarValue:
         return ScalarValue(a.element_type, self.expr(a.llvm).fma(self.expr(b.llvm), self.expr(c.llvm)).value)
-
-    def compare(self, direction: str, comparison: str, a: ScalarValue, b: ScalarValue) -> ScalarValue:
-        return arithmetic.compare(self, direction, comparison, a, b)
 
     def select(self, predicate: ScalarValue, on_true: ScalarValue, on_false: ScalarValue) -> ScalarValue:
         known = _known(predicate)

@@ -18,7 +18,7 @@ from distxla.compiler.lower.element_computations import element_array, element_a
 from distxla.compiler.lower.float_codes import StoredCodes, kind_of
 from distxla.compiler.lower.fusion import emit_elements
 from distxla.compiler.lower.reduction import Reduction, emit_reductions
-from distxla.compiler.lower.row_fusions import RowView, Stage, emit_rows
+from distxla.compiler.lower.row_fusions import RowView, emit_rows
 from distxla.compiler.plan.buffers import Kernel
 from distxla.compiler.plan.same_places import positions_in_one_place
 from distxla.emit.native_function import I32, POINTER, VOID, declared
@@ -31,7 +31,7 @@ from distxla.ir.op import Lowering
 from distxla.ir.shape import Shape
 from distxla.ir.structure import Structure
 from distxla.lazy_dataclass import dataclass
-from distxla.ops.support.emit import ArrayRef, Factors, RunProducts, Tuning
+from distxla.ops.support.emit import ArrayRef, Factors, Tuning
 from distxla.ops.support.executable import executable
 from distxla.program.abi import ALIGNMENT
 from distxla.program.artifact import ImportedKernel
@@ -79,28 +79,11 @@ class KernelEmitter(BufferEmitter):
         else:
             exact_products.emit_exact_products(self, shape, a, b, c, terms)
 
-    def run_products(self, products: RunProducts) -> None:
-        """Sums of products of runs with a matrix; see ops/support/emit.py."""
-        gemm_micro_kernel.emit_run_products(self, products)
-
-    def elements(self, roots: Sequence[ArrayRef], results: Sequence[MemoryArray]) -> None:
-        """Store every element of `roots` (arrays of equal dimension sizes) into `results`."""
-        emit_elements(self, roots, results)
-
-    def reductions(self, dimensions: Sequence[int], reductions: Sequence[Reduction]) -> None:
-        """Reductions over the same dimensions of operands with equal dimension sizes."""
-        emit_reductions(self, dimensions, reductions)
-
-    def rows(
-        self,
-        module: Module,
-        rows: Computation,
-        arrays: Sequence[ArrayRef],
-        results: Sequence[MemoryArray],
-        stage: Stage,
-    ) -> None:
-        """A computation of rows; stage: emits one fused computation of it."""
-        emit_rows(self, module, rows, arrays, results, stage)
+    # see ops/support/emit.py
+    run_products = gemm_micro_kernel.emit_run_products
+    elements = emit_elements
+    reductions = emit_reductions
+    rows = emit_rows
 
 
 def kernel_key(structure: Structure, step: Kernel) -> Hashable:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from llvmlite import ir
 
 from distxla.errors import InternalError
@@ -21,23 +19,13 @@ class NativeCode(SystemCalls):
         # the first pass pipeline and the first object file initialise tables of LLVM
         finish.compile_object("define i32 @warm(i32 %x) {\n  %y = add i32 %x, 1\n  ret i32 %y\n}")
 
-    def describe(self, module: ir.Module) -> None:
-        finish.describe(module)
-
-    def parse(self, module: ir.Module | str) -> Any:
-        return finish.parse(module)
-
-    def optimise(self, parsed: Any) -> None:
-        finish.optimise(parsed)
-
-    def emit_object(self, parsed: Any) -> bytes:
-        return finish.emit_object(parsed)
-
-    def emit_object_quickly(self, parsed: Any) -> bytes:
-        return finish.emit_object_quickly(parsed)
-
-    def emit_assembly(self, parsed: Any) -> str:
-        return finish.emit_assembly(parsed)
+    describe = staticmethod(finish.describe)
+    parse = staticmethod(finish.parse)
+    optimise = staticmethod(finish.optimise)
+    emit_object = staticmethod(finish.emit_object)
+    emit_object_quickly = staticmethod(finish.emit_object_quickly)
+    emit_assembly = staticmethod(finish.emit_assembly)
+    import_name = staticmethod(libraries.import_name)
 
     def kernel_import(self, instruction: Instruction, number: int) -> str | None:
         return None
@@ -56,6 +44,3 @@ class NativeCode(SystemCalls):
 
     def finish_grid(self, module: ir.Module) -> object:
         raise InternalError("this processor has no grid")
-
-    def import_name(self, routine: str) -> str:
-        return libraries.import_name(routine)

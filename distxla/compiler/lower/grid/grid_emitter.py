@@ -8,14 +8,11 @@ from distxla.compiler.lower.arrays import MemoryArray
 from distxla.compiler.lower.buffer_emitter import MatrixOperand
 from distxla.compiler.lower.grid import line_reductions, products, transposes
 from distxla.compiler.lower.grid.grid_loops import GridLoops, NoGridFormError
-from distxla.compiler.lower.reduction import Reduction
-from distxla.compiler.lower.row_fusions import Stage, emit_rows_apart
+from distxla.compiler.lower.row_fusions import emit_rows_apart
 from distxla.compiler.lower.scalar_value import ScalarValue
-from distxla.ir.computation import Computation
 from distxla.ir.element_type import ElementType
-from distxla.ir.module import Module
 from distxla.ir.shape import Shape
-from distxla.ops.support.emit import Argument, ArrayRef, Factors, RunProducts, Tuning
+from distxla.ops.support.emit import Argument, Factors, Tuning
 
 
 class GridEmitter(GridLoops):
@@ -46,24 +43,10 @@ class GridEmitter(GridLoops):
         if product is not None:
             self.products.append(product)
 
-    def run_products(self, run_products: RunProducts) -> None:
-        products.emit_grid_run_products(self, run_products)
-
-    def elements(self, roots: Sequence[ArrayRef], results: Sequence[MemoryArray]) -> None:
-        transposes.emit_grid_elements(self, roots, results)
-
-    def reductions(self, dimensions: Sequence[int], reductions: Sequence[Reduction]) -> None:
-        line_reductions.emit_grid_reductions(self, dimensions, reductions)
-
-    def rows(
-        self,
-        module: Module,
-        rows: Computation,
-        arrays: Sequence[ArrayRef],
-        results: Sequence[MemoryArray],
-        stage: Stage,
-    ) -> None:
-        emit_rows_apart(self, module, rows, arrays, results, stage)
+    run_products = products.emit_grid_run_products
+    elements = transposes.emit_grid_elements
+    reductions = line_reductions.emit_grid_reductions
+    rows = emit_rows_apart
 
     def call(self, symbol: str, result: ElementType | None, *arguments: Argument) -> ScalarValue | None:
         raise NoGridFormError(f"it calls {symbol}")
