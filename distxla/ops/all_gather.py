@@ -12,13 +12,12 @@ from distxla.ir.attribute import attribute
 from distxla.ir.effects import Effects
 from distxla.ir.instruction import Instruction
 from distxla.ir.op import Lowering
-from distxla.ir.op_traits import OperandCount, RoundRules, StartDone, exactly
+from distxla.ir.op_traits import OperandCount, RoundRules, StartDone
 from distxla.ir.shape import Called, Shape
-from distxla.ops.support.collective import GlobalIdsCollective, require_one_dimension, synchronous
+from distxla.ops.support.collective import GlobalIdsCollective, ratio_along, require_one_dimension, synchronous
 from distxla.ops.support.collective_movement import Movement
-from distxla.ops.support.collective_start_done import begin, end, is_begun
+from distxla.ops.support.collective_start_done import EndOfPair, begin, is_begun
 from distxla.ops.support.evaluation import Evaluation
-from distxla.ops.support.executable import ExecutableOp
 from distxla.ops.support.expansion import Build
 from distxla.ops.support.registry import register
 
@@ -71,7 +70,7 @@ class AllGather(GlobalIdsCollective):
         self.check_dimension(operands)
         results = list(shape.leaves())
         pairs = [(result, operand) for result, operand in zip(results, operands) if operand.rank]
-        return _ratio(*pairs[0], self.dimension) if pairs else None
+        return ratio_along(*pairs[0], self.dimension) if pairs else None
 
     def movements(self, operands: Sequence[Shape], size: int) -> tuple[Movement, ...]:
         found = []
@@ -144,7 +143,7 @@ class AllGatherStart(AllGather):
 
 
 @register
-class AllGatherDone(ExecutableOp):
+class AllGatherDone(EndOfPair):
     """The gathered array of the `all-gather-start` that is its operand.
 
     Shapes:  (A, B) -> B.
@@ -153,29 +152,10 @@ class AllGatherDone(ExecutableOp):
     """
 
     opcode = "all-gather-done"
-    mixes_precision: ClassVar[bool] = False
     start_done: ClassVar[StartDone] = StartDone(completes=("all-gather-start",))
-    lowering = Lowering.EXPANSION
     effects = Effects.COLLECTIVE
-    operand_count: ClassVar[OperandCount] = exactly(1)
 
     def infer_shape(self, operands: Sequence[Shape], called: Called) -> Shape:
         elements = operands[0].elements or ()
         self.require(len(elements) == 2, "C1", f"the operand is {operands[0]}, not (operand, result)", at="operands")
         return elements[1].without_layout()
-
-    def evaluate(self, run: Evaluation, *operands: Any) -> Any:
-        return run.exchange.finish(operands[0][1])
-
-    def expand(self, build: Build, instruction: Instruction) -> str:
-        return end(build, instruction) or build.element(instruction.operands[0], 1)
-
-
-def _ratio(larger: Shape, smaller: Shape, dimension: int) -> int | None:
-    """How many times `smaller` goes into `larger` along the dimension; None if it does not."""
-    if not larger.is_array or larger.rank != smaller.rank:
-        return None
-    whole, part = larger.dims[dimension], smaller.dims[dimension]
-    if part == 0:
-        return 1 if whole == 0 else None
-    return whole // part if whole and whole % part == 0 else None

@@ -18,7 +18,7 @@ from distxla.ir.op_traits import OperandCount, StartDone, exactly
 from distxla.ir.shape import Called, Shape
 from distxla.ops.call import Aliasing, Call, check_aliasing, check_arguments
 from distxla.ops.channel import zeros
-from distxla.ops.support.collective_start_done import begin, end, is_begun, single_collective
+from distxla.ops.support.collective_start_done import EndOfPair, begin, is_begun, single_collective
 from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.support.executable import ExecutableOp
 from distxla.ops.support.expansion import Build
@@ -119,7 +119,7 @@ class AsyncUpdate(ExecutableOp):
 
 
 @register
-class AsyncDone(ExecutableOp):
+class AsyncDone(EndOfPair):
     """Take the result of a computation that async-start began.
 
     Shapes:  ((operands), U, ..) -> U.
@@ -128,9 +128,6 @@ class AsyncDone(ExecutableOp):
 
     opcode: ClassVar[str] = "async-done"
     start_done: ClassVar[StartDone] = StartDone(completes_async=True, completes=("async-start", "async-update"))
-    mixes_precision: ClassVar[bool] = False
-    lowering: ClassVar[Lowering] = Lowering.EXPANSION
-    operand_count: ClassVar[OperandCount] = exactly(1)
     needs_shape: ClassVar[bool] = True
     async_execution_thread: str | None = attribute("string", default=None)
     calls: str | None = attribute("computation", default=None)
@@ -141,12 +138,6 @@ class AsyncDone(ExecutableOp):
             len(parts) >= 2, "C1", f"the operand must be ((operands), outputs, ..), it is {operands[0]}", at="operands"
         )
         return parts[1].without_layout()
-
-    def evaluate(self, run: Evaluation, *operands: Any) -> Any:
-        return run.exchange.finish(operands[0][1])
-
-    def expand(self, build: Build, instruction: Instruction) -> str:
-        return end(build, instruction) or build.element(instruction.operands[0], 1)
 
 
 def _build_nothing(build: Build, shape: Shape) -> str:

@@ -14,13 +14,13 @@ from distxla.ir.effects import Effects
 from distxla.ir.element_type import U32
 from distxla.ir.instruction import Instruction
 from distxla.ir.op import Lowering
-from distxla.ir.op_traits import OperandCount, RoundRules, StartDone, exactly
+from distxla.ir.op_traits import OperandCount, RoundRules, StartDone
 from distxla.ir.replica_groups import GroupMode
 from distxla.ir.shape import Called, Shape
 from distxla.ops.support.collective import synchronous
-from distxla.ops.support.collective_start_done import begin, end, is_begun
+from distxla.ops.support.collective_start_done import EndOfPair, begin, is_begun
 from distxla.ops.support.evaluation import Evaluation
-from distxla.ops.support.executable import CollectiveOp, ExecutableOp
+from distxla.ops.support.executable import CollectiveOp
 from distxla.ops.support.expansion import Build
 from distxla.ops.support.registry import register
 from distxla.ops.support.run_time_sizes import nothing_received
@@ -237,7 +237,7 @@ class CollectivePermuteStart(CollectivePermute):
 
 
 @register
-class CollectivePermuteDone(ExecutableOp):
+class CollectivePermuteDone(EndOfPair):
     """The values received by the `collective-permute-start` that is its operand.
 
     Shapes:  (A, B) or (A, B, u32[], u32[]) -> B.
@@ -246,11 +246,8 @@ class CollectivePermuteDone(ExecutableOp):
     """
 
     opcode = "collective-permute-done"
-    mixes_precision: ClassVar[bool] = False
     start_done: ClassVar[StartDone] = StartDone(completes=("collective-permute-start",))
-    lowering = Lowering.EXPANSION
     effects = Effects.COLLECTIVE
-    operand_count: ClassVar[OperandCount] = exactly(1)
 
     def infer_shape(self, operands: Sequence[Shape], called: Called) -> Shape:
         elements = operands[0].elements or ()
@@ -258,9 +255,3 @@ class CollectivePermuteDone(ExecutableOp):
             len(elements) in (2, 4), "C1", f"the operand is {operands[0]}, not (operands, results, ..)", at="operands"
         )
         return elements[1].without_layout()
-
-    def evaluate(self, run: Evaluation, *operands: Any) -> Any:
-        return run.exchange.finish(operands[0][1])
-
-    def expand(self, build: Build, instruction: Instruction) -> str:
-        return end(build, instruction) or build.element(instruction.operands[0], 1)

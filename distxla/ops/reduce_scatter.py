@@ -14,6 +14,7 @@ from distxla.ir.shape import Shape
 from distxla.ops.support.collective import (
     RANK,
     ReducingCollective,
+    ratio_along,
     reduce_in_order,
     require_one_dimension,
 )
@@ -78,13 +79,7 @@ class ReduceScatter(ReducingCollective):
 
     def size_from_result(self, shape: Shape, operands: Sequence[Shape]) -> int | None:
         self.check_dimension(operands)
-        leaf = next(shape.leaves(), shape)
-        if not leaf.is_array or leaf.rank != operands[0].rank:
-            return None
-        whole, part = operands[0].dims[self.dimension], leaf.dims[self.dimension]
-        if part == 0:
-            return 1 if whole == 0 else None
-        return whole // part if whole and whole % part == 0 else None
+        return ratio_along(operands[0], next(shape.leaves(), shape), self.dimension)
 
     def movements(self, operands: Sequence[Shape], size: int) -> tuple[Movement, ...]:
         found = []

@@ -324,6 +324,16 @@ def require_one_dimension(op: Op, rule: str, dimensions: Sequence[int], operands
     )
 
 
+def ratio_along(larger: Shape, smaller: Shape, dimension: int) -> int | None:
+    """How many times `smaller` goes into `larger` along the dimension; None if it does not."""
+    if not (larger.is_array and smaller.is_array) or larger.rank != smaller.rank:
+        return None
+    whole, part = larger.dims[dimension], smaller.dims[dimension]
+    if part == 0:
+        return 1 if whole == 0 else None
+    return whole // part if whole and whole % part == 0 else None
+
+
 def _list(shapes: Sequence[Shape]) -> str:
     return ", ".join(map(str, shapes))
 
@@ -332,6 +342,7 @@ __all__ = [
     "GlobalIdsCollective",
     "GroupedCollective",
     "ReducingCollective",
+    "ratio_along",
     "reduce_in_order",
     "require_one_dimension",
 ]

@@ -27,7 +27,7 @@ from distxla.ir.shape import Called, Shape
 from distxla.lazy_dataclass import replace
 from distxla.ops.support.collective import synchronous
 from distxla.ops.support.evaluation import Evaluation
-from distxla.ops.support.executable import CollectiveOp
+from distxla.ops.support.executable import CollectiveOp, ExecutableOp
 from distxla.ops.support.expansion import Build
 
 TICKET = Shape(U64)
@@ -96,6 +96,20 @@ class _Done(_PartOfRound):
 
     def evaluate(self, run: Evaluation, *operands: Any) -> Any:
         return run.exchange.finish(operands[0][-2])
+
+
+class EndOfPair(ExecutableOp):
+    """An op that ends what the start that is its operand has begun. Its result is the second part of the operand's."""
+
+    mixes_precision: ClassVar[bool] = False
+    lowering: ClassVar[Lowering] = Lowering.EXPANSION
+    operand_count: ClassVar[OperandCount] = exactly(1)
+
+    def evaluate(self, run: Evaluation, *operands: Any) -> Any:
+        return run.exchange.finish(operands[0][1])
+
+    def expand(self, build: Build, instruction: Instruction) -> str:
+        return end(build, instruction) or build.element(instruction.operands[0], 1)
 
 
 _PARTS: dict[tuple[type[CollectiveOp], AsyncPart], type[CollectiveOp]] = {}
