@@ -124,17 +124,22 @@ class Nest:
             self._requests[first, last] = value
         return value
 
-    def close(self) -> None:
-        """Write the loops around the body; the builder is then after them."""
+    def _leave_body(self) -> tuple[ir.Block, ir.Block, ir.Block]:
+        """End the body, and go back to where the loops begin. Its first and its last block, and the one behind them."""
         self.code.leave()
-        builder, entry, body = self.builder, self._entry, self._body
-        assert entry is not None
+        builder, body = self.builder, self._body
+        assert self._entry is not None
         assert body is not None
         end = builder.block
         for placeholder in reversed(self._requests.values()):
             body.instructions.insert(0, placeholder)
         done = builder.append_basic_block("done")
-        builder.position_at_end(entry)
+        builder.position_at_end(self._entry)
+        return body, end, done
+
+    def close(self) -> None:
+        """Write the loops around the body; the builder is then after them."""
+        builder, (body, end, done) = self.builder, self._leave_body()
         if self.is_empty:
             builder.branch(done)
             builder.position_at_end(end)

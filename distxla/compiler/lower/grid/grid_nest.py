@@ -41,15 +41,8 @@ class GridNest(Nest):
         return tuple(self._walked)
 
     def close(self) -> None:
-        self.code.leave()
-        builder, entry, body = self.builder, self._entry, self._body
-        assert entry is not None
-        assert body is not None
-        end = builder.block
-        for placeholder in reversed(self._requests.values()):
-            body.instructions.insert(0, placeholder)
-        done, header = builder.append_basic_block("done"), builder.append_basic_block("grid")
-        builder.position_at_end(entry)
+        builder, (body, end, done) = self.builder, self._leave_body()
+        header = builder.append_basic_block("grid")
         runs = self._partition()
         total = ir.Constant(I64, self.iterations)
         is_run, first, step = self._begin()
