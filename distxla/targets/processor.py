@@ -9,7 +9,7 @@ from distxla.lazy_dataclass import dataclass
 
 @dataclass(frozen=True)
 class Processor:
-    """vector_bytes, vector_registers: the size of a vector register, and how many there are.
+    """vector_bytes: the size of a vector register.
     tile_rows: how many rows a GEMM micro-kernel's tile has, by its vectors of columns.  lanes: independent operations
     on 32-bit numbers that fill the vectors of any processor of this kind.  streams: that are prefetched together.
     prefetch_bytes: by which explicit prefetches run ahead of loads.  cached_bytes: that stay in the fastest cache.
@@ -18,7 +18,6 @@ class Processor:
     """
 
     vector_bytes: int
-    vector_registers: int
     tile_rows: Mapping[int, int]
     lanes: int
     streams: int

@@ -35,8 +35,8 @@ SETTLE_S = 0.3  # for other devices to stop once one is known to be stuck
 class BlockedWait:
     """A device that sleeps on a word which has not changed, and the others it waits for. Equal while the wait lasts.
 
-    others: the devices that must come.  by_group: they are the missing members of its group.  host: it waits for the
-    host's end of a stream.  certain: no other device, and nothing that is in flight, can release it.
+    others: the devices that must come.  host: it waits for the host's end of a stream.  certain: no other device, and
+    nothing that is in flight, can release it.
     """
 
     device: int
@@ -47,7 +47,6 @@ class BlockedWait:
     word: int
     value: int
     others: tuple[int, ...]
-    by_group: bool = False
     host: bool = False
     certain: bool = True
 
@@ -219,7 +218,7 @@ class Deadlocks:
         if waits_for < self._count:
             return BlockedWait(*where, (waits_for,), certain=self._nothing_is_in_flight(spec, where, waits_for))
         if waits_for == control_words.UNSIGNED + control_words.WAITS_FOR_GROUP:
-            return BlockedWait(*where, self._members_missing(spec, device, round_), by_group=True)
+            return BlockedWait(*where, self._members_missing(spec, device, round_))
         return BlockedWait(*where, (), host=True, certain=False)
 
     def _members_missing(self, spec: CommunicatorSpec, device: int, round_: int) -> tuple[int, ...]:

@@ -99,7 +99,7 @@ class ProgramOnGpu:
         gpu.require()
         self._fills = is_filled()
         self._gpu, self._context = gpu, gpu.context
-        self._launching, self._launched = program.grid.launching, program.grid.launched
+        self._launching = program.grid.launching
         self._exports = any(site.on_device for site in program.sites)
         self._parameters = [leaf.byte_size for leaf in program.parameter_leaves] + [4] * len(program.parameter_sizes)
         self._results = [leaf.byte_size for leaf in program.result_leaves] + [4] * len(program.result_sizes)

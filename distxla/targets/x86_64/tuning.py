@@ -21,7 +21,6 @@ def processor_with(vector_bytes: int, registers: int) -> Processor:
     """One with these vector registers, and caches as small as the common ones are."""
     return Processor(
         vector_bytes=vector_bytes,
-        vector_registers=registers,
         tile_rows=TILE_ROWS[registers],
         lanes=16,  # of 32 bits are one vector of 512 bits
         streams=8,
