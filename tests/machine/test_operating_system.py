@@ -13,7 +13,7 @@ KNOW_IT = (PACKAGE / "machine", PACKAGE / "targets" / "native", PACKAGE / "targe
 # the supervisor runs alone, `python -I -S`: everything waits for it, and it imports nothing of distxla
 ALONE = PACKAGE / "runtime" / "ray" / "supervisor.py"
 # which open files belong to a cluster, by the begin of their paths
-NAMES_PATHS = (PACKAGE / "testing" / "resources.py", r'"/proc/", ')
+NAMES_PATHS = (PACKAGE / "testing" / "leaks.py", r'"/proc/", ')
 WORDS = {
     "a file of the kernel": r"/proc(?:/|\")",
     "a memory file": r"\bmemfd_create\b",
