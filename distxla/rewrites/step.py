@@ -41,8 +41,9 @@ class Compilation:
         in_place: InPlace = (),
         host_calls: Collection[FunctionKey] | None = None,
     ) -> Compilation:
-        entry = module.entry_computation
-        root = entry.by_name.get(entry.root)  # which a module may lack that is not verified yet
+        # a module that is not verified yet may lack its entry computation, or that its root
+        entry = module.by_name.get(module.entry)
+        root = None if entry is None else entry.by_name.get(entry.root)
         return cls(module, Shape.tuple(()) if root is None else root.shape, counts, in_place, host_calls)
 
     def with_module(self, module: Module) -> Compilation:

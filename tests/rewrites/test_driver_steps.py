@@ -70,6 +70,12 @@ def test_where_nothing_is_asked_for_the_module_stays(order: str | None) -> None:
     assert after_driver_steps(module, [], order).module is module
 
 
+def test_a_module_without_its_entry_is_left_to_the_verifier() -> None:
+    changed = after_driver_steps(parse_module(CALLS).replace(entry="z"), [3], "ring").module
+    with pytest.raises(VerificationError, match=r"module\.entry: there is no computation z"):
+        verify_module(changed)
+
+
 def test_a_module_without_its_root_is_left_to_the_verifier() -> None:
     module = parse_module(CALLS)
     entry = module.entry_computation
