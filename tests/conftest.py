@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 # An example's seconds are those of the machine, not of the code: what bounds time does so by tests/stopwatch.py.
 settings.register_profile("distxla", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("distxla")
-# Of a change to the code, not of luck, shall a red run of `make test` tell; `make test-all` draws other examples.
+# So a red run of `make test` shows a change of the code, not luck; `make test-all` draws other examples.
 settings.register_profile("the same in every run", settings.get_profile("distxla"), derandomize=True, database=None)
 
 # Inherited by every process that this one starts, and by theirs: how the leak check finds them.
