@@ -15,7 +15,7 @@ from llvmlite import ir
 
 from distxla.collectives.protocols.layout import Word
 from distxla.emit.native_function import I8, I32, I64, POINTER, counted, field_of, i32, i64, new_function
-from distxla.program.abi import Context
+from distxla.program.abi import Context, Status
 
 
 def _bits(kind: ir.Type) -> int:
@@ -173,6 +173,10 @@ class AtomicsBuilder:
     def return_if(self, condition: ir.Value, value: ir.Value) -> None:
         with self.builder.if_then(condition, likely=False):
             self.builder.ret(value)
+
+    def require_ok(self, status: ir.Value) -> None:
+        """Return a status but OK from the function."""
+        self.return_if(self.builder.icmp_unsigned("!=", status, i32(Status.OK)), status)
 
     def smallest(self, a: ir.Value, b: ir.Value) -> ir.Value:
         """Of two i64s, signed."""

@@ -46,7 +46,8 @@ class Target(Protocol):
     @property
     def loader(self) -> Loader: ...
     @property
-    def host(self) -> Host: ...
+    def host(self) -> Host:
+        """The machine; of processors' targets only."""
 
 
 KernelErrorHandler = Callable[[str, str], None]  # why a kernel failed, and its frames

@@ -211,8 +211,7 @@ class _Routine(ABC):
             seen = atomics.acquire(base, word)
             atomics.leave_if(self.reached(seen, mark), over)
             arguments = [self.context, atomics.at(base, word), seen, peer, atomics.at(base, sleepers)]
-            status = builder.call(emit_wait(self.module), arguments)
-            atomics.return_if(builder.icmp_unsigned("!=", status, i32(Status.OK)), status)
+            atomics.require_ok(builder.call(emit_wait(self.module), arguments))
 
     def publish(self, mark: ir.Value, base: ir.Value, word: int, sleepers: int) -> None:
         """Set the word, after all earlier writes, and wake the device that sleeps on it."""

@@ -37,15 +37,15 @@ def emit_grid_items(
         posted = atomics.load(I64, atomics.at(slot, round_words.S_OFFSETS), builder.mul(leaf, i64(8)))
         row = builder.add(builder.mul(leaf, i64(members)), builder.add(member, i64(ADDRESSES)))
         place = atomics.at(table, builder.mul(row, i64(8)))
-        require(atomics, calls.emit_import(builder, context, device, posted, place))
+        atomics.require_ok(calls.emit_import(builder, context, device, posted, place))
     atomics.store(grid_parts(calls, builder, context, members), table, 8 * PARTS)
     with atomics.count(first, end) as item:
         atomics.store(item, table, 8 * PART)
         scratch, size = calls.emit_scratch(builder, context), 8 * (ADDRESSES + members * leaves)
-        require(atomics, calls.emit_upload(builder, context, scratch, table, size))
+        atomics.require_ok(calls.emit_upload(builder, context, scratch, table, size))
         for number, launch in enumerate(launched.launches, launched.launch):
             shape = launch.blocks, launch.threads
-            require(atomics, calls.emit_launch(builder, context, launched.step, number, shape, ()))
+            atomics.require_ok(calls.emit_launch(builder, context, launched.step, number, shape, ()))
     emit_end(atomics, calls, context)
     builder.ret(i32(Status.OK))
     return function
@@ -58,7 +58,7 @@ def grid_parts(calls: GridCalls, builder: ir.IRBuilder, context: ir.Value, membe
 
 def emit_end(atomics: AtomicsBuilder, calls: GridCalls, context: ir.Value) -> None:
     """Wait for what was queued, before others are told; returns from the function where it failed."""
-    require(atomics, calls.emit_wait(atomics.builder, context))
+    atomics.require_ok(calls.emit_wait(atomics.builder, context))
 
 
 def emit_grid_zeros(
@@ -71,10 +71,5 @@ def emit_grid_zeros(
         if not size:
             continue
         posted = atomics.load(I64, exported, 8 * leaf)
-        require(atomics, calls.emit_import(builder, context, device, posted, place))
-        require(atomics, calls.emit_fill(builder, context, atomics.load(I64, place), 0, size))
-
-
-def require(atomics: AtomicsBuilder, status: ir.Value) -> None:
-    """Return a status but OK from the function."""
-    atomics.return_if(atomics.builder.icmp_unsigned("!=", status, i32(Status.OK)), status)
+        atomics.require_ok(calls.emit_import(builder, context, device, posted, place))
+        atomics.require_ok(calls.emit_fill(builder, context, atomics.load(I64, place), 0, size))

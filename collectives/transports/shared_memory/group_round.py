@@ -196,8 +196,7 @@ class _Round:
         atomics, builder, argument = self.atomics, self.builder, self.argument
         end = atomics.load(END_TYPE.as_pointer(), self._slot(argument["position"]), round_words.S_END)
         head = [argument[name] for name, _ in END_ARGUMENTS[:-1]]
-        status = builder.call(end, [*head, builder.sub(number, i64(group_words.ROUNDS))])
-        atomics.return_if(builder.icmp_unsigned("!=", status, i32(Status.OK)), status)
+        atomics.require_ok(builder.call(end, [*head, builder.sub(number, i64(group_words.ROUNDS))]))
 
     def _slot(self, position: ir.Value) -> ir.Value:
         return self.atomics.at(self.slots, self.builder.mul(position, i64(round_words.SLOT_BYTES)))
@@ -316,8 +315,7 @@ class _Round:
                 self._help()
             sleepers = atomics.at(self.area, group_words.E_SLEEPERS)
             word = atomics.at(self.area, group_words.E_PHASE)
-            status = builder.call(wait, [argument["context"], word, now, i32(-1), sleepers])
-            atomics.return_if(builder.icmp_unsigned("!=", status, i32(Status.OK)), status)
+            atomics.require_ok(builder.call(wait, [argument["context"], word, now, i32(-1), sleepers]))
 
     def _help(self) -> None:
         atomics, builder, argument = self.atomics, self.builder, self.argument
@@ -336,8 +334,7 @@ class _Round:
         """Do these items of the work; returns from the function where one fails."""
         argument = self.argument
         arguments = (argument["context"], self.slots, argument["members"], argument["size"], argument["table"])
-        status = self.builder.call(argument["do_items"], [*arguments, first, end])
-        self.atomics.return_if(self.builder.icmp_unsigned("!=", status, i32(Status.OK)), status)
+        self.atomics.require_ok(self.builder.call(argument["do_items"], [*arguments, first, end]))
 
     def _wake(self, how_many: ir.Value) -> None:
         sleepers, word = (

@@ -173,8 +173,8 @@ class _GroupSite:
             head = (self.function.args[0], self.function.args[1])
             place = (self.group_state, position, i64(size), members)
             tickets = [] if self.part is AsyncPart.SYNCHRONOUS else [atomics.local(I64) if batch else self._ticket()]
-            status = builder.call(emit(self.llvm_module), [*head, *arguments[:5], *place, *arguments[5:], *tickets])
-            atomics.return_if(builder.icmp_unsigned("!=", status, i32(Status.OK)), status)
+            given = [*head, *arguments[:5], *place, *arguments[5:], *tickets]
+            atomics.require_ok(builder.call(emit(self.llvm_module), given))
         builder.ret(i32(Status.OK))
 
     def _ends(self, size: int, position: ir.Value) -> None:
@@ -186,8 +186,7 @@ class _GroupSite:
         for batch in range(batches):
             number = builder.add(first, i64(batch))
             arguments = [self.function.args[0], self.group_state, position, i64(size), number]
-            status = builder.call(emit_group_end(self.llvm_module), arguments)
-            atomics.return_if(builder.icmp_unsigned("!=", status, i32(Status.OK)), status)
+            atomics.require_ok(builder.call(emit_group_end(self.llvm_module), arguments))
         builder.ret(i32(Status.OK))
 
     def _ticket(self) -> ir.Value:

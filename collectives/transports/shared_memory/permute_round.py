@@ -29,7 +29,7 @@ from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.protocols import permute as permute_words
 from distxla.collectives.protocols import rounds as round_words
 from distxla.collectives.protocols.proxy_queue import ProxyEvent
-from distxla.collectives.transports.shared_memory.grid_items import emit_end, require
+from distxla.collectives.transports.shared_memory.grid_items import emit_end
 from distxla.collectives.transports.shared_memory.proxy_queue import enqueue, is_elsewhere
 from distxla.collectives.transports.shared_memory.round_numbers import count_from, note_round
 from distxla.collectives.transports.shared_memory.wait_and_wake import ALL_SLEEPERS, emit_wait, emit_wake
@@ -205,8 +205,7 @@ class _Round:
         post = atomics.at(self.incoming, permute_words.M_TARGET_POST)
         end = atomics.load(END_TYPE.as_pointer(), post, round_words.S_END)
         head = [argument[name] for name, _ in END_ARGUMENTS[:-1]]
-        status = builder.call(end, [*head, builder.sub(number, i64(permute_words.RING))])
-        atomics.return_if(builder.icmp_unsigned("!=", status, i32(Status.OK)), status)
+        atomics.require_ok(builder.call(end, [*head, builder.sub(number, i64(permute_words.RING))]))
 
     # --- the source's side
 
@@ -394,20 +393,20 @@ class _Round:
         if self.calls is None:
             return self.atomics.at(owner, posted)
         place = self.atomics.local(I64)
-        require(self.atomics, self.calls.emit_import(self.builder, self.context, owner, posted, place))
+        self.atomics.require_ok(self.calls.emit_import(self.builder, self.context, owner, posted, place))
         return self.atomics.load(I64, place)
 
     def _copy(self, target: ir.Value, source: ir.Value, size: int) -> None:
         if self.calls is None:
             emit_copy(self.atomics.builder, target, source, i64(size))
         else:
-            require(self.atomics, self.calls.emit_copy(self.builder, self.context, target, source, size))
+            self.atomics.require_ok(self.calls.emit_copy(self.builder, self.context, target, source, size))
 
     def _zero(self, target: ir.Value, size: int) -> None:
         if self.calls is None:
             emit_zero(self.atomics.builder, target, i64(size))
         else:
-            require(self.atomics, self.calls.emit_fill(self.builder, self.context, target, 0, size))
+            self.atomics.require_ok(self.calls.emit_fill(self.builder, self.context, target, 0, size))
 
     def _raise_taken_after_copies(self, message: ir.Value) -> None:
         if self.calls is not None:
@@ -419,8 +418,7 @@ class _Round:
         atomics, builder = self.atomics, self.builder
         device = atomics.assigned(self.context, peer)
         arguments = [self.context, atomics.at(message, word), seen, device, atomics.at(message, sleepers)]
-        status = builder.call(emit_wait(self.module), arguments)
-        atomics.return_if(builder.icmp_unsigned("!=", status, i32(Status.OK)), status)
+        atomics.require_ok(builder.call(emit_wait(self.module), arguments))
 
     def _wake(self, message: ir.Value, word: int, sleepers: int, how_many: int = 1) -> None:
         places = [self.atomics.at(message, word), self.atomics.at(message, sleepers)]

@@ -82,15 +82,14 @@ class PermuteEmitter(SiteEmitter):
             buffers = (atomics.at(sent, 8 * first), atomics.at(received, 8 * first))
             arguments = [context, site_number, *buffers, routine.state, row]
             if part is AsyncPart.SYNCHRONOUS:
-                status = builder.call(emit_permute_round(llvm_module, sizes, number ^ first, calls), arguments)
+                function = emit_permute_round(llvm_module, sizes, number ^ first, calls)
             elif part is AsyncPart.START:
                 place = atomics.local(I64) if batch else ticket(atomics, context, received, result)
-                status = builder.call(
-                    emit_permute_begin(llvm_module, sizes, number ^ first, calls), [*arguments, place]
-                )
+                arguments.append(place)
+                function = emit_permute_begin(llvm_module, sizes, number ^ first, calls)
             else:
                 begun = builder.add(atomics.load(I64, ticket(atomics, context, sent, result)), i64(batch))
                 arguments = [context, routine.state, row, begun]
-                status = builder.call(emit_permute_end(llvm_module, sizes, number ^ first, calls), arguments)
-            atomics.return_if(atomics.builder.icmp_unsigned("!=", status, i32(Status.OK)), status)
+                function = emit_permute_end(llvm_module, sizes, number ^ first, calls)
+            atomics.require_ok(builder.call(function, arguments))
         atomics.builder.ret(i32(Status.OK))

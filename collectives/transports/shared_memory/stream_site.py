@@ -80,7 +80,7 @@ class _StreamSite:
         nested, flat = streams.accepted_types(item)
         slot = atomics.local(POINTER)
         arguments = [self.context, self.state, memory, ticket, i64(nested), i64(flat), slot]
-        self._return_unless_ok(builder.call(emit_await(self.llvm_module), arguments))
+        self.atomics.require_ok(builder.call(emit_await(self.llvm_module), arguments))
         payload = atomics.at(memory, atomics.load(I64, atomics.load(POINTER, slot), streams.L_OFFSET))
         begins, _ = streams.places(item)
         for leaf, (shape, begin) in enumerate(zip(item.leaves(), begins, strict=True)):
@@ -97,7 +97,7 @@ class _StreamSite:
         begins, size = streams.places(item)
         place = atomics.local(I64)
         arguments = [self.context, self.state, memory, i64(size), place]
-        self._return_unless_ok(builder.call(emit_room(self.llvm_module), arguments))
+        self.atomics.require_ok(builder.call(emit_room(self.llvm_module), arguments))
         payload = atomics.at(memory, atomics.load(I64, place))
         for leaf, (shape, begin) in enumerate(zip(leaves, begins, strict=True)):
             source = atomics.at(memory, atomics.load(I64, self.sent, 8 * leaf))
@@ -122,9 +122,6 @@ class _StreamSite:
 
     def _memory(self) -> ir.Value:
         return self.atomics.device_memory(self.context, self.atomics.context_field(self.context, "device"))
-
-    def _return_unless_ok(self, status: ir.Value) -> None:
-        self.atomics.return_if(self.atomics.builder.icmp_unsigned("!=", status, i32(Status.OK)), status)
 
 
 # --- functions that the sites of a program share, one each
@@ -161,8 +158,7 @@ def _wait(atomics: AtomicsBuilder, context: ir.Value, state: ir.Value, word: int
         i32(control_words.WAITS_FOR_HOST),
         atomics.at(state, streams.T_DEVICE_SLEEPS),
     ]
-    status = builder.call(emit_wait(builder.module), arguments)
-    atomics.return_if(builder.icmp_unsigned("!=", status, i32(Status.OK)), status)
+    atomics.require_ok(builder.call(emit_wait(builder.module), arguments))
 
 
 @emitted_once("distxla_stream_await", I32, [POINTER, POINTER, POINTER, I32, I64, I64, POINTER])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from distxla.targets.code import CodeTarget
-    from distxla.targets.target import Host, Loader
+    from distxla.targets.target import Loader
 
 
 class InterpretedTarget:
@@ -33,12 +33,6 @@ class InterpretedTarget:
         from distxla.targets.interpreted import load
 
         return load
-
-    @property
-    def host(self) -> Host:
-        from distxla.targets.registry import host
-
-        return host()
 
 
 TARGET = InterpretedTarget()

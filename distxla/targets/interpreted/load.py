@@ -9,7 +9,7 @@ from typing import Any
 from distxla.program.artifact import CompiledProgram
 from distxla.targets.interpreted.kernels import Kernels
 from distxla.targets.local_rank import ALONE, LocalRank
-from distxla.targets.registry import native_target
+from distxla.targets.registry import native_target, resolve_import
 from distxla.targets.target import KernelErrorHandler, LoadedImage
 
 
@@ -47,6 +47,4 @@ def load_image(
     return InterpretedImage(native_target().loader.load_image(program, address, file), functions)
 
 
-def resolve_import(name: str) -> int:
-    """As this processor's: kernels are known to their image only."""
-    return native_target().loader.resolve_import(name)
+__all__ = ["InterpretedImage", "load_image", "resolve_import"]  # kernels are known to their image only

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from distxla.targets.code import CodeTarget
-    from distxla.targets.target import Host, Loader
+    from distxla.targets.target import Loader
 
 DEVICE_FILE = "/dev/nvidiactl"  # which every process opens that uses NVIDIA's driver
 
@@ -53,12 +53,6 @@ class NvptxTarget:
         from distxla.targets.nvptx import load
 
         return load
-
-    @property
-    def host(self) -> Host:
-        from distxla.targets.registry import host
-
-        return host()
 
 
 TARGET = NvptxTarget()

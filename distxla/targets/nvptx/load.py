@@ -18,7 +18,7 @@ from distxla.targets.nvptx.driver.choice import driver_named
 from distxla.targets.nvptx.driver.errors import DriverError
 from distxla.targets.nvptx.process_gpu import ProcessGpu
 from distxla.targets.nvptx.program_memory import ProgramOnGpu
-from distxla.targets.registry import native_target
+from distxla.targets.registry import native_target, resolve_import
 from distxla.targets.target import KernelErrorHandler, LoadedImage
 
 
@@ -66,11 +66,6 @@ def load_image(
         on_gpu.close()
         raise
     return LaunchingImage(image, on_gpu, functions)
-
-
-def resolve_import(name: str) -> int:
-    """As this processor's: kernels are known to their image only."""
-    return native_target().loader.resolve_import(name)
 
 
 @cache
@@ -130,4 +125,4 @@ def ordinals(local: LocalRank, gpus: int) -> list[int]:
     return [rank // local.per_gpu for rank in range(size)]
 
 
-__all__ = ["LaunchingImage", "load_image", "resolve_import"]
+__all__ = ["LaunchingImage", "load_image", "resolve_import"]  # kernels are known to their image only
