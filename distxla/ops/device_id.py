@@ -11,14 +11,25 @@ from distxla.ir.element_type import U32
 from distxla.ir.op import Lowering
 from distxla.ir.op_traits import OperandCount, OpRole, exactly
 from distxla.ir.shape import Called, Shape
+from distxla.lazy_dataclass import dataclass
 from distxla.ops.support.emit import ArrayRef, Emitter, Index, Value
 from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.support.executable import ExecutableOp
 from distxla.ops.support.registry import register
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class _DeviceId(ExecutableOp):
+    role: ClassVar[OpRole] = OpRole(is_device_id=True)
+    lowering: ClassVar[Lowering] = Lowering.ELEMENT
+    operand_count: ClassVar[OperandCount] = exactly(0)
+
+    def infer_shape(self, operands: Sequence[Shape], called: Called) -> Shape:
+        return Shape(U32)
+
+
 @register
-class ReplicaId(ExecutableOp):
+class ReplicaId(_DeviceId):
     """The number of the replica that runs the instruction.
 
     Shapes:  () -> u32[].
@@ -26,12 +37,6 @@ class ReplicaId(ExecutableOp):
     """
 
     opcode: ClassVar[str] = "replica-id"
-    role: ClassVar[OpRole] = OpRole(is_device_id=True)
-    lowering: ClassVar[Lowering] = Lowering.ELEMENT
-    operand_count: ClassVar[OperandCount] = exactly(0)
-
-    def infer_shape(self, operands: Sequence[Shape], called: Called) -> Shape:
-        return Shape(U32)
 
     def evaluate(self, run: Evaluation, *operands: Any) -> Any:
         return np.array(run.replica, np.uint32)
@@ -41,7 +46,7 @@ class ReplicaId(ExecutableOp):
 
 
 @register
-class PartitionId(ExecutableOp):
+class PartitionId(_DeviceId):
     """The number of the partition that runs the instruction.
 
     Shapes:  () -> u32[].
@@ -49,12 +54,6 @@ class PartitionId(ExecutableOp):
     """
 
     opcode: ClassVar[str] = "partition-id"
-    role: ClassVar[OpRole] = OpRole(is_device_id=True)
-    lowering: ClassVar[Lowering] = Lowering.ELEMENT
-    operand_count: ClassVar[OperandCount] = exactly(0)
-
-    def infer_shape(self, operands: Sequence[Shape], called: Called) -> Shape:
-        return Shape(U32)
 
     def evaluate(self, run: Evaluation, *operands: Any) -> Any:
         return np.array(run.partition, np.uint32)

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar, TypeVar
+from typing import ClassVar
 
-from distxla.ir.op import Lowering
-from distxla.ir.op_traits import OperandCount, exactly
-from distxla.ir.shape import Called, Shape
-from distxla.ops.support.evaluation import Evaluation
-from distxla.ops.support.executable import ExecutableOp
+from distxla.ops.support.executable import FirstOperand
 from distxla.ops.support.registry import register
-
-T = TypeVar("T")
 
 
 @register
-class OptimizationBarrier(ExecutableOp):
+class OptimizationBarrier(FirstOperand):
     """The operand itself. Nothing is computed on one side that the other side asks for.
 
     Shapes:  T -> T, tuples included.
@@ -24,14 +17,3 @@ class OptimizationBarrier(ExecutableOp):
     """
 
     opcode: ClassVar[str] = "opt-barrier"
-    lowering: ClassVar[Lowering] = Lowering.ALIAS
-    operand_count: ClassVar[OperandCount] = exactly(1)
-
-    def infer_shape(self, operands: Sequence[Shape], called: Called) -> Shape:
-        return operands[0].without_layout()
-
-    def evaluate(self, run: Evaluation, *operands: Any) -> Any:
-        return operands[0]
-
-    def result_leaves(self, operands: Sequence[Shape], leaves: Sequence[Sequence[T]]) -> tuple[T, ...]:
-        return tuple(leaves[0])

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 from distxla.ir.op import Lowering
 from distxla.ir.op_traits import OperandCount, exactly
 from distxla.ir.shape import Called, Shape
 from distxla.ops.support.evaluation import Evaluation
-from distxla.ops.support.executable import ExecutableOp
+from distxla.ops.support.executable import ExecutableOp, FirstOperand
 from distxla.ops.support.registry import register
-
-T = TypeVar("T")
 
 
 @register
@@ -34,7 +32,7 @@ class AfterAll(ExecutableOp):
 
 
 @register
-class AddDependency(ExecutableOp):
+class AddDependency(FirstOperand):
     """The first operand, but not before the second.
 
     Shapes:  (T, token[]) as two operands -> T.
@@ -43,15 +41,8 @@ class AddDependency(ExecutableOp):
     """
 
     opcode: ClassVar[str] = "add-dependency"
-    lowering: ClassVar[Lowering] = Lowering.ALIAS
     operand_count: ClassVar[OperandCount] = exactly(2)
 
     def infer_shape(self, operands: Sequence[Shape], called: Called) -> Shape:
         self.require(operands[1].is_token, "C1", f"operand 1 is {operands[1]}, not token[]", at="operands")
-        return operands[0].without_layout()
-
-    def evaluate(self, run: Evaluation, *operands: Any) -> Any:
-        return operands[0]
-
-    def result_leaves(self, operands: Sequence[Shape], leaves: Sequence[Sequence[T]]) -> tuple[T, ...]:
-        return tuple(leaves[0])
+        return super().infer_shape(operands, called)

@@ -10,7 +10,8 @@ from distxla.ir.counts import Counts
 from distxla.ir.dynamic_shape import static_shape
 from distxla.ir.effects import Effects
 from distxla.ir.instruction import Instruction
-from distxla.ir.op import Lowering, Op
+from distxla.ir.op import Lowering, Op, T
+from distxla.ir.op_traits import OperandCount, exactly
 from distxla.ir.replica_groups import GroupMode
 from distxla.ir.shape import Called, Shape
 from distxla.lazy_dataclass import dataclass
@@ -60,6 +61,23 @@ class ExecutableOp(Op):
     def code_annotations(self, instruction: Instruction) -> Any:
         """Those of the instruction's annotations that its code depends on, hashable; None for none."""
         return None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class FirstOperand(ExecutableOp):
+    """Common to the ops whose result is their first operand, in its place."""
+
+    lowering: ClassVar[Lowering] = Lowering.ALIAS
+    operand_count: ClassVar[OperandCount] = exactly(1)
+
+    def infer_shape(self, operands: Sequence[Shape], called: Called) -> Shape:
+        return operands[0].without_layout()
+
+    def evaluate(self, run: Evaluation, *operands: Any) -> Any:
+        return operands[0]
+
+    def result_leaves(self, operands: Sequence[Shape], leaves: Sequence[Sequence[T]]) -> tuple[T, ...]:
+        return tuple(leaves[0])
 
 
 def executable(op: Op) -> ExecutableOp:
@@ -117,4 +135,4 @@ class CollectiveOp(ExecutableOp):
         return run.join(operands)
 
 
-__all__ = ["CollectiveOp", "ExecutableOp", "executable"]
+__all__ = ["CollectiveOp", "ExecutableOp", "FirstOperand", "executable"]
