@@ -53,7 +53,7 @@ class AllGather(GlobalIdsCollective):
     def check_dimension(self, operands: Sequence[Shape]) -> None:
         require_one_dimension(self, "C8", self.dimensions, [o for o in operands if o.rank] or operands)
 
-    def gathered(self, operands: Sequence[Shape], size: int) -> Shape:
+    def result_shape(self, operands: Sequence[Shape], size: int) -> Shape:
         self.check_dimension(operands)
         shapes = []
         for operand in operands:
@@ -62,9 +62,6 @@ class AllGather(GlobalIdsCollective):
                 dims[self.dimension] *= size
             shapes.append(operand.with_dims(tuple(dims)))
         return Shape.one_or_tuple(shapes)
-
-    def result_shape(self, operands: Sequence[Shape], size: int) -> Shape:
-        return self.gathered(operands, size)
 
     def size_from_result(self, shape: Shape, operands: Sequence[Shape]) -> int | None:
         self.check_dimension(operands)
@@ -119,7 +116,8 @@ class AllGatherStart(AllGather):
     round: ClassVar[RoundRules] = RoundRules(has_groups=True, same_for_all=True)
 
     def result_shape(self, operands: Sequence[Shape], size: int) -> Shape:
-        return Shape.tuple((Shape.one_or_tuple([o.without_layout() for o in operands]), self.gathered(operands, size)))
+        gathered = super().result_shape(operands, size)
+        return Shape.tuple((Shape.one_or_tuple([o.without_layout() for o in operands]), gathered))
 
     def size_from_result(self, shape: Shape, operands: Sequence[Shape]) -> int | None:
         if shape.elements is None or len(shape.elements) != 2:

@@ -135,7 +135,7 @@ class CollectivePermute(CollectiveOp):
                 self.require(False, "C2", text, at="source_target_pairs")
         return _joined(self.source_target_pairs, size)
 
-    def permuted(self, operands: Sequence[Shape]) -> Shape:
+    def infer_shape(self, operands: Sequence[Shape], called: Called) -> Shape:
         self.check_pairs()
         if self.slice_sizes:
             check_slices(self, operands)
@@ -144,9 +144,6 @@ class CollectivePermute(CollectiveOp):
         for i, operand in enumerate(operands):
             self.require(operand.is_array, "C4", f"operand {i} is {operand}, not an array", at="operands")
         return Shape.one_or_tuple([operand.without_layout() for operand in operands])
-
-    def infer_shape(self, operands: Sequence[Shape], called: Called) -> Shape:
-        return self.permuted(operands)
 
     def _whole(self, pairs: tuple[tuple[int, int], ...]) -> CollectivePermute:
         return CollectivePermute(channel_id=self.channel_id, source_target_pairs=pairs)
@@ -189,17 +186,9 @@ class CollectivePermuteStart(CollectivePermute):
     start_done: ClassVar[StartDone] = StartDone(starts_pair=True)
     lowering = Lowering.EXPANSION
 
-    @property
-    def channel(self) -> int | None:
-        return self.channel_id
-
-    @property
-    def is_sliced(self) -> bool:
-        return bool(self.slice_sizes)
-
     def infer_shape(self, operands: Sequence[Shape], called: Called) -> Shape:
         sent = operands[:1] if self.slice_sizes else operands
-        result = self.permuted(operands)
+        result = super().infer_shape(operands, called)
         return Shape.tuple((Shape.one_or_tuple([o.without_layout() for o in sent]), result))
 
     def verify(self, shape: Shape, operands: Sequence[Shape], called: Called) -> None:
