@@ -8,8 +8,8 @@ import pytest
 
 from distxla.targets.native import finish
 from distxla.targets.registry import atomics
-from distxla.targets.x86_64.atomics import CODE
 from distxla.targets.x86_64.link import link
+from distxla.targets.x86_64.traits import ATOMICS
 
 ORDERS = {
     "read": "%v = load atomic i32, ptr %p acquire, align 4\n ret i32 %v",
@@ -39,7 +39,7 @@ def test_a_published_long_word_is_read(value: int) -> None:
 
 
 def test_each_access_has_an_order() -> None:
-    assert list(ORDERS) == list(CODE) == list(atomics()._fields)
+    assert list(ORDERS) == list(ATOMICS) == list(atomics()._fields)
 
 
 @pytest.mark.parametrize("name", ORDERS)
@@ -48,4 +48,4 @@ def test_the_instructions_are_those_of_the_order(name: str) -> None:
     head = f"{kind} @f(ptr %p)" if name.startswith("read") else f"void @f(ptr %p, {kind} %v)"
     image = link([finish.emit_object(finish.parse(f"define {head} {{\n {ORDERS[name]}\n}}"))])
     begin = image.symbols["f"]
-    assert image.data[begin : begin + len(CODE[name])] == CODE[name]
+    assert image.data[begin : begin + len(ATOMICS[name])] == ATOMICS[name]

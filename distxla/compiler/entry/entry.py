@@ -21,7 +21,6 @@ from llvmlite import ir
 
 from distxla.collectives.transports.seam import CommunicationEmitter
 from distxla.compiler.entry.control_flow import ControlFlow
-from distxla.compiler.entry.copies import emit_copy, emit_swap
 from distxla.compiler.entry.fill_unwritten import fill_at_begin, filled
 from distxla.compiler.entry.function_body import FunctionBody, has_runtime_offset
 from distxla.compiler.entry.grid_steps import GridSteps
@@ -39,12 +38,14 @@ from distxla.compiler.plan.buffers import (
     Invoke,
     Kernel,
     Loop,
+    MemoryRegion,
     Plan,
     PlanStep,
     Swap,
     Transfer,
 )
 from distxla.compiler.plan.watch_plan import WatchPlan
+from distxla.emit.native_function import I1, I64, memcpy
 from distxla.errors import CompileError, DistxlaError
 from distxla.ir.counts import Counts
 from distxla.ir.instruction import Instruction
@@ -135,8 +136,8 @@ class EntryEmitter:
         self.kernels = KernelCalls(llvm_module, module, structure, plan, self.watching, fills=self.fills)
         self.on_host: dict[type, Emit] = {
             Kernel: self.kernels.emit,
-            Copy: emit_copy,
-            Swap: emit_swap,
+            Copy: _emit_copy,
+            Swap: _emit_swap,
             Communicate: self.sites.emit,
             Loop: self.flow.emit_loop,
             Branch: self.flow.emit_branch,
@@ -248,3 +249,21 @@ class EntryEmitter:
             for wrapper in self.wrappers:
                 around.enter_context(wrapper(body, step))
             emit(body, step)
+
+
+def _emit_copy(body: FunctionBody, step: Copy) -> None:
+    function = memcpy(body.builder.module)
+    builder, target, source = body.builder, body.pointer(step.target), body.pointer(step.source)
+    arguments = [target, source, I64(step.source.size), I1(0)]
+    if step.source.region is MemoryRegion.PARAMETER and step.target.region is MemoryRegion.RESULT:
+        with builder.if_then(builder.icmp_unsigned("!=", target, source)):  # the caller may have given one place
+            builder.call(function, arguments)
+    else:
+        builder.call(function, arguments)
+
+
+def _emit_swap(body: FunctionBody, step: Swap) -> None:
+    first, second = body.place_of(step.first), body.place_of(step.second)
+    offset = body.builder.load(first, typ=I64)
+    body.builder.store(body.builder.load(second, typ=I64), first)
+    body.builder.store(offset, second)

@@ -7,14 +7,15 @@ from typing import Any, cast
 
 from llvmlite import ir
 
-from distxla.compiler.lower import gemm_micro_kernel, libraries
+from distxla.compiler.lower import gemm_micro_kernel
 from distxla.compiler.lower.arrays import MemoryArray
 from distxla.compiler.lower.buffer_emitter import BufferEmitter, MatrixOperand
 from distxla.compiler.lower.index import IndexExpression
-from distxla.compiler.lower.scalar_expression import ScalarExpr
+from distxla.compiler.lower.scalar_expression import F32T, F64T, ScalarExpr
 from distxla.compiler.lower.scalar_value import ScalarValue
-from distxla.emit.native_function import I32
+from distxla.emit.native_function import I32, POINTER, VOID, declared
 from distxla.ir.shape import Shape
+from distxla.lazy_dataclass import dataclass
 from distxla.ops.support.emit import RunProducts
 from distxla.targets.code import target_of
 from distxla.targets.processor import Processor
@@ -24,7 +25,26 @@ FEW_PRODUCTS = 1 << 25  # of them at most it pays to copy one operand rather tha
 MANY_PRODUCTS = 1 << 22  # of them at least tiles save more than it takes to compile them
 THIN = 4  # rows of a product at most that adds up rows of a long matrix
 ROWS_TOGETHER = 4  # inner products that are summed together
+ROW_MAJOR, NO_TRANSPOSE, TRANSPOSE = 101, 111, 112  # of BLAS
+LARGEST = 2**31 - 1  # size or stride that it takes
 SMALL = 16 * 16 * 16  # multiplications below which the library's start-up costs more than it saves
+
+
+@dataclass(frozen=True)
+class Gemm:
+    """BLAS's ?gemm for an element type. by_pointer: alpha and beta are passed by address (complex types)."""
+
+    routine: str
+    scalar: ir.Type
+    by_pointer: bool
+
+
+GEMMS: dict[str, Gemm] = {
+    "f32": Gemm("blas.sgemm", F32T, False),
+    "f64": Gemm("blas.dgemm", F64T, False),
+    "c64": Gemm("blas.cgemm", F32T, True),
+    "c128": Gemm("blas.zgemm", F64T, True),
+}
 
 
 def emit_gemm(
@@ -39,7 +59,7 @@ def emit_gemm(
         return
     if large and not kind.is_complex and _tile_products(emit, shape, a, b, c):
         return
-    if kind.name in libraries.GEMMS and large and (result := _library_sees(shape, a, b, c)) is not None:
+    if kind.name in GEMMS and large and (result := _library_sees(shape, a, b, c)) is not None:
         plan = _library_plan(emit, shape, a, b, result)
         with emit.loops([batch]) if batch > 1 else nullcontext((0,)) as (i,):
             _call(emit, plan, i)
@@ -79,9 +99,7 @@ def _tile_products(
         # c^T = b^T a^T
         left, right = ((x[0], x[1], x[3], x[2]) for x in (b, a))
         return _tile_products(emit, (batch, n, m, k), left, right, (c[0], c[1], c[3], c[2]))
-    if c[0].shape.dtype.name in libraries.GEMMS and not _tiles_are_faster(
-        target_of(emit.builder).processor, shape, a, b
-    ):
+    if c[0].shape.dtype.name in GEMMS and not _tiles_are_faster(target_of(emit.builder).processor, shape, a, b):
         return False
     if a[3] != 1:
         copy = _packed(emit, a, batch, m, k)
@@ -136,7 +154,7 @@ def _library_sees(
     """The result as the library stores it; None where it can't, or where a number is beyond its 32-bit integers."""
     _, m, n, k = shape
     numbers = (m, n, k, *(stride for operand in (a, b, c) for stride in operand[2:]))
-    return _seen(c, m, n) if max(numbers) <= libraries.LARGEST else None
+    return _seen(c, m, n) if max(numbers) <= LARGEST else None
 
 
 def _packed(emit: BufferEmitter, operand: MatrixOperand, batch: int, rows: int, columns: int) -> _Matrix:
@@ -169,8 +187,11 @@ def _call(emit: BufferEmitter, plan: _Plan, i: IndexExpression | int) -> None:
     (m, n, k), a, b, c = plan
     builder = emit.builder
     kind = c.array.shape.dtype
-    gemm = libraries.GEMMS[kind.name]
-    function = libraries.gemm_function(builder, kind)
+    gemm = GEMMS[kind.name]
+    # void gemm(order, transa, transb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc)
+    factor_type = POINTER if gemm.by_pointer else gemm.scalar
+    types = [I32] * 6 + [factor_type, POINTER, I32, POINTER, I32, factor_type, POINTER, I32]
+    function = declared(builder.module, target_of(builder).import_name(gemm.routine), VOID, types)
 
     def number(value: int) -> ir.Constant:
         return ir.Constant(I32, value)
@@ -180,7 +201,7 @@ def _call(emit: BufferEmitter, plan: _Plan, i: IndexExpression | int) -> None:
         return emit.element_pointer(matrix.array.pointer, start, kind)
 
     def mode(matrix: _Matrix) -> ir.Constant:
-        return number(libraries.TRANSPOSE if matrix.transposed else libraries.NO_TRANSPOSE)
+        return number(TRANSPOSE if matrix.transposed else NO_TRANSPOSE)
 
     def factor(value: float) -> ir.Value:
         if not gemm.by_pointer:
@@ -192,7 +213,7 @@ def _call(emit: BufferEmitter, plan: _Plan, i: IndexExpression | int) -> None:
     builder.call(
         function,
         [
-            number(libraries.ROW_MAJOR), mode(a), mode(b), number(m), number(n), number(k), factor(1.0),
+            number(ROW_MAJOR), mode(a), mode(b), number(m), number(n), number(k), factor(1.0),
             address(a), number(a.leading), address(b), number(b.leading), factor(0.0), address(c), number(c.leading),
         ],
     )  # fmt: skip

@@ -1,4 +1,7 @@
-"""Rules for dynamic dimensions: ops that combine elements. Padding is masked wherever it could reach a result."""
+"""Rules for dynamic dimensions: ops that combine elements, and those that work on a batch of any size.
+
+Padding is masked wherever it could reach a result.
+"""
 
 from __future__ import annotations
 
@@ -12,19 +15,22 @@ from distxla.ir.names import Names
 from distxla.ir.shape import Shape
 from distxla.ir.window import WindowDimension
 from distxla.ops.all_reduce import AllReduce
+from distxla.ops.cholesky import Cholesky
 from distxla.ops.collective_broadcast import CollectiveBroadcast
 from distxla.ops.collective_permute import CollectivePermute
 from distxla.ops.convolution import Convolution
 from distxla.ops.dot import Dot
+from distxla.ops.fft import Fft
 from distxla.ops.parameter import Parameter
 from distxla.ops.reduce import Reduce
 from distxla.ops.reduce_window import ReduceWindow
 from distxla.ops.scatter import Scatter
 from distxla.ops.select import Select
 from distxla.ops.select_and_scatter import SelectAndScatter
-from distxla.ops.sort import Sort
+from distxla.ops.sort import Sort, TopK
 from distxla.ops.support.executable import CollectiveOp
 from distxla.ops.support.registry import op_class
+from distxla.ops.triangular_solve import TriangularSolve
 
 
 @dynamic_rule(Reduce)
@@ -214,3 +220,40 @@ def _exchanged(site: DynamicSite, op: CollectiveOp) -> Sizes:
     made = site.add(op, *own, shape=shape)
     found = iter([made] if len(own) == 1 else [site.element(made, k) for k in range(len(own))])
     return tuple(tuple(next(found) if isinstance(e, str) else e for e in dimension_sizes) for dimension_sizes in sizes)
+
+
+@dynamic_rule(Fft)
+def _fft(op: Fft, site: DynamicSite) -> tuple[str, Sizes]:
+    return _batch(site, len(op.fft_length))
+
+
+@dynamic_rule(Cholesky)
+def _cholesky(op: Cholesky, site: DynamicSite) -> tuple[str, Sizes]:
+    return _batch(site, 2)
+
+
+@dynamic_rule(TopK)
+def _top_k(op: TopK, site: DynamicSite) -> tuple[str, Sizes]:
+    return _batch(site, 1)
+
+
+@dynamic_rule(TriangularSolve)
+def _triangular_solve(op: TriangularSolve, site: DynamicSite) -> tuple[str, Sizes]:
+    """The right-hand sides are a batch, too."""
+    site.agree()
+    rank = site.result.rank
+    solved, free = (rank - 2, rank - 1) if op.left_side else (rank - 1, rank - 2)
+    if site.is_dynamic(1, solved) or any(site.is_dynamic(0, d) for d in (rank - 2, rank - 1)):
+        raise site.refuse("the matrices are")
+    dimension_sizes: list[DimensionSize] = [*site.dimension_sizes(0)[: rank - 2], 0, 0]
+    dimension_sizes[solved], dimension_sizes[free] = site.result.dims[solved], site.dimension_sizes(1)[free]
+    return site.keep(), (tuple(dimension_sizes),)
+
+
+def _batch(site: DynamicSite, last: int) -> tuple[str, Sizes]:
+    """last: how many dimensions the op works on; the others are the batch."""
+    batch = len(site.dimension_sizes()) - last
+    if any(site.is_dynamic(0, d) for d in range(batch, batch + last)):
+        raise site.refuse(f"the last {last} are" if last > 1 else "the last one is")
+    dimension_sizes = site.dimension_sizes()[:batch]
+    return site.keep(), tuple((*dimension_sizes, *leaf.dims[batch:]) for leaf in site.result.leaves())

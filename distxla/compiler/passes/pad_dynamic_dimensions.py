@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
-from distxla.compiler.passes import dynamic_batches, dynamic_computation, dynamic_movement  # noqa: F401, imported for the rules that they enter
+from distxla.compiler.passes import dynamic_computation, dynamic_movement  # noqa: F401, imported for the rules that they enter
 from distxla.compiler.passes.dynamic_site import (
     RULES,
     DimensionSizes,

@@ -5,11 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from distxla.targets.native.traits import Traits
-from distxla.targets.x86_64.atomics import CODE
 
 # features of a CPU that compiled code may use, by the names of /proc/cpuinfo
 _INSTRUCTIONS = ("sse", "ssse", "avx", "amx", "bmi", "fma", "f16c", "abm", "popcnt", "movbe", "adx", "gfni", "vaes")
 _MORE_INSTRUCTIONS = ("aes", "pclmulqdq", "vpclmulqdq", "sha_ni", "rtm", "xsave", "cx16", "lahf_lm", "fxsr")
+
+# Atomic accesses for Python, as machine code. Tests compare it with what LLVM makes of the same accesses.
+# the address in rdi, the value in esi or rsi; loads and stores have acquire and release order by themselves here
+ATOMICS = {
+    "read": bytes.fromhex("8b07 c3"),  # mov eax, [rdi]; ret
+    "publish": bytes.fromhex("8937 c3"),  # mov [rdi], esi; ret
+    "publish_fenced": bytes.fromhex("8737 c3"),  # xchg [rdi], esi; ret
+    "read_long": bytes.fromhex("488b07 c3"),  # mov rax, [rdi]; ret
+    "publish_long": bytes.fromhex("488937 c3"),  # mov [rdi], rsi; ret
+    "fence": bytes.fromhex("c3"),  # ret: loads stay in order by themselves
+}
 
 
 def _instruction_sets(fields: Mapping[str, str]) -> frozenset[str]:
@@ -36,7 +46,7 @@ TRAITS = Traits(
     sched_yield=24,
     futex=202,
     clock_gettime=228,
-    atomics=CODE,
+    atomics=ATOMICS,
     trap=b"\xcc",
     identity=("vendor_id", "cpu family", "model", "model name", "stepping", "flags"),
     instruction_sets=_instruction_sets,
