@@ -16,7 +16,7 @@ class Happened(Enum):
     CALLED = auto()  # the next call wants to begin
 
 
-class Do(Enum):
+class EndAction(Enum):
     """A step. AWAIT and FORCE are of one host, the others of all hosts, before any is awaited."""
 
     RELEASE = auto()  # every wait, and leave those devices to it that still compute
@@ -27,10 +27,10 @@ class Do(Enum):
     ALLOW = auto()  # calls
 
 
-class Step(NamedTuple):
+class EndStep(NamedTuple):
     """What to do, and to which host."""
 
-    do: Do
+    do: EndAction
     host: int = 0
 
 
@@ -44,7 +44,7 @@ class CallEnd:
 
     def __init__(self, hosts: int) -> None:
         self._all = tuple(range(hosts))
-        self.state: tuple[Do | None, tuple[int, ...], tuple[int, ...]] = None, (), ()
+        self.state: tuple[EndAction | None, tuple[int, ...], tuple[int, ...]] = None, (), ()
 
     @property
     def is_over(self) -> bool:
@@ -58,36 +58,36 @@ class CallEnd:
 
     def begin(self) -> None:
         """A call has failed: until its end is over no other may begin."""
-        self.state = Do.END, self._all, ()
+        self.state = EndAction.END, self._all, ()
 
-    def handle(self, event: Happened, *, whole: bool) -> Step | None:
+    def handle(self, event: Happened, *, whole: bool) -> EndStep | None:
         """The next step; None: the end is over, or goes on with the next call, which waits for `late`."""
         step, hosts, late = self.state
         if event is Happened.FAILED and whole:
-            return self._next(Do.RELEASE, self._all)
+            return self._next(EndAction.RELEASE, self._all)
         if event in (Happened.FAILED, Happened.STOPPED):
-            return self._next(Do.END, self._all)
+            return self._next(EndAction.END, self._all)
         if event is Happened.CALLED:
             if step is None:  # where a replica is lost, no call begins any more
-                return self._next(Do.AWAIT, late) if late and whole else self._next(None)
-            return self._next(Do.END, self._all)
-        if step is Do.RELEASE:
-            return self._next(Do.AWAIT, hosts)
-        if step is Do.END:
-            return self._next(Do.FORCE, hosts)
-        if step in (Do.AWAIT, Do.FORCE):
+                return self._next(EndAction.AWAIT, late) if late and whole else self._next(None)
+            return self._next(EndAction.END, self._all)
+        if step is EndAction.RELEASE:
+            return self._next(EndAction.AWAIT, hosts)
+        if step is EndAction.END:
+            return self._next(EndAction.FORCE, hosts)
+        if step in (EndAction.AWAIT, EndAction.FORCE):
             if event is Happened.LATE:
                 late = (*late, hosts[0])
             if hosts[1:]:
                 return self._next(step, hosts[1:], late)
             if late:
                 return self._next(None, (), late)
-            return self._next(Do.CLEAR if whole else None)
-        return self._next(Do.ALLOW if step is Do.CLEAR and whole else None)
+            return self._next(EndAction.CLEAR if whole else None)
+        return self._next(EndAction.ALLOW if step is EndAction.CLEAR and whole else None)
 
-    def _next(self, do: Do | None, hosts: tuple[int, ...] = (), late: tuple[int, ...] = ()) -> Step | None:
+    def _next(self, do: EndAction | None, hosts: tuple[int, ...] = (), late: tuple[int, ...] = ()) -> EndStep | None:
         self.state = do, hosts, late
-        return None if do is None else Step(do, hosts[0] if hosts else 0)
+        return None if do is None else EndStep(do, hosts[0] if hosts else 0)
 
 
-__all__ = ["CallEnd", "Do", "Happened", "Step"]
+__all__ = ["CallEnd", "EndAction", "EndStep", "Happened"]

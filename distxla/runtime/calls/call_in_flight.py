@@ -49,7 +49,7 @@ class Error(Enum):
     EXCEPTION = auto()  # the one that came
 
 
-class Step(NamedTuple):
+class CallStep(NamedTuple):
     """What to do. host: that is awaited.  error: that was found.  how: the event with which the end begins."""
 
     do: Do
@@ -101,9 +101,9 @@ class CallInFlight:
     def __init__(self, hosts: int, end: CallEnd, awaited: int = 0) -> None:
         self._last = hosts - 1
         self._end = end
-        self.state = Step(Do.WAIT, awaited)
+        self.state = CallStep(Do.WAIT, awaited)
 
-    def handle(self, met: Met, *, aborted: bool = False) -> Step:
+    def handle(self, met: Met, *, aborted: bool = False) -> CallStep:
         """The next step. None follows RETURN; what follows RAISE is for an exception to come instead of the error."""
         if met is Met.RAISED:
             return self._raised()
@@ -120,7 +120,7 @@ class CallInFlight:
             return self._go(then, error=error, how=_HOW[error])
         return self._go(then, host, error)
 
-    def _raised(self) -> Step:
+    def _raised(self) -> CallStep:
         """An exception goes before the error that was found. Of an end that it interrupts the rest is for the next
         call."""
         do, _, error, _ = self.state
@@ -131,9 +131,9 @@ class CallInFlight:
         how = Happened.FAILED if by_itself else _HOW[Error.EXCEPTION]
         return self._go(Do.END, error=Error.EXCEPTION, how=how)
 
-    def _go(self, do: Do, host: int = 0, error: Error | None = None, how: Happened | None = None) -> Step:
-        self.state = Step(do, host, error, how)
+    def _go(self, do: Do, host: int = 0, error: Error | None = None, how: Happened | None = None) -> CallStep:
+        self.state = CallStep(do, host, error, how)
         return self.state
 
 
-__all__ = ["CallInFlight", "Do", "Error", "Met", "Step"]
+__all__ = ["CallInFlight", "CallStep", "Do", "Error", "Met"]

@@ -15,9 +15,8 @@ from distxla.diagnosis.facts.blocked import DeviceState, Doing
 from distxla.errors import DamagedMessageError, DistxlaError, ReplicaLostError, TimeLimitError
 from distxla.program.abi import Status
 from distxla.program.artifact import CompiledProgram
-from distxla.runtime.calls import call_end
-from distxla.runtime.calls.call_end import CallEnd, Happened
-from distxla.runtime.calls.call_in_flight import CallInFlight, Do, Error, Met, Step
+from distxla.runtime.calls.call_end import CallEnd, EndAction, EndStep, Happened
+from distxla.runtime.calls.call_in_flight import CallInFlight, CallStep, Do, Error, Met
 from distxla.runtime.calls.cluster_hosts import Hosts
 from distxla.runtime.calls.failed_call import FailedCall
 from distxla.runtime.calls.fault_injection import Aftermath
@@ -140,7 +139,7 @@ class Dispatcher:
                 error.__context__ = found.error  # an interrupt shows which error it came before
             raise
 
-    def _follow_step(self, step: Step, found: _Found) -> Met:
+    def _follow_step(self, step: CallStep, found: _Found) -> Met:
         if step.do is Do.WAIT:
             return _MET[self._ends[step.host].wait(self._slice(found.end))]
         if step.do is Do.ASK:
@@ -165,7 +164,7 @@ class Dispatcher:
             raise found.error or self._failure(found)
         return Met.DONE
 
-    def _report(self, step: Step, found: _Found) -> None:
+    def _report(self, step: CallStep, found: _Found) -> None:
         """Find out all about an error, before any wait is released."""
         if step.error is Error.DEADLOCK:
             assert found.stuck is not None
@@ -328,24 +327,24 @@ class Dispatcher:
         if self._call_end.is_over:
             self._kept = []  # no proxy sends from it any more
 
-    def _take(self, step: call_end.Step, patience: float) -> bool:
+    def _take(self, step: EndStep, patience: float) -> bool:
         """Take a step of the end of a call; whether that has done it."""
-        if step.do is call_end.Do.AWAIT:
+        if step.do is EndAction.AWAIT:
             return self._ends[step.host].has_ended(patience)
-        if step.do is call_end.Do.FORCE:
+        if step.do is EndAction.FORCE:
             self._ends[step.host].finish_end()
-        elif step.do is call_end.Do.CLEAR:
+        elif step.do is EndAction.CLEAR:
             self._epoch += 1
             for host in self._ends:
                 host.begin_clear(self._communicators.restart(host.index, self._epoch))
             for host in reversed(self._ends):  # that of this process behind its proxy's last access
                 host.finish_clear()
-        elif step.do is call_end.Do.ALLOW:
+        elif step.do is EndAction.ALLOW:
             self._hosts.allow()
         else:
             for host in self._ends:
                 mine = [d for d in self._devices if d in host.devices]
-                host.begin_end(mine, patient=step.do is call_end.Do.RELEASE)
+                host.begin_end(mine, patient=step.do is EndAction.RELEASE)
         return True
 
     def _is_whole(self) -> bool:

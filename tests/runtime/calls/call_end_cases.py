@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from distxla.runtime.calls.call_end import CallEnd, Do, Step
+from distxla.runtime.calls.call_end import CallEnd, EndAction, EndStep
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class World:
     exception or a loss.  settles: the next call waits, so that an exception ends the call by force.
     """
 
-    step: Step | None = None
+    step: EndStep | None = None
     machine: Any = None  # its state
     back: frozenset[int] = frozenset()
     told: int = 0
@@ -45,7 +45,7 @@ class EndExplorer:
     def told(self, world: World, event: str, **changed: Any) -> World:
         machine = self.machine(world.machine)
         step = machine.handle(self.module.Happened[event], whole=changed.get("whole", world.whole))
-        found = None if step is None else Step(Do[step.do.name], step.host)
+        found = None if step is None else EndStep(EndAction[step.do.name], step.host)
         return replace(world, machine=machine.state, step=found, **changed)
 
     def failed(self, world: World, event: str, **changed: Any) -> World:
@@ -99,22 +99,22 @@ class EndExplorer:
     def forgotten(self, world: World) -> World:
         return replace(world, told=0, cleared=0, allowed=0, asked=frozenset(), ends=False)
 
-    def taken(self, world: World, step: Step) -> Iterator[World]:
-        if step.do in (Do.RELEASE, Do.END):
+    def taken(self, world: World, step: EndStep) -> Iterator[World]:
+        if step.do in (EndAction.RELEASE, EndAction.END):
             assert not world.told, "a host is told twice to end"
-            assert step.do is Do.RELEASE or world.by_force, "devices that compute are killed"
-            yield self.told(replace(world, told=1, ends=step.do is Do.END), "DONE")
-        elif step.do in (Do.AWAIT, Do.FORCE):
+            assert step.do is EndAction.RELEASE or world.by_force, "devices that compute are killed"
+            yield self.told(replace(world, told=1, ends=step.do is EndAction.END), "DONE")
+        elif step.do in (EndAction.AWAIT, EndAction.FORCE):
             assert world.told, "a host is awaited that nobody has told to end"
             assert step.host not in world.asked, "a host is awaited twice"
-            assert step.do is Do.AWAIT or world.by_force, "devices that compute are killed"
-            assert step.do is Do.FORCE or not world.ends, "devices that must end are left"
-            assert step.do is Do.FORCE or step.host not in world.back, "a host that is back is awaited"
+            assert step.do is EndAction.AWAIT or world.by_force, "devices that compute are killed"
+            assert step.do is EndAction.FORCE or not world.ends, "devices that must end are left"
+            assert step.do is EndAction.FORCE or step.host not in world.back, "a host that is back is awaited"
             asked = replace(world, asked=world.asked | {step.host})
             yield self.told(replace(asked, back=world.back | {step.host}), "DONE")
-            if step.do is Do.AWAIT:
+            if step.do is EndAction.AWAIT:
                 yield self.told(asked, "LATE")
-        elif step.do is Do.CLEAR:
+        elif step.do is EndAction.CLEAR:
             assert world.back == self.hosts, "cleared while devices compute"
             assert not world.cleared, "cleared twice"
             yield self.told(replace(world, cleared=1), "DONE")

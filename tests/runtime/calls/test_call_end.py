@@ -8,7 +8,7 @@ from types import ModuleType
 import pytest
 
 from distxla.runtime.calls import call_end
-from distxla.runtime.calls.call_end import CallEnd, Do, Happened, Step
+from distxla.runtime.calls.call_end import CallEnd, EndAction, EndStep, Happened
 from tests.runtime.calls.call_end_cases import EndExplorer
 
 
@@ -24,18 +24,18 @@ MISTAKES = [
     ("if hosts[1:]:", "if False:", "while devices compute"),
     ("            if late:\n", "            if False:\n", "while devices compute"),
     ("late = (*late, hosts[0])", "late = (hosts[0],)", "while devices compute"),
-    ("self._next(Do.CLEAR if whole else None)", "self._next(Do.ALLOW if whole else None)", "before all is cleared"),
-    ("Do.ALLOW if step is Do.CLEAR and whole", "Do.ALLOW if whole", "allowed twice"),
-    ("Do.ALLOW if step is Do.CLEAR and whole", "Do.ALLOW if False", "not cleared up"),
+    ("(EndAction.CLEAR if whole else None)", "(EndAction.ALLOW if whole else None)", "before all is cleared"),
+    ("EndAction.ALLOW if step is EndAction.CLEAR and whole", "EndAction.ALLOW if whole", "allowed twice"),
+    ("EndAction.ALLOW if step is EndAction.CLEAR and whole", "EndAction.ALLOW if False", "not cleared up"),
     ("return self._next(step, hosts[1:], late)", "return self._next(step, hosts, late)", "awaited twice"),
-    ("self._next(Do.AWAIT, late) if", "self._next(Do.AWAIT, self._all) if", "is back is awaited"),
-    ("self._next(Do.AWAIT, late) if", "self._next(Do.FORCE, late) if", "are killed"),
+    ("self._next(EndAction.AWAIT, late) if", "self._next(EndAction.AWAIT, self._all) if", "is back is awaited"),
+    ("self._next(EndAction.AWAIT, late) if", "self._next(EndAction.FORCE, late) if", "are killed"),
     (
-        "            return self._next(Do.END, self._all)\n        if step is Do.RELEASE",
-        "        if step is Do.RELEASE",
+        "            return self._next(EndAction.END, self._all)\n        if step is EndAction.RELEASE",
+        "        if step is EndAction.RELEASE",
         "not cleared up",
     ),
-    ("return self._next(Do.FORCE, hosts)", "return self._next(Do.AWAIT, hosts)", "must end are left"),
+    ("return self._next(EndAction.FORCE, hosts)", "return self._next(EndAction.AWAIT, hosts)", "must end are left"),
 ]
 
 
@@ -55,13 +55,13 @@ def test_the_states_that_a_user_sees() -> None:
     assert end.is_over
     end.begin()
     assert not end.is_over
-    assert end.handle(Happened.FAILED, whole=True) == Step(Do.RELEASE)
-    assert end.handle(Happened.DONE, whole=True) == Step(Do.AWAIT, 0)
-    assert end.handle(Happened.DONE, whole=True) == Step(Do.AWAIT, 1)
+    assert end.handle(Happened.FAILED, whole=True) == EndStep(EndAction.RELEASE)
+    assert end.handle(Happened.DONE, whole=True) == EndStep(EndAction.AWAIT, 0)
+    assert end.handle(Happened.DONE, whole=True) == EndStep(EndAction.AWAIT, 1)
     assert end.handle(Happened.LATE, whole=True) is None
     assert end.late == (1,)
-    assert end.handle(Happened.CALLED, whole=True) == Step(Do.AWAIT, 1)
-    assert end.handle(Happened.DONE, whole=True) == Step(Do.CLEAR)
-    assert end.handle(Happened.DONE, whole=True) == Step(Do.ALLOW)
+    assert end.handle(Happened.CALLED, whole=True) == EndStep(EndAction.AWAIT, 1)
+    assert end.handle(Happened.DONE, whole=True) == EndStep(EndAction.CLEAR)
+    assert end.handle(Happened.DONE, whole=True) == EndStep(EndAction.ALLOW)
     assert end.handle(Happened.DONE, whole=True) is None
     assert end.is_over

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from distxla.runtime.calls import call_end, call_in_flight
-from distxla.runtime.calls.call_end import CallEnd, Happened
-from distxla.runtime.calls.call_in_flight import CallInFlight, Do, Error, Met, Step
+from distxla.runtime.calls.call_end import CallEnd, EndAction, Happened
+from distxla.runtime.calls.call_in_flight import CallInFlight, CallStep, Do, Error, Met
 from tests.runtime.calls.call_end_cases import EndExplorer, World
 
 WAITING = (Do.WAIT, Do.ASK, Do.LOOK, Do.SETTLE, Do.CLOCK, Do.NOTICE)
@@ -28,7 +28,7 @@ class Flight:
     all about the error was found out.  ended: whether the steps of its end have been taken.
     """
 
-    step: Step
+    step: CallStep
     machine: Any
     end: Any
     back: frozenset[int] = frozenset()
@@ -65,10 +65,10 @@ class CallExplorer:
         step = self.known(machine.handle(self.module.Met[met], aborted=after.aborted))
         return replace(after, step=step, machine=machine.state, end=end.state)
 
-    def known(self, step: Any) -> Step:
+    def known(self, step: Any) -> CallStep:
         """The step in the words of the module that is not changed."""
         error = None if step.error is None else Error[step.error.name]
-        return Step(Do[step.do.name], step.host, error, step.how)
+        return CallStep(Do[step.do.name], step.host, error, step.how)
 
     def start(self, awaited: int) -> Flight:
         machine, end = self.machines(awaited=awaited)
@@ -148,7 +148,7 @@ class CallExplorer:
             self.ends[self.end.told(world, "CALLED")] = None
         return after
 
-    def taken(self, flight: Flight, step: Step) -> Iterator[Flight]:
+    def taken(self, flight: Flight, step: CallStep) -> Iterator[Flight]:
         if step.do is Do.WAIT:
             yield from self.waited(flight, step.host)
         elif step.do is Do.ASK:
@@ -186,7 +186,7 @@ class CallExplorer:
         elif host not in flight.back:
             yield self.told(flight, "AGAIN")
 
-    def end_taken(self, flight: Flight, step: Step) -> Iterator[Flight]:
+    def end_taken(self, flight: Flight, step: CallStep) -> Iterator[Flight]:
         """The end's own steps are followed behind all calls."""
         assert step.do is Do.END
         assert not flight.ended, "ended twice"
@@ -206,7 +206,7 @@ def test_all_orders_of_events(hosts: int) -> None:
     assert len(explorer.seen) > 100 * hosts
     assert {flight.found for flight in explorer.seen} == {None, *Error}
     assert {step.do for step in (flight.step for flight in explorer.seen)} == {*Do}
-    assert {world.step.do for world in explorer.end.seen if world.step is not None} == {*call_end.Do}
+    assert {world.step.do for world in explorer.end.seen if world.step is not None} == {*EndAction}
 
 
 @pytest.mark.parametrize("awaited", [0, 1, 2])
@@ -262,12 +262,12 @@ def test_a_mistake_is_found(right: str, wrong: str, found: str) -> None:
 def test_a_failure_goes_before_the_deadlock_that_it_causes() -> None:
     end = CallEnd(1)
     call = CallInFlight(1, end)
-    assert call.handle(Met.AGAIN) == Step(Do.ASK)
-    assert call.handle(Met.NOTHING) == Step(Do.LOOK)
-    assert call.handle(Met.FOUND) == Step(Do.SETTLE)
-    assert call.handle(Met.DONE, aborted=True) == Step(Do.WAIT)
+    assert call.handle(Met.AGAIN) == CallStep(Do.ASK)
+    assert call.handle(Met.NOTHING) == CallStep(Do.LOOK)
+    assert call.handle(Met.FOUND) == CallStep(Do.SETTLE)
+    assert call.handle(Met.DONE, aborted=True) == CallStep(Do.WAIT)
     assert end.is_over
-    assert call.handle(Met.ABORTED, aborted=True) == Step(Do.REPORT, error=Error.FAILURE)
+    assert call.handle(Met.ABORTED, aborted=True) == CallStep(Do.REPORT, error=Error.FAILURE)
     assert not end.is_over
-    assert call.handle(Met.DONE, aborted=True) == Step(Do.END, error=Error.FAILURE, how=Happened.FAILED)
-    assert call.handle(Met.DONE) == Step(Do.RAISE, error=Error.FAILURE)
+    assert call.handle(Met.DONE, aborted=True) == CallStep(Do.END, error=Error.FAILURE, how=Happened.FAILED)
+    assert call.handle(Met.DONE) == CallStep(Do.RAISE, error=Error.FAILURE)
