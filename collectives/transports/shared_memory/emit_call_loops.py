@@ -132,7 +132,7 @@ def _spins(atomics: AtomicsBuilder, control: ir.Value, skip: ir.Value) -> ir.Val
     return builder.select(may, i64(CALL_SPINS), i64(0))
 
 
-def _punish(atomics: AtomicsBuilder, skip: ir.Value, penalty: ir.Value) -> None:
+def _back_off(atomics: AtomicsBuilder, skip: ir.Value, penalty: ir.Value) -> None:
     """It has spun in vain."""
     builder, before = atomics.builder, atomics.load(I32, penalty)
     more = builder.shl(before, i32(1))
@@ -161,7 +161,7 @@ def _next_command(
     has_spun = builder.icmp_unsigned("!=", spins, i64(0))
     in_vain = builder.icmp_signed("<=", atomics.load(I64, left), i64(0))
     with atomics.when(builder.and_(has_spun, in_vain)):
-        _punish(atomics, skip, penalty)
+        _back_off(atomics, skip, penalty)
     with atomics.when(builder.and_(has_spun, builder.not_(in_vain))):
         atomics.store(i32(0), penalty)
     with atomics.forever() as awake:
@@ -241,7 +241,7 @@ def await_done(atomics: AtomicsBuilder, control: ir.Value, target: ir.Value, nan
         target_of(builder).emit_spin(builder)
         with atomics.when(builder.icmp_signed("<=", count, i64(0))):
             with atomics.when(builder.and_(has_spun, builder.icmp_unsigned("==", count, i64(0)))):
-                _punish(atomics, skip, penalty)
+                _back_off(atomics, skip, penalty)
             result = target_of(builder).emit_sleep(builder, done, finished, timeout)
             expired = builder.icmp_signed("==", result, i64(-ETIMEDOUT))
             atomics.return_if(expired, i32(CALL_AGAIN))
