@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -30,39 +31,93 @@ if TYPE_CHECKING:
     from distxla.ir.shape import Shape
     from distxla.runtime.calls.fault_injection import Injection
 
+Group = TypeVar("Group")
+
 
 @dataclass(frozen=True)
-class RunOptions:
-    """The command line, in the words of its options."""
+class ProgramOptions:
+    """Which programs run, and on which devices."""
 
     modules: tuple[str, ...]
     replicas: int | None
     partitions: int | None
     device_assignment: tuple[int, ...] | None
-    args_file: str | None
-    out_file: str | None
-    infeed: str | None
-    outfeed: str | None
-    backend: str
-    compare: str | None
-    expected: str | None
-    tolerance: float | None
-    custom_calls: tuple[str, ...]
-    address: str | None
-    devices_per_host: tuple[int, ...] | None
-    device_memory: int | None
-    devices_per_gpu: int | None
     reduction_order: str | None
-    repeat: int
-    time_limit: float | None
+    custom_calls: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class InputOptions:
+    """What the programs compute on."""
+
+    args_file: str | None
+    infeed: str | None
     generate: bool
     generate_constants: bool
     seed: int
-    as_json: bool
-    report: str | None
+
+
+@dataclass(frozen=True)
+class ExecutionOptions:
+    """How the steps run."""
+
+    backend: str
+    repeat: int
     inject: tuple[str, ...]
-    trace: str | None
     check: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class OutputOptions:
+    """What is written, and where."""
+
+    out_file: str | None
+    outfeed: str | None
+    report: str | None
+    trace: str | None
+    as_json: bool
+
+    @property
+    def paths(self) -> dict[str, str | None]:
+        """The file of each option."""
+        return {"--out": self.out_file, "--outfeed": self.outfeed, "--report": self.report, "--trace": self.trace}
+
+
+@dataclass(frozen=True)
+class ComparisonOptions:
+    """What the results are compared with."""
+
+    compare: str | None
+    expected: str | None
+    tolerance: float | None
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """The command line, in the words of its options, by what asks for them."""
+
+    programs: ProgramOptions
+    inputs: InputOptions
+    nodes: Nodes
+    execution: ExecutionOptions
+    outputs: OutputOptions
+    comparison: ComparisonOptions
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> RunOptions:
+        """values: of all options, by name."""
+
+        def group(kind: type[Group]) -> Group:
+            return kind(**{name: values[name] for name in kind.__annotations__})
+
+        return cls(
+            group(ProgramOptions),
+            group(InputOptions),
+            group(Nodes),
+            group(ExecutionOptions),
+            group(OutputOptions),
+            group(ComparisonOptions),
+        )
 
 
 @click.command(
@@ -153,7 +208,7 @@ def command(ctx: click.Context, /, **values: Any) -> None:
     computes on the same arguments. Types that NumPy lacks stand in .npz files as unsigned integers of the same width
     that hold the bits.
     """
-    options = RunOptions(**values)
+    options = RunOptions.of(values)
     _require_possible(options)
     if not _run(options):
         ctx.exit(1)
@@ -163,27 +218,32 @@ def _require_possible(options: RunOptions) -> None:
     """ArgumentError for options that don't go together."""
     from distxla.cli.programs import split_devices
 
-    if options.tolerance is not None and math.isnan(options.tolerance):
+    if options.comparison.tolerance is not None and math.isnan(options.comparison.tolerance):
         raise ArgumentError("--tolerance: expected a number, found nan")
-    if options.backend == "reference":
+    if options.execution.backend == "reference":
         _require_none_of_a_cluster(options)
     else:
-        target_of_backend(options.backend)
-    if options.device_assignment is not None and any(split_devices(name)[1] is not None for name in options.modules):
+        target_of_backend(options.execution.backend)
+    programs, nodes = options.programs, options.nodes
+    if programs.device_assignment is not None and any(split_devices(name)[1] is not None for name in programs.modules):
         raise ArgumentError("--device-assignment and devices behind @ both say where a program runs: give one of them")
-    if options.address is None and options.devices_per_host is not None and len(options.devices_per_host) > 1:
+    if nodes.address is None and nodes.devices_per_host is not None and len(nodes.devices_per_host) > 1:
         raise ArgumentError("--devices-per-host names several hosts, which takes --address: an embedded Ray has one")
 
 
 def _require_none_of_a_cluster(options: RunOptions) -> None:
     """ArgumentError for options that the reference does not have."""
+    nodes = options.nodes
     given = {
-        "--trace": (options.trace is not None, "runs one device at a time"),
-        "--inject": (bool(options.inject), "has no processes that could fail"),
-        "--address": (options.address is not None, "runs in this process"),
-        "--devices-per-host": (options.devices_per_host is not None, "runs in this process"),
-        "--devices-per-gpu": (options.devices_per_gpu is not None, "uses none"),
-        "--device-assignment": (options.device_assignment is not None, "has no other devices than the program's"),
+        "--trace": (options.outputs.trace is not None, "runs one device at a time"),
+        "--inject": (bool(options.execution.inject), "has no processes that could fail"),
+        "--address": (nodes.address is not None, "runs in this process"),
+        "--devices-per-host": (nodes.devices_per_host is not None, "runs in this process"),
+        "--devices-per-gpu": (nodes.devices_per_gpu is not None, "uses none"),
+        "--device-assignment": (
+            options.programs.device_assignment is not None,
+            "has no other devices than the program's",
+        ),
     }
     for option, (is_given, reason) in given.items():
         if is_given:
@@ -202,54 +262,48 @@ def _run(options: RunOptions) -> bool:
     from distxla.cli.programs import read_world
 
     terminal.require_stdout()
-    outputs = {
-        "--out": options.out_file,
-        "--outfeed": options.outfeed,
-        "--report": options.report,
-        "--trace": options.trace,
-    }
-    for path in filter(None, outputs.values()):
+    for path in filter(None, options.outputs.paths.values()):
         require_writable(path)
-    require_distinct(outputs)
-    register_all(options.custom_calls)
-    constants_seed = options.seed if options.generate_constants else None
-    world = read_world(options.modules, options.replicas, options.partitions, constants_seed)
-    world = world.assigned(options.device_assignment, options.devices_per_host)
-    world = world.in_order(options.reduction_order).settled()
+    require_distinct(options.outputs.paths)
+    programs, inputs = options.programs, options.inputs
+    register_all(programs.custom_calls)
+    constants_seed = inputs.seed if inputs.generate_constants else None
+    world = read_world(programs.modules, programs.replicas, programs.partitions, constants_seed)
+    world = world.assigned(programs.device_assignment, options.nodes.devices_per_host)
+    world = world.in_order(programs.reduction_order).settled()
     tell_warnings(world)
-    injection = _injection(options, world)
-    nodes = Nodes(options.address, options.devices_per_host, options.device_memory, options.devices_per_gpu)
-    execution.require_memory(world, nodes, options.backend)
+    injection = _injection(options.execution.inject, world)
+    execution.require_memory(world, options.nodes, options.execution.backend)
     with phase("reading arguments"):
-        arguments = read_arguments(world, options.args_file, options.seed, options.generate)
-        keeps = options.outfeed is not None or options.compare is not None
-        feeds = read_feeds(world, options.infeed, keeps=keeps)
+        arguments = read_arguments(world, inputs.args_file, inputs.seed, inputs.generate)
+        keeps = options.outputs.outfeed is not None or options.comparison.compare is not None
+        feeds = read_feeds(world, inputs.infeed, keeps=keeps)
     shapes = {device: summary.result_leaves(program) for device, program in world.program_of.items()}
-    expected = options.expected
+    expected = options.comparison.expected
     wanted = read_leaves(expected, "out", shapes, partial(world.shard, "out")) if expected is not None else {}
     if expected is not None and not wanted:
         raise ArgumentError(f"{expected} holds no results")
 
-    done = _executed(options, world, arguments, feeds, nodes, injection)
-    if options.out_file is not None:
-        _write_results(options.out_file, world, done, shapes)
+    done = _executed(options, world, arguments, feeds, injection)
+    if options.outputs.out_file is not None:
+        _write_results(options.outputs.out_file, world, done, shapes)
     comparisons: list[tuple[str, list[Difference]]] = []
     if expected is not None:
-        comparisons.append((expected, _differences(done.outs, wanted, shapes, options.tolerance)))
-    if options.compare is not None:
+        comparisons.append((expected, _differences(done.outs, wanted, shapes, options.comparison.tolerance)))
+    if options.comparison.compare is not None:
         found = _compared_with_reference(options, world, arguments, feeds, done, shapes)
         comparisons.append(("the reference", found))
     _tell(options, world, arguments, feeds, done, comparisons)
     return all(d.fits for _, differences in comparisons for d in differences)
 
 
-def _injection(options: RunOptions, world: RunPrograms) -> Injection | None:
+def _injection(faults: tuple[str, ...], world: RunPrograms) -> Injection | None:
     """The faults to inject."""
-    if not options.inject:
+    if not faults:
         return None
     from distxla.runtime.calls.fault_injection import Injection
 
-    return Injection(options.inject, world.device_count, "--inject")
+    return Injection(faults, world.device_count, "--inject")
 
 
 def _executed(
@@ -257,27 +311,27 @@ def _executed(
     world: RunPrograms,
     arguments: Arguments,
     feeds: Feeds,
-    nodes: Nodes,
     injection: Injection | None,
 ) -> Execution:
     """All steps on the backend. Items taken from outfeeds are written, also before an error."""
     from distxla.cli import execution
     from distxla.cli.feeds import write_outfeeds
 
+    how, outfeed, trace = options.execution, options.outputs.outfeed, options.outputs.trace
     try:
-        if options.backend == "reference":
+        if how.backend == "reference":
             with terminal.progress("evaluating"):
-                done = execution.run_on_reference(world, arguments, options.repeat, feeds, options.check)
+                done = execution.run_on_reference(world, arguments, how.repeat, feeds, how.check)
         else:
             done = execution.run_on_cluster(
-                world, arguments, options.repeat, nodes, feeds, options.trace, injection, options.backend, options.check
+                world, arguments, how.repeat, options.nodes, feeds, trace, injection, how.backend, how.check
             )
     except BaseException:
-        if options.outfeed is not None and feeds.taken:
-            write_outfeeds(options.outfeed, feeds)
+        if outfeed is not None and feeds.taken:
+            write_outfeeds(outfeed, feeds)
         raise
-    if options.outfeed is not None:
-        write_outfeeds(options.outfeed, feeds)
+    if outfeed is not None:
+        write_outfeeds(outfeed, feeds)
     return done
 
 
@@ -308,12 +362,12 @@ def _compared_with_reference(
     from distxla.cli import execution
 
     with terminal.progress("evaluating the reference"):
-        steps = options.repeat if execution.differs_by_step(world, feeds) else 1
+        steps = options.execution.repeat if execution.differs_by_step(world, feeds) else 1
         again = feeds.again()
         other = execution.run_on_reference(world, arguments, steps, again)
     values = {(k, d): a for d, leaves in other.outs.items() for k, a in enumerate(leaves) if a is not None}
-    differences = _differences(done.outs, values, shapes, options.tolerance)
-    return differences + _outfeed_differences(feeds, again, options.tolerance)
+    differences = _differences(done.outs, values, shapes, options.comparison.tolerance)
+    return differences + _outfeed_differences(feeds, again, options.comparison.tolerance)
 
 
 def _tell(
@@ -327,10 +381,10 @@ def _tell(
     """The summary and the comparisons, as lines or as JSON."""
     from distxla.cli import comparison, summary
 
-    if options.as_json:
-        terminal.write_json(summary.as_json(world, options.backend, arguments, done, comparisons, feeds))
+    if options.outputs.as_json:
+        terminal.write_json(summary.as_json(world, options.execution.backend, arguments, done, comparisons, feeds))
         return
-    for line in summary.text(world, options.backend, arguments, done, options.seed, feeds):
+    for line in summary.text(world, options.execution.backend, arguments, done, options.inputs.seed, feeds):
         terminal.write(line, hang=summary.HANG)
     for name, differences in comparisons:
         for number, line in enumerate(comparison.lines(differences, name)):
