@@ -9,17 +9,17 @@ from functools import cache
 from distxla.conformance import (
     all_reduce,
     asynchronous,
-    channels,
     collective_permute,
     movement,
     ragged_all_to_all,
     reduce_scatter,
+    transfers,
 )
 from distxla.conformance.case import Case
 
 # each makes the cases of a kind
 KINDS: tuple[Callable[[], Iterator[Case]], ...] = (
-    channels.ids,
+    transfers.ids,
     all_reduce.cases,
     reduce_scatter.cases,
     movement.all_gathers,
@@ -28,8 +28,8 @@ KINDS: tuple[Callable[[], Iterator[Case]], ...] = (
     movement.collective_broadcasts,
     ragged_all_to_all.cases,
     asynchronous.cases,
-    channels.send_recv,
-    channels.control_flow,
+    transfers.send_recv,
+    transfers.control_flow,
 )
 
 

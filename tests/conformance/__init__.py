@@ -1,4 +1,4 @@
 """The kit for other implementations.
 
-all_reduce.py, asynchronous.py, channels.py, movement.py, values.py: test_suite.py
+all_reduce.py, asynchronous.py, movement.py, transfers.py, values.py: test_suite.py
 """
