@@ -29,6 +29,3 @@ class Transfer:
     sends: tuple[Route, ...]
     recvs: tuple[Route, ...]
     channels: tuple[int, ...]
-
-
-__all__ = ["Route", "Transfer"]

@@ -17,6 +17,3 @@ def warn_caller(message: str) -> None:
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         frame, level = frame.f_back, level + 1
     warnings.warn(message, DistxlaWarning, stacklevel=level)
-
-
-__all__ = ["warn_caller"]

@@ -49,6 +49,3 @@ def replaced(by: Clock) -> Iterator[None]:
         yield
     finally:
         _clock = kept
-
-
-__all__ = ["Clock", "now", "now_ns", "replaced", "sleep", "time_of_day_ns"]

@@ -23,6 +23,3 @@ def lazy_names(
         return value
 
     return get, lambda: sorted(package["__all__"])
-
-
-__all__ = ["lazy_names"]

@@ -49,6 +49,3 @@ def _excerpt(text: str, column: int, end: int, width: int = 160) -> tuple[str, i
     if start:
         cut = "..." + cut[3:]
     return cut.rstrip(), column, max(end, column + 1)
-
-
-__all__ = ["Location", "printable"]

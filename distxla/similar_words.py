@@ -14,6 +14,3 @@ def nearest(word: str, candidates: Iterable[str]) -> str | None:
 def did_you_mean(word: str) -> str:
     """The note of an error that proposes a word."""
     return f"hint: did you mean {word}?"
-
-
-__all__ = ["did_you_mean", "nearest"]

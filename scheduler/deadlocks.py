@@ -236,6 +236,3 @@ def _called(found: Mismatch) -> str:
         return round_called(thing.members)
     sent, _ = found.sites
     return transfer_called(thing.source, thing.target, sent.instruction.op.channel or 0)
-
-
-__all__ = ["examine", "no_deadlock", "refusal"]

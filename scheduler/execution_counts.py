@@ -161,6 +161,3 @@ def _product(one: int | None, other: int | None) -> int | None:
     if 0 in (one, other):
         return 0
     return None if one is None or other is None else one * other
-
-
-__all__ = ["ExecutionCounts"]

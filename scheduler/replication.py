@@ -160,6 +160,3 @@ def _described(module: Module, cause: Instruction, parameters: Sequence[Shards |
 
 def _joined(parts: Iterable[str]) -> str:
     return ", ".join(parts)
-
-
-__all__ = ["UnsureResult", "unsure_results"]

@@ -53,6 +53,3 @@ class Verdict:
             "text": self.text,
             "diagnosis": None if self.diagnosis is None else self.diagnosis.as_json(),
         }
-
-
-__all__ = ["Outcome", "Verdict"]

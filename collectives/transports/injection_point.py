@@ -34,6 +34,3 @@ def emit_hook(llvm_module: ir.Module) -> ir.Function:
         builder.call(hook, [context, code])
     builder.ret_void()
     return function
-
-
-__all__ = ["HOOK", "emit_hook", "emit_inside_wait"]

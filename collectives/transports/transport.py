@@ -57,6 +57,3 @@ class Transport(Protocol):
 
     def close(self) -> None:
         """End all threads and connections. Twice is fine."""
-
-
-__all__ = ["Restart", "Transport"]

@@ -79,6 +79,3 @@ def _located(program: CompiledProgram, module: Module) -> CompiledProgram:
         loops = tuple(dataclasses.replace(loop, location=place(loop)) for loop in site.loops)
         sites.append(dataclasses.replace(site, location=place(site), loops=loops))
     return dataclasses.replace(program, sites=tuple(sites))
-
-
-__all__ = ["ProgramCache", "compile_cached"]

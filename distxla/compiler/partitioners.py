@@ -44,6 +44,3 @@ def _partitioner() -> Partitioner:
     name, _, function = PARTITIONERS[0].partition(":")
     found: Partitioner = getattr(importlib.import_module(name), function)
     return found
-
-
-__all__ = ["PARTITIONERS", "Partitioner", "device_program"]

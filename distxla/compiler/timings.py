@@ -39,6 +39,3 @@ def line(name: str, seconds: float, phases: Mapping[str, float], stages: Mapping
         within = f" ({', '.join(inner)})" if inner and phase == _IN_ITS_OWN_PROCESS else ""
         parts.append(f"{phase} {1000 * taken:.1f}{within}")
     return f"{name}: {1000 * seconds:.1f} ms: {', '.join(parts)}"
-
-
-__all__ = ["line", "rows"]

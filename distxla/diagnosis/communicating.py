@@ -140,16 +140,3 @@ def _known(key: _Key) -> _Known:
             for name in instruction.op.called_computations:
                 callers.setdefault(name, located)
     return _Known(tuple(every), callers, {})
-
-
-__all__ = [
-    "Enclosing",
-    "Located",
-    "caller",
-    "communicating",
-    "enclosing",
-    "found",
-    "has_passed",
-    "start_of",
-    "structure_of",
-]

@@ -100,6 +100,3 @@ def _called(located: Located) -> list[str]:
 def _types(located: Located) -> list[Shape]:
     """Of the result and the operands, on which members of a round must agree."""
     return [shape.without_layout() for shape in (located.instruction.shape, *located.operands)]
-
-
-__all__ = ["counterpart", "is_same", "needs_result"]

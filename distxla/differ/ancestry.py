@@ -132,6 +132,3 @@ def _is_alike(one: Relation, other: Relation) -> bool:
     if (one.kind, one.over, one.times) != (other.kind, other.over, other.times):
         return False
     return one.over is not None or one.offsets == other.offsets
-
-
-__all__ = ["Ancestry", "common_line", "line_of"]

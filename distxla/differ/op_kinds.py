@@ -56,6 +56,3 @@ def keeps_whole(op: Op) -> bool:
         op_class("divide"),
     )  # by the number of devices, of a mean
     return op.is_collective or isinstance(op, kinds)
-
-
-__all__ = ["divides", "joins", "keeps_whole", "moves_between_devices", "takes_parts"]

@@ -68,6 +68,3 @@ class Origin:
                 return [pairs[number], *(pairs[n] for n in found if n > number)]
         of_arguments = [n for n in found if self._twins.depends_on_arguments[n]]
         return [pairs[n] for n in of_arguments or found]
-
-
-__all__ = ["Origin"]

@@ -85,6 +85,3 @@ def _parent_shift(tables: FrameTables) -> int:
     own = sum(row.parent_frame_id == number for number, row in tables.stack_frames)
     before = sum(row.parent_frame_id == number - 1 for number, row in tables.stack_frames if number > 1)
     return 1 if own > before else 0
-
-
-__all__ = ["Frame", "frames", "primitive", "written_as"]

@@ -131,28 +131,3 @@ def counted(
     index.add_incoming(following, builder.block)
     builder.cbranch(builder.icmp_signed("<", following, end), body, done)
     builder.position_at_end(done)
-
-
-__all__ = [
-    "FIELD_TYPES",
-    "I1",
-    "I8",
-    "I16",
-    "I32",
-    "I64",
-    "NULL",
-    "POINTER",
-    "VOID",
-    "CommonFunction",
-    "counted",
-    "declared",
-    "emit_copy",
-    "emit_zero",
-    "field_of",
-    "i32",
-    "i64",
-    "load_function",
-    "memcpy",
-    "memset",
-    "new_function",
-]

@@ -38,6 +38,3 @@ class Struct:
     def place(self, field: str, number: ir.Value, size: int) -> ir.Value:
         builder = self._atomics.builder
         return self._atomics.at(self.get(field), builder.mul(number, i64(size)))
-
-
-__all__ = ["Struct"]

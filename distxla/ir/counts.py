@@ -22,6 +22,3 @@ class Counts:
 
 
 UNKNOWN = Counts(0, 0)
-
-
-__all__ = ["UNKNOWN", "Counts"]

@@ -16,6 +16,3 @@ def flat_leaves(value: Any) -> list[Any]:
 def nested(shape: Shape, leaves: Iterator[Any]) -> Any:
     """A value of this shape of its next leaves."""
     return next(leaves) if shape.elements is None else tuple(nested(element, leaves) for element in shape.elements)
-
-
-__all__ = ["flat_leaves", "nested"]

@@ -23,6 +23,3 @@ class PublicNames(metaclass=_ListsPublicNames):
 
     def __dir__(self) -> list[str]:
         return sorted(name for name in object.__dir__(self) if not name.startswith("_") and name not in self._INTERNAL)
-
-
-__all__ = ["PublicNames"]

@@ -111,6 +111,3 @@ def _require_one_structure(sharded: LoweredProgram, whole: LoweredProgram) -> No
             f"expected results of one structure, found {len(sharded.results)} arrays of {sharded.name} "
             f"and {len(whole.results)} of {whole.name}"
         )
-
-
-__all__ = ["compare"]

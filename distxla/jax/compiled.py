@@ -242,6 +242,3 @@ def compile(
     if not isinstance(lowered, jax.stages.Lowered):
         raise ArgumentError(f"compile takes a jax.stages.Lowered, found {type(lowered).__name__}")
     return Compiled(lowered, cluster, devices=devices, trace=trace, check=check)
-
-
-__all__ = ["Compiled", "compile"]

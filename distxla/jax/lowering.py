@@ -149,6 +149,3 @@ def path_of(path: Any) -> str:
     """`args[0]['w']` of the path of a leaf in (args, kwargs)."""
     first, rest = path[0], path[1:]
     return ("args" if first.idx == 0 else "kwargs") + str(jax.tree_util.keystr(tuple(rest)))
-
-
-__all__ = ["Constant", "LoweredProgram", "Parameter", "Result", "lowered_program", "path_of"]

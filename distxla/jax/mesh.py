@@ -21,6 +21,3 @@ def make_mesh(axis_shapes: Sequence[int], axis_names: Sequence[str], *, axis_typ
     lower_gpu_collectives()
     types = (AxisType.Auto,) * len(axis_names) if axis_types is None else tuple(axis_types)
     return AbstractMesh(tuple(axis_shapes), tuple(axis_names), axis_types=types)
-
-
-__all__ = ["make_mesh"]

@@ -114,6 +114,3 @@ def index_of(shards: Shards, partition: int, dims: tuple[int, ...]) -> tuple[sli
 def is_key(dtype: Any) -> bool:
     """Whether it is the type of JAX's keys of random numbers, whose elements are arrays of integers."""
     return bool(jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key))
-
-
-__all__ = ["index_of", "interned", "is_key", "mesh_of", "most_devices", "named_sharding", "shards_of_sharding"]

@@ -151,6 +151,3 @@ def _key_values(value: Any, parameter: Parameter) -> NDArray[Any]:
 
 def _type(dims: tuple[int, ...], dtype: Any) -> str:
     return f"{dtype}[{','.join(map(str, dims))}]"
-
-
-__all__ = ["array_of", "chosen_devices", "device_put", "put_parameter", "put_shards", "whole_value"]

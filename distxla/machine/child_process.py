@@ -61,6 +61,3 @@ def write_message(pipe: IO[bytes], data: bytes) -> None:
     pipe.write(_LENGTH.pack(len(data)))
     pipe.write(data)
     pipe.flush()
-
-
-__all__ = ["end", "read_message", "started_module", "write_message"]

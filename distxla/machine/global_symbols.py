@@ -67,6 +67,3 @@ def _shared_object(addresses: Mapping[str, int]) -> bytes:
     )
     body = header + b"".join(struct.pack(_SEGMENT, *segment) for segment in segments) + symbols + table + strings
     return body.ljust(at_dynamic, b"\0") + dynamic
-
-
-__all__ = ["define_symbols"]

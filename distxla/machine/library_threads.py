@@ -23,6 +23,3 @@ def one_thread(variables: Sequence[str]) -> Iterator[None]:
                 del os.environ[name]
             else:
                 os.environ[name] = value
-
-
-__all__ = ["one_thread"]

@@ -235,20 +235,3 @@ def mapped_bytes(proc: Path = Path("/proc")) -> int:
     except OSError:
         return 0
     return int(pages) * os.sysconf("SC_PAGE_SIZE")
-
-
-__all__ = [
-    "ARENAS",
-    "Group",
-    "Limit",
-    "address_space",
-    "free_memory",
-    "groups_of",
-    "is_strict",
-    "keep_arenas_few",
-    "machine_kills",
-    "mapped_bytes",
-    "most_memory",
-    "own_bytes",
-    "own_groups",
-]

@@ -36,6 +36,3 @@ def installed_version(name: str) -> str | None:
 
 def _normalized(name: str) -> str:
     return re.sub(r"[-_.]+", "_", name).lower()
-
-
-__all__ = ["installed_version"]

@@ -37,6 +37,3 @@ def started_thread(thread: threading.Thread, what: str) -> threading.Thread:
     except RuntimeError as error:
         raise ClusterError(f"{what}: {PROCESSES}") from error
     return thread
-
-
-__all__ = ["FILES", "MEMORY", "PROCESSES", "ROOM", "not_started", "of_error", "started_thread"]

@@ -37,6 +37,3 @@ class End:
 
     def __str__(self) -> str:
         return f"{self.instruction} ({self.location})" if self.location else self.instruction
-
-
-__all__ = ["End", "Pairs"]

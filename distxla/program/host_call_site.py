@@ -37,6 +37,3 @@ class HostCallSite:
     def arrays(self) -> tuple[Shape, ...]:
         """The results that are no tokens."""
         return tuple(shape for shape in self.results if shape.is_array)
-
-
-__all__ = ["FunctionKey", "HostCallSite"]

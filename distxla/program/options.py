@@ -39,6 +39,3 @@ class CompileOptions:
     watched: bool = False
     filled: bool = field(default_factory=is_filled)
     verified: bool = field(default_factory=verifies_passes, compare=False, repr=False)
-
-
-__all__ = ["VERIFY", "CompileOptions", "InPlace", "verifies_passes"]

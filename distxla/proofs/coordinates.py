@@ -146,6 +146,3 @@ def _adds_up_alike(mine: dict[int, Array], due: dict[int, Array], devices: int) 
 
 def _is_equal(one: Array, other: Array) -> bool:
     return bool((one == other).all())
-
-
-__all__ = ["Coordinates", "coordinates", "lies_at"]

@@ -66,6 +66,3 @@ class Deduction(Inference):
         body = self.module[name]
         wide = [i.replace(shape=i.shape.with_dims(dims)) if i.shape.is_array else i for i in body]
         return self.run(replace(body, instructions=tuple(wide)), arguments)
-
-
-__all__ = ["Deduction"]

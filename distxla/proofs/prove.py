@@ -149,6 +149,3 @@ def _cut(deduction: Deduction, whole: Relation, shards: Shards) -> Relation:
         deduction.loops.note(lines, size)
         axes.append(((d if size != 1 else -1, lines),))
     return Relation(whole.term, tuple(axes), dims)
-
-
-__all__ = ["Sharded", "prove"]

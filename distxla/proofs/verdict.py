@@ -59,6 +59,3 @@ class Verdict:
             "source": self.frame,
             "why": self.why,
         }
-
-
-__all__ = ["Outcome", "Verdict"]

@@ -32,6 +32,3 @@ def after_driver_steps(
     for step in driver_steps(AS_WRITTEN if reduction_order is None else reduction_order):
         compilation = step.apply(compilation)
     return compilation
-
-
-__all__ = ["after_driver_steps", "driver_steps"]

@@ -57,6 +57,3 @@ def executed_form(module: Module) -> Module:
     for rewrite in REWRITES:
         module = rewrite.run(module)
     return module
-
-
-__all__ = ["REWRITES", "CallHostComputations", "executed_form"]

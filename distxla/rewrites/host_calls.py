@@ -170,6 +170,3 @@ def _rewrite(rewriter: Rewriter, call: Instruction, site: HostCallSite) -> None:
         rewriter.forward(call.name, parts[0])
     else:
         rewriter.forward(call.name, add(Tuple(), Shape.tuple(site.results), *parts))
-
-
-__all__ = ["HostCallsAsTransfers"]

@@ -53,6 +53,3 @@ def _ordered(instruction: Instruction, order: str) -> Instruction:
     if getattr(instruction.op, "reduction_order", order) == order:
         return instruction
     return instruction.replace(op=dataclasses.replace(instruction.op, reduction_order=order))  # type: ignore[call-arg]
-
-
-__all__ = ["AS_WRITTEN", "ReductionOrder"]

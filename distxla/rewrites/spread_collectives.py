@@ -174,6 +174,3 @@ def _zeros(rewriter: Rewriter, origin: Instruction, shape: Shape) -> str:
     value = np.zeros((), np.int8).astype(shape.dtype.dtype)
     constant = rewriter.add(origin, Constant(literal=Literal.of(value, scalar)), scalar, ())
     return rewriter.add(origin, Broadcast(dimensions=()), shape.without_layout(), (constant.name,)).name
-
-
-__all__ = ["DONE", "START", "JoinSpreadCollectives"]

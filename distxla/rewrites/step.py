@@ -105,6 +105,3 @@ class Pass(Step):
 
 def _named(item: dataclasses.Field[Any]) -> str:
     return item.name.replace("_", "-")
-
-
-__all__ = ["Compilation", "Pass", "Step", "word"]

@@ -156,6 +156,3 @@ def target_of(builder: ir.IRBuilder) -> CodeTarget:
     if not isinstance(module, CodeModule):
         raise InternalError("code for a processor is emitted into a module that has no target")
     return module.target
-
-
-__all__ = ["CodeModule", "CodeTarget", "target_of"]

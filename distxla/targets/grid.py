@@ -100,6 +100,3 @@ class GridTarget(Protocol):
 
     def emit_shared_array(self, builder: ir.IRBuilder, element: ir.Type, count: int) -> ir.Value:
         """The address of memory that the threads of a block share while the block runs, uninitialised."""
-
-
-__all__ = ["GridTarget", "MatrixUnit"]

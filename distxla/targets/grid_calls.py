@@ -112,6 +112,3 @@ class GridCalls(Protocol):
         self, builder: ir.IRBuilder, context: ir.Value, place: ir.Value, address: ir.Value, size: int
     ) -> ir.Value:
         """Copy to a place on the host, once all before it is done."""
-
-
-__all__ = ["ArrayKind", "GridCalls"]

@@ -25,6 +25,3 @@ def grid_of(builder: ir.IRBuilder) -> GridTarget:
     if not isinstance(module, GridModule):
         raise InternalError("code for a grid is emitted into a module of no such target")
     return module.grid
-
-
-__all__ = ["GridModule", "grid_of"]

@@ -19,5 +19,3 @@ class LocalRank(NamedTuple):
 
 
 ALONE = LocalRank()  # a process by itself
-
-__all__ = ["ALONE", "LocalRank"]

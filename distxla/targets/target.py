@@ -139,6 +139,3 @@ class Host(Protocol):
 
     def instruction_sets(self) -> frozenset[str]:
         """The processor features that compiled code may use; a machine that has all of them can run it."""
-
-
-__all__ = ["Atomics", "Host", "KernelErrorHandler", "LoadedImage", "Loader", "Target"]

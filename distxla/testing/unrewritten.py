@@ -26,6 +26,3 @@ def install() -> None:
     """Put the finder first, unless there is one."""
     if not any(isinstance(finder, Unrewritten) for finder in sys.meta_path):
         sys.meta_path.insert(0, Unrewritten())
-
-
-__all__ = ["Unrewritten", "install"]

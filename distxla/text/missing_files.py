@@ -23,6 +23,3 @@ def _near_file(path: Path) -> Path | None:
         return None
     near = nearest(path.name, names)
     return None if near is None else path.with_name(near)
-
-
-__all__ = ["unreadable"]

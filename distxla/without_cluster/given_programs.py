@@ -52,6 +52,3 @@ def _name(module: Module) -> str:
 
 def _shown(value: object) -> str:
     return "an empty list" if isinstance(value, list) and not value else f"{type(value).__name__} {value!r:.60}"
-
-
-__all__ = ["ModuleOrPrograms", "given_programs"]

@@ -327,6 +327,3 @@ def _agree(what: str, flag: int | None, headers: Sequence[tuple[str, Module]], o
             raise ArgumentError(text, module.locate_header(attribute))
         stated = stated or (path, count)
     return stated[1] if stated else None
-
-
-__all__ = ["DeviceProgram", "GivenProgram", "RunPrograms", "programs_of_run"]

@@ -130,6 +130,3 @@ def _copied(value: Any) -> Any:
     if isinstance(value, tuple):
         return tuple(map(_copied, value))
     return np.array(value) if isinstance(value, np.ndarray | np.generic) else None
-
-
-__all__ = ["Watch", "WatchedValue"]

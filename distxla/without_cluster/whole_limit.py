@@ -28,6 +28,3 @@ def whole_limit() -> Iterator[None]:
             for note in getattr(error, "__notes__", ()):
                 whole.add_note(note)
             raise whole from error
-
-
-__all__ = ["whole_limit"]

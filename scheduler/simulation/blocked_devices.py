@@ -141,6 +141,3 @@ def _own(trace: Trace, device: int) -> Iterator[TraceEvent]:
         parts = [p for devices, p in item.parts if device in devices] if isinstance(item, Split) else item.branches
         for part in parts:
             yield from _own(part, device)
-
-
-__all__ = ["MOST_LOOKED_AT", "ahead", "behind", "chain_of", "needed_event", "never_go_on", "rounds_from", "wait_graph"]

@@ -113,6 +113,3 @@ def _integer(value: object) -> int | None:
         if array.ndim == 0 and array.dtype.kind in "iu":
             return int(array)
     return None
-
-
-__all__ = ["differing_bound", "passes_on", "trip_count"]

@@ -83,6 +83,3 @@ class Counters:
         self.whole.flows.update(self.flows)
         self.whole.tickets.update(self.tickets)
         self.whole.rendezvous_by_id.update(self.rendezvous_by_id)
-
-
-__all__ = ["Counters", "Flow", "Rounds"]

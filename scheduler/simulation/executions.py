@@ -82,6 +82,3 @@ def _times(count: int) -> str:
 
 def _rounds(count: int) -> str:
     return "1 round" if count == 1 else f"{count} rounds"
-
-
-__all__ = ["compared"]

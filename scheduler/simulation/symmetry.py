@@ -123,6 +123,3 @@ def _is_feasible(devices: Iterable[int], edges: Sequence[tuple[int, int, int]]) 
                     moved[other] = None
         changed = list(moved)
     return True
-
-
-__all__ = ["advances_in_step"]

@@ -136,19 +136,3 @@ def are_equal(one: Trace, other: Trace) -> bool:
         if a.site.behaviour != b.site.behaviour:
             return False
     return True
-
-
-__all__ = [
-    "Act",
-    "Choice",
-    "Decision",
-    "Item",
-    "Loops",
-    "Split",
-    "Ticket",
-    "Tickets",
-    "Trace",
-    "TraceEvent",
-    "are_equal",
-    "events",
-]

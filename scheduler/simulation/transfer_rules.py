@@ -75,6 +75,3 @@ def _has_cycle(pairs: Pairs) -> bool:
             if waiting[target] == 0:
                 free.append(target)
     return bool(waiting)
-
-
-__all__ = ["notes"]

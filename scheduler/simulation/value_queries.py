@@ -44,6 +44,3 @@ def partition(uniformity: Uniformity, devices: frozenset[int]) -> int:
     if uniformity is None:
         return len(devices) + 1
     return len({uniformity.get(d) for d in devices}) if uniformity else 1
-
-
-__all__ = ["all_leaves", "cause_in", "holds_ticket", "partition", "tickets_of", "uniformity_in"]

@@ -96,6 +96,3 @@ class ControlFlow:
 
     def emit_invoke(self, body: FunctionBody, step: Invoke) -> None:
         body.call(self._routines[step.routine])
-
-
-__all__ = ["ControlFlow"]

@@ -186,6 +186,3 @@ class FunctionBody:
         flag = self.builder.load_atomic(self.abort_flag, "monotonic", 4, typ=I32)  # another process writes it
         is_aborted = self.builder.icmp_unsigned("!=", flag, I32(0))
         self.fail_unless_zero(self.builder.select(is_aborted, I32(Status.ABORTED), I32(Status.OK)))
-
-
-__all__ = ["FunctionBody", "has_runtime_offset"]

@@ -88,6 +88,3 @@ def _by_name(module: Module) -> dict[str, list[Instruction]]:
         for instruction in computation:
             found.setdefault(instruction.name, []).append(instruction)
     return found
-
-
-__all__ = ["InjectionPoints"]

@@ -104,6 +104,3 @@ class KernelCalls:
                 kernel.function.attributes.add("noinline")
             self._kernels[key] = kernel
         return self._kernels[key]
-
-
-__all__ = ["KernelCalls"]

@@ -124,6 +124,3 @@ class Sites:
             self._module.locate(instruction),
             routine,
         )
-
-
-__all__ = ["Sites"]

@@ -53,6 +53,3 @@ class Tracing:
         recorder = self._communication.emit_step_recorder(body.builder.module)
         iterations = I64(iterations_field(self._depth(step)))
         body.builder.call(recorder, [body.context, I32(number), begun, iterations])
-
-
-__all__ = ["Tracing"]

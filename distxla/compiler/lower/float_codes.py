@@ -95,6 +95,3 @@ class StoredCodes:
 def kind_of(element_type: ElementType) -> ir.IntType:
     """The integer of an element's width, of a complex number's half."""
     return ir.IntType(CODES[element_type.name].bits)
-
-
-__all__ = ["CODES", "FloatCode", "StoredCodes", "emit_above", "emit_code", "kind_of"]

@@ -63,6 +63,3 @@ def same_devices(shards: Shards, replicas: int) -> Iterable[tuple[int, ...]]:
         for partition, place in enumerate(shards.places):
             groups.setdefault(place, []).append(replica * partitions + partition)
         yield from (tuple(group) for group in groups.values() if len(group) > 1)
-
-
-__all__ = ["Placements", "placements_of", "same_devices", "stated_shards"]

@@ -62,6 +62,3 @@ def _parts(shards: Shards, dims: tuple[int, ...], partitions: int, key: Callable
         )
         parts.append(f"{key(partition)} is whole[{index}]")
     return ", ".join(parts) + (f" and so on to {key(partitions - 1)}" if partitions > _LISTED else "")
-
-
-__all__ = ["given_whole", "leaf_names"]

@@ -41,6 +41,3 @@ def one_by_one(moves: Iterable[Move], temporary: Callable[[Buffer], Buffer]) -> 
             for number in into[id(source)]:  # their target has no reader any more
                 if number in left:
                     heappush(ready, number)
-
-
-__all__ = ["Move", "one_by_one"]

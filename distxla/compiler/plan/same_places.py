@@ -89,6 +89,3 @@ def _is_read_alike(fused: Computation, parameters: Iterable[Instruction]) -> boo
             return False
         derived.add(instruction.name)
     return True
-
-
-__all__ = ["leaves_in_one_place", "overwrites_as_it_reads", "positions_in_one_place"]

@@ -155,6 +155,3 @@ class Injected:
     def __str__(self) -> str:
         state = {True: "happened", False: "not reached", None: "not known whether it happened"}[self.happened]
         return f"{self.spec}{'' if self.location is None else f' ({self.location})'}: {state}"
-
-
-__all__ = ["HOST", "HOST_CALL", "DeviceState", "Doing", "Event", "Injected", "Loop", "Need", "Place"]

@@ -39,6 +39,3 @@ class Diagnosis(Findings):
         from distxla.diagnosis.report.html import page
 
         return page(self)
-
-
-__all__ = ["Diagnosis"]

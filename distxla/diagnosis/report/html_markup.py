@@ -70,6 +70,3 @@ def picture(label: str, height: float) -> str:
 def legend(*kinds: tuple[str, str]) -> str:
     """kinds: classes of the style and their meanings."""
     return '<p class="note">' + "".join(f'<span class="key {kind}"></span>{what}' for kind, what in kinds) + "</p>"
-
-
-__all__ = ["LETTER", "STYLE", "WIDTH", "escape", "legend", "picture", "shortened"]

@@ -152,6 +152,3 @@ def _is_for_distxla(module: Any) -> bool:
     is_clients = client is not None and any(is_ours(client.platform_version) for is_ours in _clients)
     has_devices = mesh is None or getattr(mesh, "abstract_device", mesh) is not None
     return _is_ours.get() or is_clients or not has_devices
-
-
-__all__ = ["lower_for_clients", "lower_for_distxla", "lower_gpu_collectives"]

@@ -92,6 +92,3 @@ def _changed(module: bytes, change: Callable[[Any, Any], None]) -> bytes:
         data = io.BytesIO()
         parsed.operation.write_bytecode(data)
         return data.getvalue()
-
-
-__all__ = ["for_platform", "with_whole_results", "without_late_calls"]

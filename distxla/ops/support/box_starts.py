@@ -46,6 +46,3 @@ def emitted_starts(
         value = starts[0].load((d,)) if vector else starts[d].load(())
         found.append(emit.index_clamp(0, emit.index_of(value), dimension_size - size))
     return found
-
-
-__all__ = ["emitted_starts", "evaluated_starts", "require_starts"]

@@ -133,6 +133,3 @@ class CollectiveOp(ExecutableOp):
 
     def evaluate(self, run: Evaluation, *operands: Any) -> Any:
         return run.join(operands)
-
-
-__all__ = ["CollectiveOp", "ExecutableOp", "FirstOperand", "executable"]

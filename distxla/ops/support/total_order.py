@@ -18,6 +18,3 @@ def total_order_key(floats: Array, element_type: ElementType) -> Array:
         floats = widened(floats)
     bits = floats.view(f"i{floats.dtype.itemsize}")
     return np.where(bits < 0, np.array(np.iinfo(bits.dtype).max, bits.dtype) ^ bits, bits)
-
-
-__all__ = ["OWN_ORDER", "total_order_key"]

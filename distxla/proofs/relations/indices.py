@@ -124,6 +124,3 @@ def _evaluated(instruction: Instruction, operands: Sequence[Any], relations: Seq
     )
     found: Array = np.asarray(executable(instruction.op).evaluate(run, *(np.broadcast_to(a, dims) for a in arrays)))
     return found
-
-
-__all__ = ["along", "computed", "scalar", "values"]

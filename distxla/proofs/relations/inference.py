@@ -116,6 +116,3 @@ class Inference(ABC):
                 )
             )
         return tuple(results)
-
-
-__all__ = ["Given", "Inference", "LoopRules", "Reshape"]

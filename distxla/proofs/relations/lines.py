@@ -97,6 +97,3 @@ def is_nowhere(rows: Array) -> Array:
     """Where the rows have NOWHERE, also with an index added to it."""
     found: Array = rows < _LEAST
     return found
-
-
-__all__ = ["NOWHERE", "Array", "Lines", "Pool", "is_nowhere"]

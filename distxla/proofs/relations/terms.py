@@ -63,6 +63,3 @@ def reached(terms: Iterator[Term]) -> set[Term]:
             found.add(term)
             waiting += [operand for operand, _ in term.operands]
     return found
-
-
-__all__ = ["ENDLESS", "Axis", "Term", "Terms", "reached"]

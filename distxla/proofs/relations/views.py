@@ -329,16 +329,3 @@ def _shares(
     if moving is None:  # an index of the device: it goes with a dimension of one element, if there is any
         moving = max((k for k, n in enumerate(new_sizes) if n == 1), default=0)
     return [(moving, origin)]
-
-
-__all__ = [
-    "broadcast",
-    "joined",
-    "renamed",
-    "reshaped",
-    "rows_of_devices",
-    "sliced",
-    "taken",
-    "transposed",
-    "without_zeros",
-]

@@ -68,6 +68,3 @@ def _worlds(executables: Sequence[Executable], counts: Counts) -> Iterator[tuple
     for k, executable in enumerate(executables):
         if executable.program.assignment is not None:
             yield [k], executable.program.counts
-
-
-__all__ = ["in_common_order"]

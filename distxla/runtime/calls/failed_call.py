@@ -112,6 +112,3 @@ class FailedCall:
         if failure.traceback:
             error.add_note(failure.traceback)
         return error
-
-
-__all__ = ["FailedCall"]

@@ -87,6 +87,3 @@ def _process_end(signals: Sequence[int]) -> Cause:
 def _by_status(status: int, *, is_placed: bool) -> Why:
     why = _BY_STATUS.get(status, Why.STATUS)
     return Why.STATUS if why is Why.OUT_OF_RANGE and not is_placed else why
-
-
-__all__ = ["Cause", "Facts", "Why", "cause"]

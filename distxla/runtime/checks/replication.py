@@ -119,6 +119,3 @@ def _error(declared: _Declared, differing: Sequence[int], number: int, there: by
     error.array, error.devices, error.differing = declared.name, declared.devices, tuple(differing)
     error.index = index
     return error
-
-
-__all__ = ["require_replicated", "require_same"]

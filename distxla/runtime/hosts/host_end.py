@@ -68,6 +68,3 @@ class HostEnd(Host, Protocol):
     def records(self, expected: int | None = None) -> Mapping[int, bytes]:
         """The devices' records as they are known. expected: as they were when `begin_records` asked for them or, if
         that was before, when another host failed."""
-
-
-__all__ = ["HostEnd"]

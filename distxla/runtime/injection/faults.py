@@ -82,6 +82,3 @@ class Fault:
     def applies_to(self, device: int) -> bool:
         """Whether the device may carry it out. Which devices a host has is not known here."""
         return self.kind in IN_A_PROGRAM and self.device in (device, -1)
-
-
-__all__ = ["BETWEEN_HOSTS", "IN_A_PROGRAM", "Fault", "Kind", "When"]

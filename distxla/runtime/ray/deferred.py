@@ -41,6 +41,3 @@ def _stand_in(name: str) -> ModuleType:
 def _remove(name: str, stand_in: ModuleType) -> None:
     if sys.modules.get(name) is stand_in:
         del sys.modules[name]
-
-
-__all__ = ["deferred"]

@@ -18,6 +18,3 @@ def spawn_supervisor() -> subprocess.Popen[bytes]:
         stdout=subprocess.PIPE,
         start_new_session=True,  # Ctrl-C in a terminal reaches the driver only
     )
-
-
-__all__ = ["spawn_supervisor"]

@@ -15,6 +15,3 @@ class Handle(PublicNames):
     def __reduce__(self) -> NoReturn:
         name = type(self).__name__
         raise TypeError(f"{name} belongs to the process that opened the cluster: it cannot be copied or pickled")
-
-
-__all__ = ["Handle"]

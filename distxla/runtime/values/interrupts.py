@@ -61,6 +61,3 @@ def is_deferred() -> bool:
 def at_end_of_step(call: Callable[[], object]) -> None:
     """Have it called once the step is complete; for handlers of signals."""
     _late.append(call)
-
-
-__all__ = ["at_end_of_step", "deferred_interrupt", "is_deferred"]

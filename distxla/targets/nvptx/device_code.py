@@ -15,6 +15,3 @@ class DeviceCode:
     architecture: str
     code: bytes = field(repr=False)
     cubin: bytes = field(default=b"", repr=False)
-
-
-__all__ = ["DeviceCode"]

@@ -318,6 +318,3 @@ def _made(module: ir.Module, name: str, arguments: Sequence[ir.Type], emit: Call
         function = new_function(module, name, I32, arguments, "noinline")
         emit(ir.IRBuilder(function.append_basic_block("entry")), *function.args)
     return function
-
-
-__all__ = ["HostCalls"]

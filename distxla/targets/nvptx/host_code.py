@@ -66,6 +66,3 @@ def launching_code() -> CodeTarget:
     """`targets.code.CodeTarget`, which inherits everything else from this processor's."""
     native = type(native_target().code)
     return cast(CodeTarget, type("LaunchingCode", (_Launching, native), {})())
-
-
-__all__ = ["launching_code"]

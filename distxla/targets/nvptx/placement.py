@@ -23,6 +23,3 @@ def communicates_on_gpu() -> bool:
         return asked == "device"
     driver = open_driver()
     return all(driver.can_access(*pair) for pair in permutations(range(len(driver.gpus())), 2))
-
-
-__all__ = ["VARIABLE", "communicates_on_gpu"]

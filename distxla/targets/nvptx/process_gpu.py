@@ -45,6 +45,3 @@ class ProcessGpu:
             self.context.synchronise()
         except DriverError:
             self.lost = f"{what}: {error.name}"
-
-
-__all__ = ["ProcessGpu"]

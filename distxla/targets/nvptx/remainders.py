@@ -114,5 +114,3 @@ def _function(name: str, real: str, bits: int, width: int) -> str:
 
 
 REMAINDERS = {"fmod": _function("fmod", "double", 52, 64), "fmodf": _function("fmodf", "float", 23, 32)}
-
-__all__ = ["REMAINDERS"]

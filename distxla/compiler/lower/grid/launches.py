@@ -23,6 +23,3 @@ class GridKernel:
 def blocks_of(iterations: int) -> int:
     """Blocks of BLOCK threads, one thread an iteration."""
     return max(1, -(-iterations // BLOCK))
-
-
-__all__ = ["BLOCK", "GridKernel", "blocks_of"]

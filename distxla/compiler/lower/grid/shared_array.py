@@ -61,6 +61,3 @@ class SharedArray:
 
     def _address(self, part: ir.Value, place: IndexExpression | int) -> ir.Value:
         return self.emit.builder.gep(part, [self.emit.i64(place)], inbounds=True, source_etype=self.stored)
-
-
-__all__ = ["SharedArray"]

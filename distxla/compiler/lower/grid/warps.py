@@ -33,6 +33,3 @@ def _moved(builder: ir.IRBuilder, register: ir.Value, distance: int) -> ir.Value
     if kind.width < I32.width:
         return builder.trunc(grid.emit_shuffle_down(builder, builder.zext(register, I32), distance), kind)
     return grid.emit_shuffle_down(builder, register, distance)
-
-
-__all__ = ["WARP", "from_lane_behind"]

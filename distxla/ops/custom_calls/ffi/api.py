@@ -272,6 +272,3 @@ def api() -> Api:
         if not _api:
             _api.append(Api())
         return _api[0]
-
-
-__all__ = ["Api", "Context", "api"]

@@ -127,6 +127,3 @@ class FfiCall:
         found = metadata.version.major, metadata.version.minor
         if found[0] != MAJOR or not 0 <= found[1] <= MINOR:
             raise FfiError(f"is of version {found[0]}.{found[1]} of XLA's FFI, expected {MAJOR}.0 to {MAJOR}.{MINOR}")
-
-
-__all__ = ["FfiCall", "FfiError"]

@@ -55,6 +55,3 @@ class Cublas:
         number = getattr(self._library, function)(*arguments)
         if number != SUCCESS:
             raise self.error(function, number)
-
-
-__all__ = ["Cublas"]

@@ -196,6 +196,3 @@ def _returning(method: Callable[..., int]) -> Callable[..., int]:
 def emulated_cublas(driver: str) -> EmulatedCublas:
     """The one of this process, beside the emulated driver of that name."""
     return EmulatedCublas(emulated_driver(driver))
-
-
-__all__ = ["EmulatedCublas", "emulated_cublas"]

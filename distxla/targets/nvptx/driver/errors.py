@@ -26,6 +26,3 @@ def chosen_by_environment() -> str:
     """For a message about the GPUs that a driver lists: the variable that chooses among them, where it is set."""
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
     return "" if chosen is None else f" (CUDA_VISIBLE_DEVICES={chosen!r})"
-
-
-__all__ = ["DriverCallError", "DriverError", "chosen_by_environment"]

@@ -18,6 +18,3 @@ def require_functions(library: ctypes.CDLL, name: str, functions: Mapping[str, t
         except AttributeError:
             raise DriverError(f"{name} has no function {function_name}: {why}") from None
         function.argtypes, function.restype = types, ctypes.c_int
-
-
-__all__ = ["require_functions"]

@@ -17,6 +17,3 @@ def packaged(places: Mapping[str, str]) -> str | None:
         if found.exists():
             return str(found)
     return None
-
-
-__all__ = ["packaged"]

@@ -163,6 +163,3 @@ def _argument(kind: str, place: int) -> Any:
         return struct.unpack(_WORDS[kind], ctypes.string_at(place, struct.calcsize(_WORDS[kind])))[0]
     size = 8 if kind.startswith("ptr") else (int(kind[1:]) + 7) // 8
     return int.from_bytes(ctypes.string_at(place, size), "little")
-
-
-__all__ = ["EmulatedContext", "Function"]

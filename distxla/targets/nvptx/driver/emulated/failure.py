@@ -9,6 +9,3 @@ class Failure(Exception):
     def __init__(self, number: int, detail: str) -> None:
         super().__init__(number, detail)
         self.number, self.detail = number, detail
-
-
-__all__ = ["Failure"]

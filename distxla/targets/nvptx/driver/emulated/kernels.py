@@ -25,6 +25,3 @@ def unpacked(address: int) -> PreparedModule | None:
     (length,) = _LENGTH.unpack(ctypes.string_at(address + len(MAGIC), _LENGTH.size))
     found = pickle.loads(ctypes.string_at(address + len(MAGIC) + _LENGTH.size, length))
     return found if isinstance(found, PreparedModule) else None
-
-
-__all__ = ["MAGIC", "packed", "unpacked"]

@@ -21,6 +21,3 @@ class Stream:
         """Let all operations happen."""
         while self.pending:
             self.pending.popleft()()
-
-
-__all__ = ["Stream"]
