@@ -89,7 +89,7 @@ class DeviceStates:
             missing=peers if isinstance(thing, Rendezvous) else (),
             loops=tuple(Loop(loop.name, site.module.locate(loop), iteration) for loop, iteration in loops),
             events=(*self._events(device, MOST_EVENTS - 1), now),
-            op_name=_op_name(instruction),
+            op_name=instruction.metadata.op_name if instruction.metadata else "",
             peer_action=instruction.op.transfer.peer_action,
         )
 
@@ -186,10 +186,6 @@ def _backwards(trace: Trace, device: int, end: int) -> Iterator[traces.TraceEven
             yield item
         elif isinstance(item, Split) and (part := item.part_of(device)) is not None:
             yield from _backwards(part, device, len(part))
-
-
-def _op_name(instruction: Instruction) -> str:
-    return instruction.metadata.op_name if instruction.metadata else ""
 
 
 __all__ = ["DeviceStates"]

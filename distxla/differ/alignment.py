@@ -76,7 +76,7 @@ class Twins:
         names = self._by_name()
         order = self._by_order(names)
         self.depends_on_arguments = _dependent(sharded, _is_given)
-        self.depends_on_device = _dependent(sharded, _is_of_device)
+        self.depends_on_device = _dependent(sharded, lambda op: op.role.is_device_id)
         for pair in self.pairs:
             self._settle(pair, names.get(pair.array.number), order.get(pair.array.number))
         for pair in reversed(self.pairs):
@@ -239,10 +239,6 @@ def _token(array: Recorded) -> Any:
 def _is_given(op: Op) -> bool:
     """Whether the value comes from outside."""
     return op.role.is_parameter or op.advances_state or op.role.given_by_caller
-
-
-def _is_of_device(op: Op) -> bool:
-    return op.role.is_device_id
 
 
 def _dependent(arrays: Sequence[Recorded], begins: Callable[[Op], bool]) -> list[bool]:

@@ -11,7 +11,6 @@ from math import prod
 
 from distxla.ir.counts import Counts
 from distxla.ir.module import Module
-from distxla.ir.replica_groups import ReplicaGroups
 from distxla.lazy_dataclass import dataclass
 from distxla.ops.support.collective import GroupedCollective
 from distxla.ops.support.executable import CollectiveOp
@@ -108,14 +107,15 @@ def devices_of(module: Module, counts: Counts, text: str = "") -> Devices:
     for axes in _meshes(module, text):
         if prod(size for _, size in axes) == count and len(axes) <= _MOST_AXES:
             return Devices(count, axes)
-    others = tuple(dict.fromkeys(_groups_of(module, counts)))
+    grouped = (op.device_groups(counts) for op in _collectives(module) if op.round.has_groups)
+    others = tuple(dict.fromkeys(tuple(map(tuple, groups)) for groups in grouped))
     partial = next((groups for groups in others if 1 < len(groups) < count), ())
     return Devices(count, (("", count),), partial)
 
 
 def _meshes(module: Module, text: str) -> Iterable[Axes]:
     texts = [text, *(value for _, value in module.header)]
-    texts += [groups.mesh for op in _collectives(module) if (groups := _replica_groups(op)) is not None and groups.mesh]
+    texts += [op.replica_groups.mesh or "" for op in _collectives(module) if isinstance(op, GroupedCollective)]
     for each in texts:
         for found in _MESH.finditer(each):
             axes = tuple((name, int(size)) for name, size in _AXIS.findall(found.group(1)))
@@ -123,21 +123,11 @@ def _meshes(module: Module, text: str) -> Iterable[Axes]:
                 yield axes
 
 
-def _replica_groups(op: CollectiveOp) -> ReplicaGroups | None:
-    return op.replica_groups if isinstance(op, GroupedCollective) else None
-
-
 def _collectives(module: Module) -> Iterable[CollectiveOp]:
     for computation in module.computations:
         for instruction in computation:
             if isinstance(instruction.op, CollectiveOp):
                 yield instruction.op
-
-
-def _groups_of(module: Module, counts: Counts) -> Iterable[Groups]:
-    for op in _collectives(module):
-        if op.round.has_groups:
-            yield tuple(tuple(group) for group in op.device_groups(counts))
 
 
 __all__ = ["Devices", "Grouping", "devices_of"]

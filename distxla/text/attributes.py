@@ -140,13 +140,9 @@ def _read_raw(reading: Reading) -> str:
     return lexer.text[start : lexer.pos]
 
 
-def _write_float(value: float) -> str:
-    return repr(float(value))
-
-
 KIND_TEXTS: dict[str, AttributeKind] = {
     "int": AttributeKind(lambda r: r.lexer.integer(), str),
-    "float": AttributeKind(lambda r: r.lexer.number(), _write_float),
+    "float": AttributeKind(lambda r: r.lexer.number(), lambda value: repr(float(value))),
     "bool": AttributeKind(lambda r: r.lexer.boolean(), lambda value: "true" if value else "false"),
     "string": AttributeKind(lambda r: r.lexer.string(), quoted),
     "word": AttributeKind(lambda r: r.lexer.word("a word"), str),

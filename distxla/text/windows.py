@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import Final
 
 from distxla.ir.window import ConvolutionDimensions, PaddingDimension, SliceDimension, Window, WindowDimension
@@ -86,7 +85,7 @@ def read_dim_labels(lexer: Lexer) -> ConvolutionDimensions:
     for group, special in ((1, "bf"), (2, "io"), (3, "bf")):
         labels = match.group(group)
         named = labels.replace("?", "")
-        wanted = special + "".join(_digits(len(match.group(1).replace("?", "")) - 2))
+        wanted = special + "".join(map(str, range(len(match.group(1).replace("?", "")) - 2)))
         if len(labels) > 12 or sorted(named) != sorted(wanted):
             raise lexer.error(
                 f"expected the letters {special[0]} and {special[1]} and each of the digits from 0 once in every part",
@@ -96,10 +95,6 @@ def read_dim_labels(lexer: Lexer) -> ConvolutionDimensions:
         found.append([labels.index(label) for label in wanted])
     (ib, if_, *spatial), (ki, ko, *kernel), (ob, of, *output) = found
     return ConvolutionDimensions(ib, if_, tuple(spatial), ki, ko, tuple(kernel), ob, of, tuple(output))
-
-
-def _digits(count: int) -> Sequence[str]:
-    return [str(k) for k in range(max(count, 0))]
 
 
 def print_dim_labels(dims: ConvolutionDimensions) -> str:

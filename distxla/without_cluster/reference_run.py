@@ -10,7 +10,6 @@ import numpy as np
 from distxla.compiler.passes.whole_arguments import given_whole
 from distxla.errors import ArgumentError
 from distxla.ir.element_type import held_number
-from distxla.ir.module import Module
 from distxla.ir.shape import Shape
 from distxla.oracle.lockstep import run_programs
 from distxla.rewrites.executed_form import executed_form
@@ -102,7 +101,7 @@ def _rows(programs: RunPrograms, args: Sequence[Any]) -> dict[int, list[Any]]:
 
 
 def _row(programs: RunPrograms, program: DeviceProgram, device: int, row: Sequence[Any]) -> list[Any]:
-    shapes = _parameter_leaves(program.module)
+    shapes = [leaf for p in program.module.entry_computation.parameters for leaf in p.shape.leaves()]
     if len(row) != len(shapes):
         name = program.module.name
         raise ArgumentError(f"args: {name} takes {len(shapes)} arguments, device {device} got {len(row)}")
@@ -127,10 +126,6 @@ def _leaf(programs: RunPrograms, program: DeviceProgram, device: int, k: int, va
     if hint is not None and array.dtype == shape.dtype.dtype:
         refused.add_note(f"hint: {hint}")
     raise refused
-
-
-def _parameter_leaves(module: Module) -> list[Shape]:
-    return [leaf for p in module.entry_computation.parameters for leaf in p.shape.leaves()]
 
 
 __all__ = ["Results", "reference"]

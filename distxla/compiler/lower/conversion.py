@@ -136,7 +136,7 @@ def _decode(builder: ir.IRBuilder, memory: ir.Value, element_type: ElementType) 
     if not form.signed:
         # powers of two only: code 0 is 2^-127, a subnormal of f32
         bits = wide.eq(0).select(0x00400000, wide.shl(23))
-        return wide.eq(form.nan).select(float_nan_bits(wide), bits).float_of_bits().value
+        return wide.eq(form.nan).select(0x7FC00000, bits).float_of_bits().value
     magnitude = wide & ((1 << (form.bits - 1)) - 1)
     # shifted into place, the exponent is off by a power of two that one exact multiplication makes up for
     scale = 2.0 ** (127 - form.bias)
@@ -151,11 +151,6 @@ def _decode(builder: ir.IRBuilder, memory: ir.Value, element_type: ElementType) 
     elif form.nan != form.largest and element_type.name != "f4e2m1fn":
         bits = magnitude.ugt(form.largest).select(sign | 0x7FC00000, bits)
     return bits.float_of_bits().value
-
-
-def float_nan_bits(like: ScalarExpr) -> ScalarExpr:
-    """The quiet NaN's bits as i32."""
-    return like.constant(0x7FC00000)
 
 
 def _encode(builder: ir.IRBuilder, value: ir.Value, element_type: ElementType) -> ir.Value:

@@ -280,7 +280,7 @@ class GridLoops(KernelEmitter):
     # --- memory
 
     def load(self, pointer: ir.Value, index: IndexExpression | int, element_type: ElementType) -> ScalarValue:
-        if not self._is_spread and not self._is_private(pointer) and not self._is_read_only(pointer):
+        if not (self._is_spread or self._is_private(pointer) or any(pointer is known for known in self._read_only)):
             number = self._segments - self._is_serial
             self._read_for = number if self._read_for is None else min(self._read_for, number)
         return super().load(pointer, index, element_type)
@@ -319,9 +319,6 @@ class GridLoops(KernelEmitter):
         made = super().scratch(shape, scattered=scattered)
         self._scratch_offsets.append((made.pointer, offset))
         return made
-
-    def _is_read_only(self, pointer: ir.Value) -> bool:
-        return any(pointer is known for known in self._read_only)
 
     def _is_private(self, pointer: ir.Value) -> bool:
         return isinstance(pointer, ir.AllocaInstr)
