@@ -99,20 +99,20 @@ class ProgramOnGpu:
         gpu.require()
         self._fills = is_filled()
         self._gpu, self._context = gpu, gpu.context
-        self._launching = program.grid.launching
+        self._launching, self._launched = program.grid.launching, program.grid.launched
         self._exports = any(site.on_device for site in program.sites)
         self._parameters = [leaf.byte_size for leaf in program.parameter_leaves] + [4] * len(program.parameter_sizes)
         self._results = [leaf.byte_size for leaf in program.result_leaves] + [4] * len(program.result_sizes)
         self._shared = [arena.bytes for arena in program.shared]
         self._arena_bytes = program.arena_bytes
-        self._scratch_bytes = max((kernel.scratch_bytes for kernel in program.grid.launched), default=0)
-        products = (product for kernel in program.grid.launched for product in kernel.products)
+        self._scratch_bytes = max((kernel.scratch_bytes for kernel in self._launched), default=0)
+        products = (product for kernel in self._launched for product in kernel.products)
         self._cublas = gpu.cublas() if any(gemm_numbers(product) is not None for product in products) else None
         self._memories: dict[int, CallMemory] = {}
         self._constants: dict[int, int] = {}
         self._lock = threading.Lock()
         self._module: Module | None = _load(self._context, code)
-        launches = [launch for kernel in program.grid.launched for launch in kernel.launches]
+        launches = [launch for kernel in self._launched for launch in kernel.launches]
         self._functions = (ctypes.c_void_p * len(launches))(*(self._module.function(each.symbol) for each in launches))
 
     def driver_function(self, name: str) -> int:
