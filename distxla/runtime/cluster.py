@@ -27,6 +27,7 @@ from distxla.program.options import CompileOptions
 from distxla.rewrites.driver_steps import after_driver_steps
 from distxla.runtime.arrays.call_queue import CallQueue
 from distxla.runtime.arrays.device_array import DeviceArray
+from distxla.runtime.arrays.device_cluster import CallAreaWriter
 from distxla.runtime.arrays.executable import Executable, Row, expand, put_array, rows_of
 from distxla.runtime.arrays.host_calls import HostCalls, checked_host_calls, require_outside
 from distxla.runtime.calls.cluster_hosts import Hosts
@@ -56,7 +57,6 @@ if TYPE_CHECKING:
 _NOT_STARTED = "the cluster is not started: use `with Cluster(...) as cluster:`, or call `start()` and then `close()`"
 
 _open: weakref.WeakSet[Cluster] = weakref.WeakSet()
-CallAreaWriter = Callable[[list[Executable]], list[Any]]
 
 
 @atexit.register

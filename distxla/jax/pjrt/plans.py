@@ -22,9 +22,9 @@ from distxla.machine.heap import Block
 from distxla.machine.mappings import PAGE
 from distxla.machine.segments import Segment
 from distxla.runtime.arrays.call_queue import PendingCall
+from distxla.runtime.arrays.device_cluster import DirectPlace
 from distxla.runtime.arrays.executable import Executable
 from distxla.runtime.arrays.result_blocks import ResultBlocks
-from distxla.runtime.calls.direct_calls import DirectPlace
 from distxla.runtime.cluster import Cluster
 from distxla.targets.registry import wake_all
 

@@ -6,11 +6,11 @@ not there: it is in the cache of compiled programs, or is made anew.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from typing import TYPE_CHECKING, Any, Final
 
 from distxla.errors import ArgumentError, UnsupportedOpError
+from distxla.jax.partitioner.partitioned_bytes import fields_of, partitioned_of
 from distxla.jax.partitioner.partitioning import Partitioned
 from distxla.jax.pjrt.programs import Program, devices_of_options, loaded_program
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from distxla.jax.pjrt.client import Client
 
 _FORMAT: Final = b"distxla executable 2\n"
-_TUPLES: Final = ("parameter_shapes", "output_shapes", "parameter_shardings", "output_shardings", "warnings")
 
 
 def serialized(program: Program) -> bytes:
@@ -27,9 +26,11 @@ def serialized(program: Program) -> bytes:
         name = program.executable.program.name
         raise UnsupportedOpError(f"{name} calls functions of this process, which cannot be serialised")
     proto = program.partitioned.proto
-    fields = dataclasses.asdict(program.partitioned)
-    del fields["proto"]
-    header = {"partitioned": fields, "ids": program.ids, "bytes": [len(proto), len(program.options)]}
+    header = {
+        "partitioned": fields_of(program.partitioned),
+        "ids": program.ids,
+        "bytes": [len(proto), len(program.options)],
+    }
     return _FORMAT + json.dumps(header).encode() + b"\n" + proto + program.options
 
 
@@ -53,12 +54,9 @@ def _read(data: bytes) -> tuple[Partitioned, list[list[int]], bytes]:
     try:
         found: Any = json.loads(header) if data.startswith(_FORMAT) else None
         proto, options = found["bytes"]
-        fields = found["partitioned"]
         if len(rest) != proto + options:
             raise ValueError("cut short")
-        for name in _TUPLES:
-            fields[name] = tuple(fields[name])
-        return Partitioned(**fields, proto=rest[:proto]), found["ids"], rest[proto:]
+        return partitioned_of(found["partitioned"], rest[:proto]), found["ids"], rest[proto:]
     except (KeyError, TypeError, ValueError) as error:
         raise ArgumentError("these bytes are no executable that this version of distxla has serialised") from error
 

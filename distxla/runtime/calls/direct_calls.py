@@ -5,25 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
-import numpy as np
-from numpy.typing import NDArray
-
 from distxla.collectives.protocols import control_block as control_words
-from distxla.lazy_dataclass import dataclass
+from distxla.runtime.arrays.device_cluster import DirectPlace
 from distxla.runtime.arrays.executable import Executable
 from distxla.runtime.calls.cluster_hosts import Hosts
 from distxla.runtime.calls.program_loading import ProgramLoader
 from distxla.runtime.hosts.local import Ticket
-
-
-@dataclass(frozen=True)
-class DirectPlace:
-    """What a call of a program writes. records: addresses of the devices' records.  number: the program's.  call_area:
-    offsets of arguments and results by device."""
-
-    records: tuple[int, ...]
-    number: int
-    call_area: NDArray[np.uint64]
 
 
 class DirectCalls:
@@ -64,4 +51,4 @@ class DirectCalls:
         self._loader.dispatcher.keep(*kept)
 
 
-__all__ = ["DirectCalls", "DirectPlace"]
+__all__ = ["DirectCalls"]

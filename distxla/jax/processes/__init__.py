@@ -1,0 +1,1 @@
+"""Several JAX processes on one cluster, which a process of its own owns."""

@@ -1,0 +1,84 @@
+"""What the owner and a JAX process tell each other as JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, TypeVar
+
+from distxla.jax.processes.fields import from_json
+from distxla.lazy_dataclass import dataclass
+
+_T = TypeVar("_T", bound="Facts")
+
+
+class Facts:
+    """A dataclass that goes as JSON."""
+
+    def to_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)  # type: ignore[call-overload, no-any-return]
+
+    @classmethod
+    def of_json(cls: type[_T], found: Any) -> _T:
+        """ClusterError where it is none."""
+        return from_json(cls, found)
+
+
+@dataclass(frozen=True)
+class AttachedMemory(Facts):
+    """The memories of the owner's host: descriptors of the process `owner`, to be opened in /proc.
+
+    memories: by flattened id.  common: the memory that follows each device's.  memory_bytes: of each of these
+    segments.  device_bytes: S. The owner allocates in [0, S) of each device, the device's JAX process in [S, 2S).
+    control: the control block, of `devices` devices.
+    """
+
+    owner: int
+    control: int
+    memories: tuple[int, ...]
+    common: int
+    memory_bytes: int
+    device_bytes: int
+    devices: int
+
+
+@dataclass(frozen=True)
+class CompileRequest(Facts):
+    """rows: ids of devices, [replica][partition].  donated: numbers of parameters.  calls: numbers of functions of the
+    process that the program calls.  checks: names."""
+
+    rows: tuple[tuple[int, ...], ...]
+    donated: tuple[int, ...] = ()
+    calls: tuple[int, ...] = ()
+    checks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class CompiledFacts(Facts):
+    """fingerprint: equal for equal programs.  cached: whether the disk had it.  members: the processes that have
+    devices of it.  set: the owner's number for them, the same for all programs of these processes."""
+
+    fingerprint: str
+    cached: bool
+    compile_s: float
+    image_bytes: int
+    set: int
+    members: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class LoadedFacts(Facts):
+    """Where a loaded program finds things of the devices of the process that asks.
+
+    devices: of this process, in the order of the program.  area: offset in the control block of the row of each of
+    them: offsets of arguments and results, u64 each.  states: (device, key, offset in the control block) of each
+    stream's state; a key as `stream_key` has it.
+    """
+
+    number: int
+    devices: tuple[int, ...]
+    area: tuple[int, ...]
+    load_s: float = 0.0
+    states: tuple[tuple[int, str, int], ...] = ()
+
+
+__all__ = ["AttachedMemory", "CompileRequest", "CompiledFacts", "Facts", "LoadedFacts"]

@@ -1,0 +1,79 @@
+"""The seam between calls of JAX and the ways in which several processes run one together."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distxla.errors import ClusterError, DistxlaError
+from distxla.lazy_dataclass import dataclass
+from distxla.wire.checksums import Buffer
+
+_MOST = 4096  # bytes
+
+
+@dataclass(frozen=True)
+class LaunchSite:
+    """The user's line that calls a program; "" and 0 where it is not known."""
+
+    file: str = ""
+    line: int = 0
+    function: str = ""
+
+    def __str__(self) -> str:
+        """train.py:47 in step."""
+        where = f"{self.file.rpartition('/')[2] or '?'}:{self.line}"
+        return f"{where} in {self.function}" if self.function else where
+
+    def pack(self) -> bytes:
+        return "\0".join((self.file[-1000:], str(self.line), self.function[-500:])).encode(errors="replace")
+
+    @staticmethod
+    def unpack(payload: Buffer) -> LaunchSite:
+        """ClusterError where it is none."""
+        parts = bytes(payload[:_MOST]).decode(errors="replace").split("\0")
+        if len(parts) != 3 or not parts[1].isdecimal() or len(parts[1]) > 9:
+            raise ClusterError("a launch without a place")
+        return LaunchSite(parts[0], int(parts[1]), parts[2])
+
+
+@dataclass(frozen=True)
+class AttachedProgram:
+    """A compiled program, as launches need it.
+
+    program: the owner's number, from 1: the same in all processes.  set, members: the processes that have devices of
+    it, and the owner's number for them.
+    """
+
+    program: int
+    name: str
+    set: int
+    members: tuple[int, ...]
+
+
+class Launch(Protocol):
+    """A call on devices of several processes, of which this one has some; made when it is submitted.
+
+    verdict: why it will never run, told before its turn; None while nothing is.
+    """
+
+    verdict: DistxlaError | None
+
+    def run(self, rows: NDArray[np.uint64]) -> None:
+        """Block until the devices of this process are done; raises the verdict. rows: offsets of arguments and
+        results, by device."""
+
+    def skip(self, why: BaseException) -> None:
+        """It will never run here: the other processes are told why."""
+
+
+class Launches(Protocol):
+    """Calls of this process, whose order is the order of the calls of each set of processes."""
+
+    def submitted(self, program: AttachedProgram, site: LaunchSite) -> Launch:
+        """Never blocks."""
+
+
+__all__ = ["AttachedProgram", "Launch", "LaunchSite", "Launches"]

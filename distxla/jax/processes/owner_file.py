@@ -1,0 +1,88 @@
+"""Where the owner listens, and its secret: in a file that only the user can read, whose path processes are told.
+
+The path goes through JAX's key-value store, which anybody on the network may read; the secret never does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from typing import Final
+
+from distxla.errors import ClusterError
+from distxla.machine.processes import kernel_text
+from distxla.wire.handshake import SECRET_BYTES
+
+OWNER: Final = "DISTXLA_OWNER"  # environment: the path of the file
+_NAME: Final = "owner"
+_MOST: Final = 4096  # bytes of the file
+
+
+def boot_id() -> str:
+    """Tells this machine, since it was started, from all others."""
+    return kernel_text("sys/kernel/random/boot_id").strip()
+
+
+def write_owner(folder: str, address: tuple[str, int], secret: bytes) -> str:
+    """Write the file into a folder that only the user can enter; its path."""
+    path = os.path.join(folder, _NAME)
+    data = json.dumps({"address": list(address), "secret": secret.hex(), "boot_id": boot_id()}).encode()
+    written = f"{path}.new"
+    descriptor = os.open(written, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    try:
+        os.write(descriptor, data)
+    finally:
+        os.close(descriptor)
+    os.rename(written, path)  # nobody sees half of it
+    return path
+
+
+def read_owner(path: str) -> tuple[tuple[str, int], bytes]:
+    """(address, secret). ClusterError where there is none, where others may write or read it, or it is of another
+    machine."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError as error:
+        raise ClusterError(f"the owner of the devices can't be found: {path}: {error.strerror}") from None
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+            raise ClusterError(f"{path}: expected a file of this user that nobody else may read or write")
+        data = os.read(descriptor, _MOST)
+    finally:
+        os.close(descriptor)
+    try:
+        told = json.loads(data)
+        host, port = told["address"]
+        secret, machine = bytes.fromhex(told["secret"]), told["boot_id"]
+        if not isinstance(host, str) or not isinstance(port, int) or len(secret) != SECRET_BYTES:
+            raise ValueError
+    except (ValueError, KeyError, TypeError) as error:
+        raise ClusterError(f"{path}: expected an owner's address and secret") from error
+    if machine != boot_id():
+        raise _elsewhere(path)
+    return (host, port), secret
+
+
+def pack_path(path: str) -> bytes:
+    """The path, and of which machine, for the key-value store."""
+    return f"{boot_id()} {path}".encode()
+
+
+def unpack_path(told: bytes) -> str:
+    """The path of `pack_path`. ClusterError where it is of another machine."""
+    machine, _, path = told.decode(errors="replace").partition(" ")
+    if machine != boot_id():
+        raise _elsewhere(path)
+    return path
+
+
+def _elsewhere(path: str) -> ClusterError:
+    return ClusterError(
+        f"the owner of the devices, {path}, is on another machine than process {os.getpid()}: JAX processes of several "
+        "machines can't share devices yet"
+    )
+
+
+__all__ = ["OWNER", "boot_id", "pack_path", "read_owner", "unpack_path", "write_owner"]
