@@ -36,6 +36,17 @@ class StreamKey:
         """Whether it carries operands or results of calls of the driver's functions."""
         return self.channel >= FIRST_HOST_CALL
 
+    @property
+    def code(self) -> str:
+        """`recv:3`, for `of_code` in another process."""
+        return f"{self.kind.value}:{self.channel}"
+
+    @staticmethod
+    def of_code(code: str) -> StreamKey:
+        """ValueError for another text."""
+        kind, _, channel = code.partition(":")
+        return StreamKey(StreamKind(kind), int(channel))
+
     def __str__(self) -> str:
         """`infeed`, `recv on channel 3`, `recv of host call 0`; another text for each stream of a device."""
         if self.is_host_call:

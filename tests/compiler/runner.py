@@ -187,7 +187,7 @@ def _streams(control: mmap.mmap, state: int, segments: Sequence[Segment], memory
     begins = itertools.count(_aligned(memory), STREAM_BYTES)
     words = np.frombuffer(control, np.uint8)
     return ClusterStreams(
-        lambda size: next(states),
+        lambda device, key: next(states),
         lambda size: Block(deque(), next(begins), size),
         lambda device: LocalStreamMemory(words, segments[device]),
         lambda: None,

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import distxla as dx
+from distxla.collectives.protocols.stream import STATE_BYTES
 from distxla.collectives.transports.control_block_view import ControlBlock
 from distxla.diagnosis.report.diagnosis import Diagnosis
 from distxla.machine.heap import Heap
@@ -37,7 +38,10 @@ def streams() -> Iterator[ClusterStreams]:
     segment, block = Segment.create("test", SIZE), ControlBlock.create(2)
     heap = Heap(SIZE, [segment])
     made = ClusterStreams(
-        block.carve, heap.allocate, lambda device: LocalStreamMemory(block.segment.bytes, segment), lambda: None
+        lambda device, key: block.carve(STATE_BYTES),
+        heap.allocate,
+        lambda device: LocalStreamMemory(block.segment.bytes, segment),
+        lambda: None,
     )
     yield made
     made.close()

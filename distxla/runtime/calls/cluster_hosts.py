@@ -49,7 +49,8 @@ class Hosts:
 
     devices_per_host: devices of each Ray node, the driver's first; None: those of nodes.distribute.
     network_faults: gives the injected faults of messages between so many hosts (transports/network_fault.py); raises
-    ArgumentError.  gpus: how the devices share them.
+    ArgumentError.  gpus: how the devices share them.  values_apart: other processes, which have JAX's arrays, allocate
+    them behind this one's part of each device's memory, and have the ends of the devices' streams.
     closing: set by a thread that wants `start` to give up.  replicas: actors by flattened id.  identities: of the
     replicas.
     budget: how much memory the devices may have.  devices: of each host, by index.
@@ -67,8 +68,10 @@ class Hosts:
         network_faults: Callable[[int], Sequence[NetworkFault]] = lambda hosts: (),
         device_memory: int | None = None,
         gpus: GpuSharing = NO_GPUS,
+        values_apart: bool = False,
     ) -> None:
         self._address = address
+        self.values_apart = values_apart
         self._devices_per_host = devices_per_host
         self._closing = closing
         self._network_faults = network_faults

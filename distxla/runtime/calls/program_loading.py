@@ -14,8 +14,10 @@ from numpy.typing import NDArray
 from distxla import clock
 from distxla.collectives.protocols import call_loops
 from distxla.collectives.protocols import group as group_words
+from distxla.collectives.protocols import stream as stream_words
 from distxla.errors import ArgumentError, ClusterError, DistxlaError
 from distxla.ir.counts import Counts
+from distxla.ir.stream_key import StreamKey
 from distxla.machine.heap import Block, Heap
 from distxla.program.artifact import CompiledProgram, DebugTables, SharedArena
 from distxla.rewrites.executed_form import executed_form
@@ -30,6 +32,7 @@ from distxla.runtime.ray.session import SharedValue
 from distxla.runtime.replica.replica import Placement
 from distxla.runtime.replica.user_functions import RoutineFailure, pack
 from distxla.runtime.streams.stream_ends import LocalStreamMemory, StreamMemory
+from distxla.runtime.streams.stream_states import StreamStates
 from distxla.runtime.streams.streams import ClusterStreams
 from distxla.runtime.values.shared_image import without_image
 
@@ -61,7 +64,8 @@ class ProgramLoader:
         self.loaded: dict[int, Loaded] = {}  # by number
         self._unloader = Unloader(unload)
         allocate = partial(heap.allocate, of_runtime=True)
-        self.streams = ClusterStreams(hosts.local.control.carve, allocate, self._stream_memory, self._unusable)
+        kind = StreamStates if hosts.values_apart else ClusterStreams
+        self.streams: ClusterStreams = kind(self._new_state, allocate, self._stream_memory, self._unusable)
         self.communicators = Communicators(hosts.local.control, self.streams, hosts.remotes)
         control = hosts.local.control
         self.channels = ClusterChannels(self.communicators, control, allocate, counts, hosts.devices)
@@ -244,6 +248,9 @@ class ProgramLoader:
                     block = self._shared[key] = self._common.allocate(arena.bytes)
                 found.update(dict.fromkeys(group, block))
         return found
+
+    def _new_state(self, device: int, key: StreamKey) -> int:
+        return self._hosts.local.control.carve(stream_words.STATE_BYTES)
 
     def _stream_memory(self, device: int) -> StreamMemory:
         """The device's memory and control block, as the ends of its streams reach them."""

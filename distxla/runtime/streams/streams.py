@@ -280,18 +280,18 @@ class ClusterStreams:
     cluster.
     ends: by device, the number of items after which its infeed ends (an injected fault); set before its first use.
 
-    carve: offset of so many zeroed bytes of the control block.  memory: by device.  lost: why no call can be made any
-    more, if so.
+    new_state: zeroed STATE_BYTES of the control block for a stream of a device, by their offset.  memory: by device.
+    lost: why no call can be made any more, if so.
     """
 
     def __init__(
         self,
-        carve: Callable[[int], int],
+        new_state: Callable[[int, StreamKey], int],
         allocate: Allocate,
         memory: Callable[[int], StreamMemory],
         lost: Callable[[], DistxlaError | None],
     ) -> None:
-        self._carve = carve
+        self._new_state = new_state
         self._allocate = allocate
         self._memory = memory
         self._lost = lost
@@ -332,7 +332,7 @@ class ClusterStreams:
             if self._closed:
                 raise ClusterError("the cluster is closed")
             if (device, key) not in self._states:
-                state, memory = self._carve(streams.STATE_BYTES), self._memory(device)
+                state, memory = self._new_state(device, key), self._memory(device)
                 block = self._area(key, streams.AREA_BYTES)
                 if key.kind.leads_to_device:
                     to_device = HostToDevice(memory, state, block, self._allocate)
@@ -424,11 +424,16 @@ class ClusterStreams:
         return error
 
     def _failure_of(self, device: int, status: int, records: Records) -> DistxlaError:
+        site, key = self._site(device, records)
+        return self._infeeds[device, key].failure(status, site, records.record_long(device, control_words.R_ROUND))
+
+    def _site(self, device: int, records: Records) -> tuple[Site, StreamKey]:
+        """Where the device is, and the stream there."""
         program = self._programs[records.record(device, control_words.R_PROGRAM)]
         site = program.sites[records.record(device, control_words.R_SITE)]
         key = program.communicators[site.communicator].stream
         assert key is not None
-        return self._infeeds[device, key].failure(status, site, records.record_long(device, control_words.R_ROUND))
+        return site, key
 
     def check(self, device: int, stream: _Stream) -> Check:
         """Called by an operation at a stream of a device while it waits: raises once the wait is pointless."""
