@@ -13,6 +13,7 @@ from distxla.collectives.protocols import (
     exported_memory,
     group,
     permute,
+    promised_memory,
     proxy_queue,
     rounds,
     stream,
@@ -20,7 +21,7 @@ from distxla.collectives.protocols import (
 from distxla.collectives.protocols.layout import Area, Part, Word, areas
 
 # before those that import them
-MODULES = (event, exported_memory, control_block, rounds, group, permute, channel, stream, proxy_queue)
+MODULES = (event, exported_memory, control_block, rounds, group, permute, channel, stream, proxy_queue, promised_memory)
 LINE = 64
 
 

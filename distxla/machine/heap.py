@@ -41,11 +41,14 @@ class Headroom(Protocol):
         """How many of these devices live on the host; of none 1."""
 
     def resident(self) -> int:
-        """Bytes that all the memories hold."""
+        """Bytes that the memories hold; where several processes have heaps in them, this heap's part."""
 
     def require(self, promised: int, growth: int, devices: Sequence[int]) -> None:
         """OutOfMemoryError if the host can't hold `promised` bytes in all the memories. growth: bytes by which the
         memories of `devices` are to grow, for the message."""
+
+    def promise(self, promised: int) -> None:
+        """The heap has given memory back, and promises so many bytes from now on."""
 
 
 @dataclass(frozen=True)
@@ -295,5 +298,6 @@ class Heap:
                     segment.punch(begin - self._begin, stop - begin)
         if self._headroom is not None:  # blocks in use may get the pages that they do not have yet
             promised = checked = max(self._headroom.resident(), of_blocks)
+            self._headroom.promise(promised)
         changed = (promised, of_blocks, holes), 0, checked
         self._hosted, self._idle, self._checked = changed

@@ -4,6 +4,7 @@ has them open or mapped. Others open them through /proc/<owner>/fd, which the ke
 from __future__ import annotations
 
 import ctypes
+import errno
 import fcntl
 import os
 
@@ -37,6 +38,23 @@ def seal(descriptor: int, *, content: bool) -> None:
 def release(descriptor: int, offset: int, size: int) -> None:
     """Give the memory of whole pages back: they are zeros then."""
     _libc.fallocate(descriptor, _PUNCH_HOLE_KEEP_SIZE, ctypes.c_longlong(offset), ctypes.c_longlong(size))
+
+
+def held_bytes(descriptor: int, begin: int, end: int) -> int:
+    """Bytes in [begin, end) that have pages. It moves the descriptor's position."""
+    found, at = 0, begin
+    while at < end:
+        try:
+            start = os.lseek(descriptor, at, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # there is none behind `at`
+                break
+            raise
+        if start >= end:
+            break
+        at = min(end, os.lseek(descriptor, start, os.SEEK_HOLE))
+        found += at - start
+    return found
 
 
 def open_descriptor(pid: int, descriptor: int, size: int) -> int:

@@ -38,6 +38,9 @@ class Room:
         if promised > self.most:
             raise OutOfMemoryError("the host is full")
 
+    def promise(self, promised: int) -> None:
+        """Nobody else has to know."""
+
     def punch(self, offset: int, size: int) -> None:
         self.punched.append((offset, offset + size))
 

@@ -27,6 +27,7 @@ from distxla.runtime.hosts.host_end import HostEnd
 from distxla.runtime.hosts.local import LocalHost
 from distxla.runtime.hosts.nodes import Facts, Node, alive_nodes, distribute, require_alike
 from distxla.runtime.hosts.remote import RemoteHost, RemoteMemory, RemotePages
+from distxla.runtime.hosts.shared_headroom import COMMON_HEAP, DEVICES_HEAP, Promises, SharedHeadroom, held_part
 from distxla.runtime.ray import access
 from distxla.runtime.ray.session import RayHere, Session, SharedValue
 from distxla.runtime.replica.replica import Identity, Replica
@@ -57,6 +58,7 @@ class Hosts:
     agent_actors, agents: the actors, and the connections to the agents of a run with several hosts, by index, the
     driver's own among them; else none.
     news: notified of every frame from agents.
+    promises: of all heaps in this host's memories, where values are apart.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class Hosts:
     ) -> None:
         self._address = address
         self.values_apart = values_apart
+        self.promises: Promises | None = None
         self._devices_per_host = devices_per_host
         self._closing = closing
         self._network_faults = network_faults
@@ -287,12 +290,21 @@ class Hosts:
         free = free_memory()
         return Limit(free.bytes + (self._local.resident_bytes() if self._local is not None else 0), free.source)
 
-    def headroom(self) -> HostHeadroom:
-        """The headroom for the heaps of the devices' memories."""
-        return HostHeadroom(self.local.devices, self.local.resident_bytes, self._free_here)
+    def headroom(self, *, common: bool = False) -> HostHeadroom:
+        """The headroom for the heap of the devices' memories; common: of the memory that they share."""
+        local = self.local
+        if self.promises is None:
+            return HostHeadroom(local.devices, local.resident_bytes, self._free_here)
+        segments = [local.common] if common else list(local.memories.values())
+        part = range(local.common.size if common else self.budget.device_bytes)
+        number = COMMON_HEAP if common else DEVICES_HEAP
+        own = partial(held_part, segments, part)
+        return SharedHeadroom(self.promises, number, local.devices, own, self._free_here)
 
     def _make_local(self, name: str) -> LocalHost:
         self._local = LocalHost(0, name, self.devices[0], self.device_count, self.budget.segment_bytes)
+        if self.values_apart:
+            self.promises = Promises.carved(self._local.control)
         return self._local
 
     def _on_local_loss(self, device: int, pid: int) -> None:

@@ -58,7 +58,7 @@ class ProgramLoader:
         self._counts = counts
         self._arena: Block | None = None
         size = hosts.budget.segment_bytes
-        self._common = Heap(size, hosts.common_pages, begin=size, headroom=hosts.headroom())
+        self._common = Heap(size, hosts.common_pages, begin=size, headroom=hosts.headroom(common=True))
         self._shared: dict[tuple[int, frozenset[int]], Block] = {}  # by number of the arena and group
         self._next = 0  # the number to try first for the next program
         self.loaded: dict[int, Loaded] = {}  # by number

@@ -56,6 +56,13 @@ class Budget:
                 require_host_memory([(need, count)], free(), name)
 
 
+def wanted(growth: int, devices: Sequence[int]) -> str:
+    """What can't be had: devices 0, 1: 50 MiB more each can't be had."""
+    whose = named(devices) if devices else "a device"
+    each = " each" if len(devices) > 1 else ""
+    return f"{whose}: {amount(growth)} more{each} can't be had"
+
+
 class HostHeadroom:
     """The free memory of this host for its devices' memories; see memory.Headroom.
 
@@ -74,13 +81,14 @@ class HostHeadroom:
         free = self._free()
         if promised <= free.bytes:
             return
-        whose = named(devices) if devices else "a device"
-        each = " each" if len(devices) > 1 else ""
-        left = max(0, free.bytes - self.resident())
+        held = self.resident()
+        left = amount(max(0, free.bytes - held))
         raise OutOfMemoryError(
-            f"{whose}: {amount(growth)} more{each} can't be had: this host has {amount(left)} left "
-            f"({free.source}), and its devices hold {amount(self.resident())}"
+            f"{wanted(growth, devices)}: this host has {left} left ({free.source}), and its devices hold {amount(held)}"
         )
+
+    def promise(self, promised: int) -> None:
+        """See memory.Headroom: nobody else has to know."""
 
 
 def checked_memory(size: int | str | None) -> int | None:
