@@ -23,6 +23,14 @@ def named(devices: Iterable[int]) -> str:
     return f"device{'' if len(found) == 1 else 's'} {listed(found)}"
 
 
+def processes_named(processes: Iterable[int]) -> str:
+    """`process 3`, `processes 0 and 1`, `processes 0, 2-5`: JAX processes."""
+    found = sorted(set(processes))
+    if len(found) == 2:
+        return f"processes {found[0]} and {found[1]}"
+    return f"process{'' if len(found) == 1 else 'es'} {listed(found)}"
+
+
 def listed(devices: Iterable[int]) -> str:
     """`0, 1`, `0-6, 9`; never more than a line."""
     found = sorted(set(devices))
@@ -75,4 +83,14 @@ def mismatch_of(what: str, one: tuple[int, str], other: tuple[int, str], differi
     return text + (f"; they differ in {differing}" if differing else "")
 
 
-__all__ = ["chain", "counted", "listed", "mismatch_of", "named", "ranges", "round_called", "transfer_called"]
+__all__ = [
+    "chain",
+    "counted",
+    "listed",
+    "mismatch_of",
+    "named",
+    "processes_named",
+    "ranges",
+    "round_called",
+    "transfer_called",
+]

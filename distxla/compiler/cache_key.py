@@ -39,7 +39,7 @@ def program_key(module: Module, counts: Counts, options: CompileOptions | None =
     registered = "".join(f"\n{kind} {name!r}" for name, kind in declarations(user_targets(module)))
     target = native_target() if options.target is None else target_named(options.target)
     options = dataclasses.replace(options, target=target.name, points=tuple(sorted(options.points)))
-    return text_key(_described(module), f"{counts}{registered} {options!r} {target.variant}")
+    return text_key(described(module), f"{counts}{registered} {options!r} {target.variant}")
 
 
 def text_key(*texts: str) -> str:
@@ -52,18 +52,18 @@ def text_key(*texts: str) -> str:
     return digest.hexdigest()
 
 
-def _described(module: Module) -> str:
+def described(module: Module) -> str:
     """The text without metadata; large constants, which take long to print, are left out of it and hashed."""
     digests: list[str] = []
 
-    def described(i: Instruction) -> Instruction:
+    def without_metadata(i: Instruction) -> Instruction:
         op = i.op
         if isinstance(op, Constant) and (kept := _without_large(op.literal, digests)) is not op.literal:
             op = dataclasses.replace(op, literal=kept)
         return i if op is i.op and not i.metadata else i.replace(op=op, metadata=None)
 
     computations = tuple(
-        dataclasses.replace(computation, instructions=tuple(map(described, computation)))
+        dataclasses.replace(computation, instructions=tuple(map(without_metadata, computation)))
         for computation in module.computations
     )
     text = print_module(module.replace(computations=computations, frames=type(module.frames)(), source=None))
@@ -127,4 +127,4 @@ def _identity(found: os.stat_result) -> tuple[int, ...]:
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
-__all__ = ["program_key", "source_digest", "text_key"]
+__all__ = ["described", "program_key", "source_digest", "text_key"]

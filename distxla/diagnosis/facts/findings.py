@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 
 from distxla.diagnosis.facts.blocked import DeviceState, Doing, Injected, Need, Place
+from distxla.diagnosis.facts.processes import Difference, ProcessState
 from distxla.lazy_dataclass import dataclass
 from distxla.location import Location
 from distxla.wording import named
@@ -95,6 +96,8 @@ class Findings:
     divergences: where histories diverge.  diverge_at: the branch or loop in which the first two do.
 
     Of a run, is_live: injected faults; network, in sentences, the other hosts that a host waits for.
+    Of several JAX processes, processes: the state of each; process_differences: between two of them, what a user knows
+    first. Such findings have no devices.
     Before a run: undecided, the decisions that only the run makes; notes, further knowledge, in sentences.
     """
 
@@ -115,6 +118,8 @@ class Findings:
     network: tuple[str, ...] = ()
     undecided: tuple[Undecided, ...] = ()
     notes: tuple[str, ...] = ()
+    processes: tuple[ProcessState, ...] = ()
+    process_differences: tuple[Difference, ...] = ()
 
     @property
     def differences(self) -> tuple[Divergence, ...]:

@@ -2,7 +2,8 @@
 
 Every diagnosis has `format`, `kind`, `summary`, `location`, `channel`, `blocked`, `cycle`, `cycles`, `without_end`,
 `behind`, `divergence` and `hints`. One of a run adds `devices` with their events and times, `divergences`, `network`
-and `injected`; one before a run adds `undecided` and `notes`.
+and `injected`, one of several JAX processes `processes` and `process_differences`; one before a run adds `undecided`
+and `notes`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Any
 
 from distxla.diagnosis.facts.blocked import DeviceState, Event, Injected, Place
 from distxla.diagnosis.facts.findings import Blocked, Divergence, Findings, Undecided
+from distxla.diagnosis.facts.processes import Difference, ProcessState
 from distxla.location import Location
 
 FORMAT = 1  # raised where a field goes away or means something else
@@ -49,6 +51,7 @@ def _of_run(diagnosis: Findings) -> dict[str, Any]:
         "divergences": [_divergence(divergence) for divergence in diagnosis.divergences],
         **_fields(diagnosis, "network"),
         "injected": [injected_json(fault) for fault in diagnosis.injected],
+        **(_of_processes(diagnosis) if diagnosis.processes else {}),
     }
 
 
@@ -105,6 +108,39 @@ def _device(device: DeviceState) -> dict[str, Any]:
         **_fields(device, "computation", "round", "channel", "group", "waits_for", "host", "missing"),
         "loops": [_fields(loop, "instruction", "location", "iteration") for loop in device.loops],
         "events": [_event(event) for event in device.events],
+    }
+
+
+def _of_processes(diagnosis: Findings) -> dict[str, Any]:
+    return {
+        "processes": [_process(process) for process in diagnosis.processes],
+        "process_differences": [_process_difference(difference) for difference in diagnosis.process_differences],
+    }
+
+
+def _process(process: ProcessState) -> dict[str, Any]:
+    return {
+        "process": process.process,
+        "doing": process.doing.value,
+        "function": process.function,
+        "frame": process.frame,
+        "call": process.number,
+        "detail": process.detail,
+        "calls": list(process.calls),
+        "stack": list(process.stack),
+        "pid": process.pid,
+        "host": process.host,
+    }
+
+
+def _process_difference(difference: Difference) -> dict[str, Any]:
+    return {
+        "what": difference.what,
+        "where": difference.where,
+        "processes": [difference.process, difference.other_process],
+        "values": [difference.one, difference.other],
+        "frames": [difference.frame_one, difference.frame_other],
+        "text": str(difference),
     }
 
 

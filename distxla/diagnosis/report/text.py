@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from distxla.diagnosis.facts.blocked import DeviceState, Doing
 from distxla.diagnosis.facts.findings import Divergence, Findings, never_end
+from distxla.diagnosis.report.process_text import process_lines
 from distxla.location import printable
 from distxla.wording import chain, named
 
@@ -25,7 +26,7 @@ def _lines(diagnosis: Findings) -> list[str]:
         more = len(diagnosis.undecided) - MOST_UNDECIDED
         shown = [f"  {each}" for each in diagnosis.undecided[:MOST_UNDECIDED]]
         return [*shown, *([f"  … ({len(diagnosis.undecided)} in all)"] if more > 0 else [])]
-    lines = _devices_lines(diagnosis)
+    lines = [*process_lines(diagnosis), *_devices_lines(diagnosis)]
     if total := never_end(diagnosis):
         lines.append(f"  {total}")
     if diagnosis.cycles:

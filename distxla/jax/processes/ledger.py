@@ -1,0 +1,301 @@
+"""The ledger of launches: the n-th call of a set of processes must be of one program in all of them.
+
+Events in, decisions out. No thread, socket or clock is in here, so every interleaving can be tested in one process; the
+owner's OwnedCalls keeps it under a lock and does what it decides.
+
+A process runs its calls in the order in which it makes them. The first one that is not over is at the head of its
+queue; it is ready when the process has come to it. Processes whose heads wait for one another in a circle never go on.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Iterator
+from typing import Final
+
+from distxla.diagnosis.graph import Clauses, all_of, find_deadlock
+from distxla.errors import ClusterError, DistxlaError
+from distxla.jax.processes.ledger_facts import (
+    DEADLOCK,
+    LATE,
+    LOST,
+    MISMATCH,
+    SKIPPED,
+    Called,
+    Ending,
+    Finding,
+    Key,
+    Notice,
+    Start,
+    Turn,
+    Verdict,
+)
+from distxla.wording import processes_named
+
+NOTICE_S: Final = 1.0  # of waiting for a late process until it is said; then twice as long each time
+MOST_KEPT: Final = 64  # calls of a process that are remembered
+
+
+class _Call:
+    """A call of a set, from the first process that makes it until it is over, or refused and known to all."""
+
+    def __init__(self, key: Key) -> None:
+        self.members, self.ordinal = self.key = key
+        self.made: dict[int, Called] = {}
+        self.ready: set[int] = set()
+        self.is_started = False
+        self.is_refused = False
+
+    @property
+    def is_open(self) -> bool:
+        return not (self.is_started or self.is_refused)
+
+    @property
+    def missing(self) -> list[int]:
+        return [p for p in self.members if p not in self.made]
+
+
+class _Wait:
+    """A process's wait at the head of its queue for late ones."""
+
+    def __init__(self, key: Key, now: float) -> None:
+        self.key, self.since, self.next_notice = key, now, NOTICE_S
+
+
+class Ledger:
+    """processes: how many there are.  stall_limit: seconds after which a late process is a fault; None: never.
+
+    apart: by set, its first call of one program from different lines: where a process has skipped a call, or made one
+    more, that shows before anything differs.
+    """
+
+    def __init__(self, processes: int, stall_limit: float | None = None) -> None:
+        self.processes, self.stall_limit = processes, stall_limit
+        self.apart: dict[tuple[int, ...], tuple[Called, Called]] = {}
+        self._calls: dict[Key, _Call] = {}
+        self._queues: dict[int, dict[Key, Called]] = {p: {} for p in range(processes)}
+        self._kept: dict[int, deque[Called]] = {p: deque(maxlen=MOST_KEPT) for p in range(processes)}
+        self._next: dict[tuple[int, tuple[int, ...]], int] = defaultdict(int)
+        self._endings: dict[int, Ending] = {}
+        self._waits: dict[int, _Wait] = {}
+
+    # --- events
+
+    def called(self, call: Called) -> list[Start | Verdict]:
+        """A process has made a call. ClusterError where it can't be its next one."""
+        self._require_next(call)
+        found = self._calls.setdefault(call.key, _Call(call.key))
+        found.made[call.process] = call
+        self._kept[call.process].append(call)
+        if found.is_refused:
+            self._forget(found)
+            return []
+        self._queues[call.process][call.key] = call
+        other = next((each for each in found.made.values() if each.program != call.program), None)
+        if other is not None:
+            pair = (other, call) if other.process < call.process else (call, other)
+            return self._refused(found, MISMATCH, pair=pair, turns=tuple(self._turns(*pair)))
+        self._note_apart(found, call)
+        if gone := [p for p in found.members if p in self._endings]:
+            return self._refused(found, LOST, missing=tuple(gone))
+        return self._circles()
+
+    def ready(self, process: int, key: Key) -> list[Start | Verdict]:
+        """A process has come to this call; all that it made before are over."""
+        found = self._calls.get(key)
+        if found is None or not found.is_open or process not in found.made:
+            return []
+        found.ready.add(process)
+        if len(found.ready) < len(found.members):
+            return []
+        found.is_started = True
+        return [Start(key)]
+
+    def over(self, key: Key) -> list[Start | Verdict]:
+        """The call has run, or failed while it ran."""
+        found = self._calls.pop(key, None)
+        if found is None:
+            return []
+        self._leave_queues(found)
+        return self._circles()
+
+    def skipped(self, process: int, key: Key, why: DistxlaError) -> list[Start | Verdict]:
+        """A process can't run this call."""
+        found = self._calls.get(key)
+        if found is None or not found.is_open:
+            return []
+        return self._refused(found, SKIPPED, missing=(process,), why=why)
+
+    def ended(self, process: int, how: Ending) -> list[Start | Verdict]:
+        """A process has ended. Calls that run already go on."""
+        if process in self._endings:
+            return []
+        self._endings[process] = how
+        decisions: list[Start | Verdict] = []
+        for found in [call for call in self._calls.values() if process in call.members]:
+            if found.is_open:
+                decisions += self._refused(found, LOST, missing=(process,))
+            elif found.is_refused:
+                self._forget(found)
+        return decisions
+
+    def look(self, now: float) -> list[Notice | Verdict]:
+        """What is to be said of late processes. now: in seconds, of any clock."""
+        decisions: list[Notice | Verdict] = []
+        for process in range(self.processes):
+            found = self._head(process)
+            late = found.missing if found is not None and found.is_open else []
+            if found is None or not late:
+                self._waits.pop(process, None)
+                continue
+            wait = self._waits.get(process)
+            if wait is None or wait.key != found.key:
+                wait = self._waits[process] = _Wait(found.key, now)
+            seconds = now - wait.since
+            behind = {p: self._waits_in(p) for p in late}
+            if seconds >= wait.next_notice:
+                while wait.next_notice <= seconds:
+                    wait.next_notice *= 2
+                call = found.made[process]
+                decisions += [Notice(process, p, call, seconds, behind[p]) for p in late]
+            at_fault = tuple(p for p in late if behind[p] is None)
+            if self.stall_limit is not None and seconds >= self.stall_limit and at_fault:
+                refused = self._refused(found, LATE, missing=at_fault, seconds=seconds)
+                decisions += [decision for decision in refused if isinstance(decision, Verdict)]
+        return decisions
+
+    def history(self, process: int, last: int = 16) -> list[Called]:
+        """The last calls of a process, oldest first."""
+        return list(self._kept[process])[-last:]
+
+    # --- decisions
+
+    def _refused(
+        self,
+        found: _Call,
+        kind: str,
+        *,
+        pair: tuple[Called, Called] | None = None,
+        turns: tuple[Turn, ...] = (),
+        cycle: tuple[Called, ...] = (),
+        missing: tuple[int, ...] = (),
+        why: DistxlaError | None = None,
+        seconds: float = 0.0,
+    ) -> list[Start | Verdict]:
+        """The verdict on this call, and those on circles that show now that it is out of the way."""
+        verdict = self._refuse(found, kind, pair, turns, cycle, missing, why, seconds)
+        return [verdict, *self._circles()]
+
+    def _refuse(
+        self,
+        found: _Call,
+        kind: str,
+        pair: tuple[Called, Called] | None,
+        turns: tuple[Turn, ...],
+        cycle: tuple[Called, ...],
+        missing: tuple[int, ...],
+        why: DistxlaError | None,
+        seconds: float,
+    ) -> Verdict:
+        concerned = sorted({*found.members, *(call.process for call in cycle)})
+        finding = Finding(
+            kind,
+            found.key,
+            tuple(found.made[p] for p in sorted(found.made)),
+            pair,
+            turns,
+            cycle,
+            missing,
+            {p: self._endings[p] for p in concerned if p in self._endings},
+            why,
+            seconds,
+            self.apart.get(found.members),
+            {p: tuple(self.history(p)) for p in concerned},
+        )
+        found.is_refused = True
+        self._leave_queues(found)
+        self._forget(found)
+        return Verdict(found.key, finding)
+
+    def _circles(self) -> list[Start | Verdict]:
+        """Refuse the first calls of processes that wait for one another in a circle, until there is none."""
+        verdicts: list[Start | Verdict] = []
+        while True:
+            waits = self._waiting_heads()
+            deadlock = find_deadlock(waits, ()) if len(waits) > 1 else None
+            if deadlock is None or not deadlock.cycles:
+                return verdicts
+            heads = tuple(next(iter(self._queues[p].values())) for p in deadlock.cycles[0])
+            for key in dict.fromkeys(call.key for call in heads):
+                verdicts.append(self._refuse(self._calls[key], DEADLOCK, None, (), heads, (), None, 0.0))
+
+    def _waiting_heads(self) -> dict[int, Clauses]:
+        """By process at the head of whose queue a call waits: for all members whose queues have another at theirs."""
+        heads = {p: next(iter(queue)) for p, queue in self._queues.items() if queue}
+        waits: dict[int, Clauses] = {}
+        clauses: dict[Key, Clauses] = {}
+        for process, key in heads.items():
+            if self._calls[key].is_open:
+                if key not in clauses:
+                    clauses[key] = all_of(p for p in key[0] if heads.get(p) != key)
+                if clauses[key]:
+                    waits[process] = clauses[key]
+        return waits
+
+    def _turns(self, one: Called, other: Called) -> Iterator[Turn]:
+        """Where one of the two calls what the other calls here: next, or in an earlier call that was refused."""
+        for each, its_other in ((one, other), (other, one)):
+            calls = [call for call in self._kept[each.process] if call.members == each.members]
+            later = next((c for c in calls if c.ordinal > each.ordinal and c.program == its_other.program), None)
+            if later is not None:
+                yield Turn(later, True)
+            theirs = {c.ordinal: c for c in self._kept[its_other.process] if c.members == each.members}
+            for call in reversed(calls):
+                against = theirs.get(call.ordinal)
+                if call.ordinal < each.ordinal and call.program == its_other.program:
+                    if against is not None and against.program != call.program:
+                        yield Turn(call, False)
+                    break
+
+    def _note_apart(self, found: _Call, call: Called) -> None:
+        if call.members in self.apart or not call.site.line:
+            return
+        for other in found.made.values():
+            if other.site.line and (other.site.file, other.site.line) != (call.site.file, call.site.line):
+                pair = (other, call) if other.process < call.process else (call, other)
+                self.apart[call.members] = pair
+                return
+
+    # --- queues
+
+    def _require_next(self, call: Called) -> None:
+        members, process = call.members, call.process
+        if process not in members or not all(p in self._queues for p in members):
+            raise ClusterError(f"process {process} is none of {processes_named(members)}")
+        wanted = self._next[process, members]
+        if call.ordinal != wanted:
+            raise ClusterError(
+                f"process {process} makes call {call.number} of {processes_named(members)}, expected call {wanted + 1}"
+            )
+        self._next[process, members] = wanted + 1
+
+    def _head(self, process: int) -> _Call | None:
+        key = next(iter(self._queues[process]), None)
+        return None if key is None else self._calls[key]
+
+    def _waits_in(self, process: int) -> Called | None:
+        """The call in which a process waits for others."""
+        found = self._head(process)
+        return found.made[process] if found is not None and found.is_open and found.missing else None
+
+    def _leave_queues(self, found: _Call) -> None:
+        for process in found.members:
+            self._queues[process].pop(found.key, None)
+
+    def _forget(self, found: _Call) -> None:
+        """A refused call is kept until all who live have made it."""
+        if all(p in found.made or p in self._endings for p in found.members):
+            self._calls.pop(found.key, None)
+
+
+__all__ = ["MOST_KEPT", "NOTICE_S", "Called", "Ending", "Finding", "Key", "Ledger", "Notice", "Start", "Verdict"]

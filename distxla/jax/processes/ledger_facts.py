@@ -1,0 +1,179 @@
+"""What the ledger of launches takes and gives, as plain data."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from distxla.errors import DistxlaError
+from distxla.jax.processes.launches import LaunchSite
+from distxla.lazy_dataclass import dataclass, field
+
+Key = tuple[tuple[int, ...], int]  # the members of a set of processes, and the ordinal of a call of them, from 0
+
+MISMATCH: Final = "mismatch"
+DEADLOCK: Final = "deadlock"
+LOST: Final = "lost"
+LATE: Final = "time-limit"
+SKIPPED: Final = "skipped"
+
+_PREFIXES = ("jit_", "pjit_", "pmap_")  # that JAX puts before the names of functions
+
+
+@dataclass(frozen=True)
+class Called:
+    """A process's part of a call. ordinal: from 0, of the calls of these members.  turn: of all calls of the process.
+    program: the owner's number: equal for programs with one fingerprint.  name: the module's.  site: the user's
+    line."""
+
+    process: int
+    members: tuple[int, ...]
+    ordinal: int
+    turn: int
+    program: int
+    name: str
+    site: LaunchSite = LaunchSite()
+
+    @property
+    def key(self) -> Key:
+        return self.members, self.ordinal
+
+    @property
+    def function(self) -> str:
+        """The name of the user's function."""
+        return function_of(self.name)
+
+    @property
+    def number(self) -> int:
+        """As messages count calls: from 1."""
+        return self.ordinal + 1
+
+    def __str__(self) -> str:
+        """`step (train.py:44)`."""
+        return f"{self.function} ({place_of(self.site)})"
+
+
+def function_of(name: str) -> str:
+    """The user's function of a module's name."""
+    return next((name[len(prefix) :] for prefix in _PREFIXES if name.startswith(prefix)), name)
+
+
+def place_of(site: LaunchSite) -> str:
+    """`train.py:44`, `?` where nothing is known."""
+    return f"{os.path.basename(site.file) or '?'}:{site.line}" if site.line else "?"
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a process has ended. how: "end": of its script; "raised": by an exception that nobody caught; "signal";
+    "exit": without a word, as by os._exit; "lost": nothing is known but that its connection is gone.
+
+    error: of "raised", in a line.  site: the user's line that raised it.  signal: its name.  status: of "exit".
+    """
+
+    how: str
+    error: str = ""
+    site: LaunchSite = LaunchSite()
+    signal: str = ""
+    status: int | None = None
+
+    def __str__(self) -> str:
+        """`was ended by SIGKILL`."""
+        if self.how == "raised":
+            at = f" ({place_of(self.site)})" if self.site.line else ""
+            return f"ends with {self.error or 'an exception'}{at},"
+        if self.how == "signal":
+            return f"was ended by {self.signal or 'a signal'}"
+        if self.how == "exit":
+            status = "" if self.status is None else f" with status {self.status}"
+            return f"has left{status} and no word" if status else "has left without a word"
+        return "was lost" if self.how == "lost" else "has ended"
+
+
+class Turn(NamedTuple):
+    """Another call of one of two that differ, in which it calls what the other calls here. is_next: it comes later."""
+
+    call: Called
+    is_next: bool
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Why the members' call `key` will never run.
+
+    kind: MISMATCH, DEADLOCK, LOST (a process that is needed has ended), LATE (the limit for that is over), SKIPPED (the
+    arguments of one come from a call that failed).
+    calls: of those that have called it, in order of processes.
+    pair: of a mismatch, two calls of different programs.  turns: what tells that only the order differs.
+    cycle: of a deadlock, the first call in the queue of each process, which waits for the process of the next.
+    missing: those that are late, or that end or skip.  endings: of those that have ended.  why: of the one that skips.
+    seconds: how long the others have waited, as far as LATE.
+    apart: the first call of these members which they made from different lines.
+    histories: the last calls of each process concerned, oldest first.
+    """
+
+    kind: str
+    key: Key
+    calls: tuple[Called, ...] = ()
+    pair: tuple[Called, Called] | None = None
+    turns: tuple[Turn, ...] = ()
+    cycle: tuple[Called, ...] = ()
+    missing: tuple[int, ...] = ()
+    endings: Mapping[int, Ending] = field(default_factory=dict)
+    why: DistxlaError | None = None
+    seconds: float = 0.0
+    apart: tuple[Called, Called] | None = None
+    histories: Mapping[int, tuple[Called, ...]] = field(default_factory=dict)
+
+    def last_before(self, process: int) -> Called | None:
+        """The process's last call of these members before this one."""
+        members, ordinal = self.key
+        calls = [call for call in self.histories.get(process, ()) if call.members == members and call.ordinal < ordinal]
+        return calls[-1] if calls else None
+
+
+class Start(NamedTuple):
+    """All members are ready: the call may run."""
+
+    key: Key
+
+
+class Verdict(NamedTuple):
+    """The call will never run: for every member that has called it, or will."""
+
+    key: Key
+    finding: Finding
+
+
+class Notice(NamedTuple):
+    """A process waits in `call` for a late one, which has not called it, for so many seconds so far. behind: the call
+    of other processes in which the late one waits itself."""
+
+    waiting: int
+    late: int
+    call: Called
+    seconds: float
+    behind: Called | None = None
+
+
+Decision = Start | Verdict | Notice
+
+__all__ = [
+    "DEADLOCK",
+    "LATE",
+    "LOST",
+    "MISMATCH",
+    "SKIPPED",
+    "Called",
+    "Decision",
+    "Ending",
+    "Finding",
+    "Key",
+    "Notice",
+    "Start",
+    "Turn",
+    "Verdict",
+    "function_of",
+    "place_of",
+]
