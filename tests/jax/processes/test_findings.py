@@ -104,7 +104,7 @@ def test_one_of_many() -> None:
         (Ending("end"), "process 1 has ended after its call 3 (step, train.py:20)"),
         (
             Ending("exit", status=0),
-            "process 1 has left without a word with status 0 after its call 3 (step, train.py:20)",
+            "process 1 has left with status 0 and no word after its call 3 (step, train.py:20)",
         ),
         (Ending("lost"), "process 1 was lost after its call 3 (step, train.py:20)"),
     ],
