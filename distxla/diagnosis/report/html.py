@@ -1,7 +1,7 @@
 """A diagnosis as one HTML page: no scripts, nothing from elsewhere, every name escaped.
 
 A headline, what to change, the wait-for graph (its cycles marked), timelines of the devices up to the end, the last
-events of each device with the first difference marked, and the whole text report.
+events of each device with the first difference marked, and the whole text report. Of JAX processes: process_html.py.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from distxla.diagnosis.facts.findings import UNDECIDED, UNMATCHED, Findings
 from distxla.diagnosis.report.html_graph import graph
 from distxla.diagnosis.report.html_markup import STYLE, escape
 from distxla.diagnosis.report.html_timelines import MOST_ROWS, most_events, timelines
+from distxla.diagnosis.report.process_html import process_headline, process_sections
 from distxla.diagnosis.report.text import text
 from distxla.wording import named
 
@@ -31,6 +32,7 @@ def page(diagnosis: Findings) -> str:
         f"<p>{escape(diagnosis.summary)}</p>",
         *_listed("What to change", diagnosis.hints),
         *_listed("Injected", diagnosis.injected),
+        *process_sections(diagnosis),
         *(_about_devices(diagnosis) if diagnosis.devices else ()),
         "</body></html>",
     ]
@@ -42,6 +44,8 @@ def headline_of(diagnosis: Findings) -> str:
     if diagnosis.kind == UNDECIDED:
         return "Warning: only the run can tell whether all devices go on"
     kind = "Deadlock" if diagnosis.kind == UNMATCHED else diagnosis.kind.replace("-", " ").capitalize()
+    if diagnosis.processes:
+        return f"{kind}: {process_headline(diagnosis)}"
     if not diagnosis.devices:
         return f"{kind}: refused before the run"
     came = [device.device for device in diagnosis.devices if device.doing is Doing.ARRIVED]

@@ -229,3 +229,32 @@ def test_the_report_has_all() -> None:
     assert [each["calls"] for each in found["processes"]] == [["step (train.py:20)", "scaled (train.py:29)"]] * 2
     assert [each["frame"] for each in found["processes"]] == ["train.py:29 in main"] * 2
     assert [each["doing"] for each in found["processes"]] == ["has come", "has come"]
+
+
+def test_the_page_has_all() -> None:
+    told = Told(2)
+    told.run(BOTH, "step", 20)
+    key = told.call(0, BOTH, "step", 21)
+    told.call(1, BOTH, "step", 22)
+    told.ledger.over(key)
+    told.call(0, BOTH, "scaled", 29)
+    told.call(1, BOTH, "scaled_by_3", 29)
+    diagnosis = error_of(told.finding, text).diagnosis
+    assert diagnosis is not None
+    page = diagnosis.page()
+    assert "<h1>Mismatch: processes disagree in call 3 of processes 0 and 1</h1>" in page
+    assert '<th rowspan="2">constant multiply.2</th><td>0</td><td class="first">2</td><td>w2.py:12</td>' in page
+    assert "apart since call 2: process 0 at train.py:21, process 1 at train.py:22" in page
+    assert '<tr><th>process 0</th><td>step (train.py:20)</td><td class="first">step (train.py:21)</td>' in page
+    assert page.count("<h2>") == 4
+
+
+def test_the_page_escapes_names() -> None:
+    told = Told(2)
+    told.call(0, BOTH, "f", 29)
+    told.end(1, Ending("raised", "ValueError: <script>"))
+    diagnosis = error_of(told.finding, text).diagnosis
+    assert diagnosis is not None
+    page = diagnosis.page()
+    assert "<script>" not in page
+    assert "&lt;script&gt;" in page
