@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import types
 from collections.abc import Mapping
+from enum import Enum
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from distxla.errors import ClusterError
@@ -39,6 +40,10 @@ def _typed(kind: Any, value: Any, where: str) -> Any:
         return float(value)
     if kind in (bool, str) and type(value) is kind:
         return value
+    if isinstance(kind, type) and issubclass(kind, Enum) and type(value) is str:
+        found = next((one for one in kind if one.value == value), None)
+        if found is not None:
+            return found
     if kind is int and type(value) is int and 0 <= value < _MOST_NUMBER:
         return value
     if origin is tuple and isinstance(value, list):

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
+from distxla.diagnosis.facts.blocked import Doing
+from distxla.diagnosis.facts.processes import Difference, ProcessState
+from distxla.diagnosis.report.diagnosis import Diagnosis
 from distxla.errors import ClusterError, CollectiveMismatchError, DistxlaError, ReplicaLostError
 from distxla.jax.processes.told_errors import pack_error, unpack_error
 
@@ -30,6 +34,29 @@ def test_its_class_is_kept(made) -> None:
 def test_an_error_of_another_kind_is_told_with_its_name() -> None:
     found = told(ValueError("data loader"))
     assert (type(found), found.message) == (ClusterError, "ValueError: data loader")
+
+
+def test_its_report_comes_back() -> None:
+    error = CollectiveMismatchError("processes disagree in call 4")
+    state = ProcessState(
+        1, Doing.LOST, "step", "train.py:3", 4, "is gone", ("f (a.py:1)",), ("train.py:9",), 17, "host"
+    )
+    difference = Difference("constant", "2", "3", 0, 1, "multiply.2", "w2.py:12", "w2.py:13")
+    error.diagnosis = Diagnosis(error.code, error.message, processes=(state,), process_differences=(difference,))
+    found = told(error)
+    assert found.diagnosis == error.diagnosis
+    assert str(found) == str(error)
+    assert not hasattr(found, "__notes__")
+
+
+@pytest.mark.parametrize(
+    "report", [3, {}, {"states": [], "differences": 5}, {"states": [{"process": "x"}], "differences": []}]
+)
+def test_a_report_that_is_none(report: Any) -> None:
+    found = unpack_error({"code": "lost", "message": "m", "text": "  process 1 is gone", "report": report})
+    assert type(found) is ReplicaLostError
+    assert found.diagnosis is None
+    assert found.__notes__ == ["  process 1 is gone"]
 
 
 @pytest.mark.parametrize("other", [None, 3, {}, {"code": 3, "message": [], "notes": 5, "text": None}])
