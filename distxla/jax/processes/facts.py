@@ -29,7 +29,7 @@ class AttachedMemory(Facts):
 
     memories: by flattened id.  common: the memory that follows each device's.  memory_bytes: of each of these
     segments.  device_bytes: S. The owner allocates in [0, S) of each device, the device's JAX process in [S, 2S).
-    control: the control block, of `devices` devices.
+    control: the control block, of `devices` devices.  promised: offset there of what all heaps promise.
     """
 
     owner: int
@@ -39,6 +39,7 @@ class AttachedMemory(Facts):
     memory_bytes: int
     device_bytes: int
     devices: int
+    promised: int
 
 
 @dataclass(frozen=True)

@@ -118,6 +118,14 @@ class Told(Frame):
     request: int = u32(_REQUEST)
 
 
+@frame(11, payload="nothing, or JSON of the error of a function")
+class Served(Frame):
+    """All functions of this process that devices have called during a call have returned; the answer to DONE."""
+
+    set: int = u32(_SET)
+    ordinal: int = u64(_ORDINAL)
+
+
 # --- from the owner
 
 
@@ -187,11 +195,19 @@ class Ask(Frame):
     request: int = u32(_REQUEST)
 
 
+@frame(41)
+class Done(Frame):
+    """All devices have ended a call that calls functions of processes; answered by SERVED, and then OVER comes."""
+
+    set: int = u32(_SET)
+    ordinal: int = u64(_ORDINAL)
+
+
 PROCESS_FRAMES: Final = Frames(
     3,
     "between a JAX process and the owner",
-    *(Hello, Partition, Compile, Load, Drop, Launch, Ready, Trouble, Bye, Told),
-    *(Attached, Failed, Answer, Compiled, Loaded, Over, Refused, News, Ask),
+    *(Hello, Partition, Compile, Load, Drop, Launch, Ready, Trouble, Bye, Told, Served),
+    *(Attached, Failed, Answer, Compiled, Loaded, Over, Refused, News, Ask, Done),
 )
 
 
@@ -248,6 +264,7 @@ __all__ = [
     "Bye",
     "Compile",
     "Compiled",
+    "Done",
     "Drop",
     "Failed",
     "Hello",
@@ -259,6 +276,7 @@ __all__ = [
     "Partition",
     "Ready",
     "Refused",
+    "Served",
     "Told",
     "Trouble",
     "pack_json",

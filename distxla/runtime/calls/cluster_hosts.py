@@ -89,7 +89,7 @@ class Hosts:
         self.agent_actors: list[Any] = []
         self._memories: list[DeviceMemory] = []
         self.device_count = device_count
-        self.budget = Budget(device_memory)
+        self.budget = Budget(device_memory, values_apart=values_apart)
         self.devices: list[range] = []
         self.replicas: list[Any] = []
         self.identities: list[Identity] = []

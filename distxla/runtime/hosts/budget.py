@@ -17,18 +17,22 @@ class Budget:
     """The limits, once the hosts are known (with an embedded Ray, from the start).
 
     wanted: bytes of each device's memory as the user states them, None for as much as the hosts have.  limit: of each
-    device's memory, the same on all hosts; None until it is known.
+    device's memory, the same on all hosts; None until it is known.  values_apart: each memory has two parts of that
+    size, and other processes use the second one, for their arrays: they share the pages, not the addresses.
     """
 
-    def __init__(self, wanted: int | None) -> None:
+    def __init__(self, wanted: int | None, *, values_apart: bool = False) -> None:
         self._wanted = wanted
+        self._parts = 2 if values_apart else 1
         self._hosts: list[tuple[str, range, Callable[[], Limit]]] = []
         self.limit: Limit | None = None
 
     def settle(self, hosts: Sequence[tuple[str, range, Room, Callable[[], Limit]]]) -> None:
         """Set the limit. hosts: (name, devices, room for their memories, function that gives the free memory for all of
         them). OutOfMemoryError if a host can't map its devices' memories."""
-        limits = [room.device_memory(len(devices), self._wanted) for _, devices, room, _ in hosts if len(devices)]
+        limits = [
+            room.device_memory(len(devices), self._wanted, self._parts) for _, devices, room, _ in hosts if len(devices)
+        ]
         self.limit = min(limits, key=lambda limit: limit.bytes)
         self._hosts = [(name, devices, free) for name, devices, _, free in hosts]
 
@@ -45,6 +49,11 @@ class Budget:
     @property
     def segment_bytes(self) -> int:
         """Bytes of the segment of each device's memory."""
+        return self._parts * self.part_bytes
+
+    @property
+    def part_bytes(self) -> int:
+        """Bytes of each part of such a segment."""
         return segment_bytes(self.device_bytes)
 
     def require(self, need: Need, devices: Sequence[int]) -> None:

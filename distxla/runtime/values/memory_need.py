@@ -36,13 +36,14 @@ class Room:
         space = address_space() or Limit(host().address_bytes, "the processor")
         return Room(most_memory(), space, mapped_bytes() + CONTROL_BYTES + RESERVED_ADDRESSES)
 
-    def device_memory(self, devices: int, wanted: int | None = None) -> Limit:
+    def device_memory(self, devices: int, wanted: int | None = None, parts: int = 1) -> Limit:
         """The size of each device's memory with `devices` devices on this host: `wanted` bytes, if stated.
 
         Every process maps the memories of all devices of its host, each followed by a shared part of the same size.
+        parts: of that size in each memory, and in the shared one (see Budget).
         OutOfMemoryError if that exceeds its address space.
         """
-        maps = 2 * devices + 1
+        maps = parts * (2 * devices + 1)
         share = max(0, (self.addresses.bytes - self.others) // maps // HUGE_PAGE - 1) * HUGE_PAGE
         least = LEAST_MEMORY if wanted is None else wanted
         if share < segment_bytes(least):

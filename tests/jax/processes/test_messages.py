@@ -13,7 +13,7 @@ from distxla.jax.processes.launches import LaunchSite
 from distxla.wire.frame import FIELD_BYTES
 
 FACTS = (
-    AttachedMemory(12, 3, (4, 5), 6, 1 << 40, 1 << 30, 2),
+    AttachedMemory(12, 3, (4, 5), 6, 1 << 40, 1 << 30, 2, 64),
     CompileRequest(((0, 1), (2, 3)), (1,), (7,), ("nan",)),
     CompiledFacts("ab", True, 0.5, 100, 3, (0, 1)),
     LoadedFacts(2, (4, 5), (64, 128), 0.25, ((4, "1/send", 4096),)),

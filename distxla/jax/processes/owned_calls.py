@@ -1,0 +1,262 @@
+"""Calls of several JAX processes, by frames: what the ledger decides is done here."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distxla.errors import ClusterError, DistxlaError, raised
+from distxla.jax.processes.facts import CompiledFacts
+from distxla.jax.processes.findings import error_of
+from distxla.jax.processes.launches import LaunchSite
+from distxla.jax.processes.ledger import Ledger
+from distxla.jax.processes.ledger_facts import Called, Decision, Ending, Key, Notice, Start, Verdict
+from distxla.jax.processes.messages import (
+    CALLBACK,
+    INTERRUPTED,
+    SKIPPED,
+    SLOW,
+    Launch,
+    Over,
+    Ready,
+    Refused,
+    Trouble,
+    pack_json,
+)
+from distxla.jax.processes.owned_cluster import OwnedCluster
+from distxla.jax.processes.owned_programs import OwnedPrograms
+from distxla.jax.processes.told_errors import pack_error
+from distxla.jax.processes.world import World
+from distxla.machine.shortages import started_thread
+from distxla.runtime.arrays.executable import Executable
+from distxla.wire.checksums import Buffer
+from distxla.wire.frame import Frame
+
+_ENDS_CALLS: Final = (CALLBACK, INTERRUPTED)  # kinds of Trouble that end a call that runs
+
+Tell = Callable[[int, Frame, list[Buffer]], None]
+"""Tells a process something; nothing happens where it has ended."""
+
+
+class _Call:
+    """A call of which some process has told. rows: by process that is ready.  stop: why it should end."""
+
+    __slots__ = ("executable", "facts", "is_started", "name", "rows", "sites", "stop")
+
+    def __init__(self, executable: Executable, facts: CompiledFacts, name: str) -> None:
+        self.executable, self.facts, self.name = executable, facts, name
+        self.rows: dict[int, bytes] = {}
+        self.sites: dict[int, LaunchSite] = {}
+        self.is_started = False
+        self.stop: DistxlaError | None = None
+
+
+class OwnedCalls:
+    """One call runs at a time, in a thread of its own.
+
+    tell: tells a process.  later: has a function called soon, in another thread.  judged: gets the error of each call
+    that will never run, or has failed.  noticed: gets the ledger's notices.  The ledger's lock is held for nothing that
+    blocks.
+    """
+
+    def __init__(
+        self,
+        cluster: OwnedCluster,
+        programs: OwnedPrograms,
+        world: World,
+        ledger: Ledger,
+        tell: Tell,
+        later: Callable[[Callable[[], None]], None],
+        judged: Callable[[DistxlaError], None] = lambda error: None,
+        noticed: Callable[[Notice], None] = lambda notice: None,
+    ) -> None:
+        self._cluster, self._programs, self._world, self._ledger = cluster, programs, world, ledger
+        self._tell, self._later, self._judged, self._noticed = tell, later, judged, noticed
+        self._lock = threading.Lock()  # of the ledger and of all below
+        self._calls: dict[Key, _Call] = {}
+        self._running: _Call | None = None
+        self._to_issue: queue.SimpleQueue[Key | None] = queue.SimpleQueue()
+        cluster.stop_reason = self._stop_reason
+        thread = threading.Thread(target=self._issue_all, name="distxla-issue", daemon=True)
+        self._thread = started_thread(thread, "no calls could be issued")
+
+    def close(self) -> None:
+        """Issue nothing more; does not wait for a call that runs."""
+        self._to_issue.put(None)
+
+    # --- what processes tell
+
+    def launch(self, process: int, frame: Launch, site: LaunchSite) -> None:
+        """A process has submitted a call. ClusterError where that can't be."""
+        members = self._members(process, frame.set)
+        executable, facts = self._programs.executable(frame.program), self._programs.facts(frame.program)
+        if facts.set != frame.set:
+            raise ClusterError(f"program {frame.program} is not of the processes {list(members)}")
+        name = self._programs.text(frame.program).name
+        called = Called(process, members, frame.ordinal, frame.turn, frame.program, name, site)
+        key = members, frame.ordinal
+
+        def decide() -> list[Start | Verdict]:
+            decisions = self._ledger.called(called)
+            if not any(isinstance(one, Verdict) and one.key == key for one in decisions):
+                self._calls.setdefault(key, _Call(executable, facts, name)).sites[process] = site
+            return decisions
+
+        self._decide(decide)
+
+    def ready(self, process: int, frame: Ready, rows: bytes) -> None:
+        """The call is the first in the process's queue. rows: offsets of arguments and results, by device."""
+        key = self._members(process, frame.set), frame.ordinal
+
+        def decide() -> list[Start | Verdict]:
+            call = self._calls.get(key)
+            if call is None:  # refused a moment ago
+                return []
+            call.rows[process] = rows
+            return self._ledger.ready(process, key)
+
+        self._decide(decide)
+
+    def trouble(self, process: int, frame: Trouble, error: DistxlaError) -> None:
+        """A call does not go on as it should in a process."""
+        if frame.kind == SLOW:
+            return
+        key = self._members(process, frame.set), frame.ordinal
+
+        def decide() -> list[Start | Verdict]:
+            call = self._calls.get(key)
+            if call is not None and call.is_started:
+                if frame.kind in _ENDS_CALLS and call.stop is None:
+                    call.stop = self._reason(process, frame.kind, call, error)
+                return []
+            return self._ledger.skipped(process, key, error)
+
+        if frame.kind not in (*_ENDS_CALLS, SKIPPED):
+            raise ClusterError(f"trouble of kind {frame.kind}, which calls by frames don't have")
+        self._decide(decide)
+
+    @staticmethod
+    def _reason(process: int, kind: int, call: _Call, error: DistxlaError) -> DistxlaError:
+        if kind == CALLBACK:
+            return error
+        site = call.sites.get(process)
+        where = f" ({site})" if site is not None and site.line else ""
+        return ClusterError(f"process {process} was interrupted in {call.name}{where}")
+
+    def ended(self, process: int, how: Ending) -> None:
+        """A process has ended, or says that it does."""
+        self._decide(lambda: self._ledger.ended(process, how))
+
+    def look(self, now: float) -> None:
+        """To be called from time to time: late processes. now: seconds of a clock that never goes back."""
+        self._decide(lambda: self._ledger.look(now))
+
+    def _members(self, process: int, number: int) -> tuple[int, ...]:
+        members = self._programs.members_of(number)
+        if process not in members:
+            raise ClusterError(f"process {process} is none of the processes {list(members)}")
+        return members
+
+    # --- what is done
+
+    def _decide(self, decide: Callable[[], Iterable[Decision]]) -> None:
+        """Ask the ledger and do what it says."""
+        verdicts: list[Verdict] = []
+        with self._lock:
+            decisions = list(decide())
+            for one in decisions:
+                if isinstance(one, Start):
+                    self._calls[one.key].is_started = True
+                elif isinstance(one, Verdict):
+                    self._calls.pop(one.key, None)
+                    verdicts.append(one)
+        for one in decisions:
+            if isinstance(one, Start):
+                self._to_issue.put(one.key)
+            elif isinstance(one, Notice):
+                self._noticed(one)
+        if verdicts:
+            self._later(lambda: self._refuse(verdicts))
+
+    def _refuse(self, verdicts: list[Verdict]) -> None:
+        for key, finding in verdicts:
+            try:
+                error: DistxlaError = error_of(finding, self._programs.text)
+            except Exception as failure:
+                members, ordinal = key
+                error = ClusterError(
+                    f"call {ordinal + 1} of the processes {list(members)} can't run, and why can't be told: "
+                    f"{raised(failure)}"
+                )
+            members, ordinal = key
+            payload = pack_json(pack_error(error, members))
+            number = self._programs.set_of(members)
+            for member in members:
+                self._tell(member, Refused(number, ordinal), [payload])
+            self._judged(error)
+
+    def _issue_all(self) -> None:
+        while (key := self._to_issue.get()) is not None:
+            self._issue(key)
+
+    def _issue(self, key: Key) -> None:
+        members, ordinal = key
+        with self._lock:
+            call = self._running = self._calls[key]
+        error: BaseException | None = None
+        try:
+            if call.stop is not None:
+                raise call.stop
+            rows = self._rows(call)
+            self._cluster.issue([call.executable], lambda found: _place(found[0], rows))
+        except BaseException as failure:
+            error = failure
+        payload: list[Buffer] = [] if error is None else [pack_json(pack_error(error, members))]
+        number = call.facts.set
+
+        def decide() -> list[Start | Verdict]:
+            self._running = None
+            del self._calls[key]
+            return self._ledger.over(key)
+
+        self._decide(decide)
+        for member in members:
+            self._tell(member, Over(number, ordinal), payload)
+        if isinstance(error, DistxlaError):
+            self._judged(error)
+
+    def _stop_reason(self) -> DistxlaError | None:
+        call = self._running
+        return None if call is None else call.stop
+
+    def _rows(self, call: _Call) -> NDArray[np.uint64]:
+        """The rows of all processes, in the order of the program's devices. ClusterError where one has another size."""
+        executable, world = call.executable, self._world
+        count = len(executable.parameters) + len(executable.results)
+        rows = np.empty((len(executable.devices), count), np.uint64)
+        of_process: dict[int, list[int]] = {}
+        for row, device in enumerate(executable.devices):
+            of_process.setdefault(world.process_of(device), []).append(row)
+        for process, places in of_process.items():
+            data = call.rows[process]
+            if len(data) != 8 * count * len(places):
+                raise ClusterError(
+                    f"process {process} is ready with {len(data)} bytes of offsets for {call.name}; expected "
+                    f"{8 * count * len(places)}"
+                )
+            rows[places] = np.frombuffer(data, np.uint64).reshape(len(places), count)
+        return rows
+
+
+def _place(executable: Executable, rows: NDArray[np.uint64]) -> list[Any]:
+    if rows.size:
+        executable.call_area[:, :] = rows
+    return []
+
+
+__all__ = ["OwnedCalls"]

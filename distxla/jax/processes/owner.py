@@ -1,0 +1,377 @@
+"""The owner of the devices that several JAX processes share: it talks to all of them, and they to it alone."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any, Final
+
+from distxla import clock
+from distxla.errors import ClusterError, DistxlaError, raised
+from distxla.jax.processes import messages
+from distxla.jax.processes.facts import CompileRequest
+from distxla.jax.processes.launches import LaunchSite
+from distxla.jax.processes.ledger import Ledger
+from distxla.jax.processes.ledger_facts import Ending
+from distxla.jax.processes.messages import PROCESS_FRAMES, pack_json, pack_parts, unpack_json, unpack_parts
+from distxla.jax.processes.owned_calls import OwnedCalls
+from distxla.jax.processes.owned_cluster import OwnedCluster
+from distxla.jax.processes.owned_programs import OwnedPrograms
+from distxla.jax.processes.owner_file import write_owner
+from distxla.jax.processes.owner_settings import OwnerSettings
+from distxla.jax.processes.told_errors import pack_error, unpack_error
+from distxla.jax.processes.world import Introduction, World, require_equal
+from distxla.wire.checksums import Buffer
+from distxla.wire.connection import Connection
+from distxla.wire.frame import Frame
+from distxla.wire.handshake import Listener, new_secret
+
+FIRST_S: Final = 120.0  # for a process to come, while none is there
+LOOK_S: Final = 0.2
+
+
+class Peer:
+    """A JAX process that has said hello."""
+
+    def __init__(self, process: int, pid: int, introduction: Introduction, connection: Connection) -> None:
+        self.process, self.pid, self.introduction, self.connection = process, pid, introduction, connection
+        self.has_said_bye = False
+
+    def tell(self, frame: Frame, payload: list[Buffer] | None = None) -> None:
+        """Never raises: a process that has ended is told nothing."""
+        with suppress(ClusterError):
+            self.connection.send(frame, payload or [])
+
+
+class Owner:
+    """Serves so many JAX processes. path: of the file that tells them where (owner_file.py).
+
+    news: gets what a launcher wants to know: {"attached": n}, {"verdict": error}, {"ended": ...}; without one, verdicts
+    go to stderr.
+    """
+
+    def __init__(
+        self, settings: OwnerSettings, processes: int, news: Callable[[dict[str, Any]], None] | None = None
+    ) -> None:
+        self.settings = settings
+        self.world = World(0, processes, settings.local)
+        self.peers: dict[int, Peer] = {}
+        self._news = news
+        self._lock = threading.Lock()  # of what follows
+        self._came: set[int] = set()  # the processes that have said hello, those that are gone, too
+        self._failure: DistxlaError | None = None  # why no process can attach
+        self._are_attached = False
+        self._changed = threading.Event()
+        self._changed_at = clock.now()
+        self._pool = ThreadPoolExecutor(2 * processes + 2, thread_name_prefix="distxla-serve")
+        self.cluster = OwnedCluster(
+            partitions=self.world.devices,
+            address=settings.address,
+            device_memory=settings.device_memory,
+            backend=settings.backend,
+        )
+        self.programs = OwnedPrograms(self.cluster, self.world)
+        self.ledger = Ledger(processes, settings.stall_limit)
+        self.calls = OwnedCalls(
+            self.cluster, self.programs, self.world, self.ledger, self._tell, self._later, self._judged
+        )
+        self._folder = tempfile.mkdtemp(prefix="distxla-owner-")
+        secret = new_secret()
+        self._start()
+        self._listener = Listener(
+            settings.host,
+            secret,
+            self._on_connection,
+            frames=PROCESS_FRAMES,
+            node=0,
+            peers=processes,
+            largest=messages.LARGEST,
+        )
+        self.path = write_owner(self._folder, self._listener.address, secret)
+
+    # --- life
+
+    def serve(self, stop: Callable[[], bool] = lambda: False) -> None:
+        """Block until the last process is gone, or `stop` says so, and then until all is taken down."""
+        try:
+            while not stop() and not self._is_over():
+                self._changed.wait(LOOK_S)
+                self._changed.clear()
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Processes that are still there lose their devices. Twice is fine."""
+        self._listener.close()
+        self.calls.close()
+        with self._lock:
+            peers = list(self.peers.values())
+        for peer in peers:
+            peer.connection.close()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        try:
+            self.cluster.close()
+        finally:
+            self._remove_file()
+
+    def _start(self) -> None:
+        try:
+            self.cluster.start()
+        except DistxlaError as error:
+            self._fail(error)
+
+    def _is_over(self) -> bool:
+        with self._lock:
+            if self.peers:
+                return False
+            return len(self._came) == self.world.processes or clock.now() - self._changed_at > FIRST_S
+
+    def _remove_file(self) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    # --- processes
+
+    def _on_connection(self, connection: Connection) -> None:
+        """In a thread of the connection's own."""
+        peer: Peer | None = None
+        try:
+            frame = connection.receive()
+            peer = self._welcomed(frame, connection.receive_bytes(), connection)
+            while peer is not None:
+                frame = connection.receive()
+                payload = connection.receive_bytes()
+                try:
+                    self._handle(peer, frame, payload)
+                except DistxlaError as error:
+                    say(f"process {peer.process} has broken the protocol, and is not served any more: {error.message}")
+                    return
+        except DistxlaError:
+            return  # its end
+        finally:
+            connection.close()
+            if peer is not None:
+                self._gone(peer)
+
+    def _welcomed(self, frame: Frame, payload: bytearray, connection: Connection) -> Peer | None:
+        """The process that says hello; None where it can't be served, which it is told."""
+        try:
+            if not isinstance(frame, messages.Hello):
+                raise ClusterError(f"expected HELLO, found {frame.NAME}")
+            self._require_new(frame.process)
+        except DistxlaError as error:
+            _refuse(connection, error)
+            return None
+        try:
+            introduction = Introduction.of_json(unpack_json(payload))
+            if introduction.devices != self.settings.local:
+                raise ClusterError(
+                    f"process {frame.process} has {introduction.devices} devices, and the owner was started for "
+                    f"{self.settings.local} of each process: give each process the same DISTXLA_DEVICES"
+                )
+        except DistxlaError as error:
+            self._fail(error)
+        with self._lock:
+            self._came.add(frame.process)
+            self._changed_at = clock.now()
+            failure = self._failure
+            if failure is None:
+                peer = self.peers[frame.process] = Peer(frame.process, frame.pid, introduction, connection)
+                is_last = len(self._came) == self.world.processes
+        self._changed.set()
+        if failure is not None:
+            _refuse(connection, failure)
+            return None
+        if is_last:
+            self._later(self._attach)
+        return peer
+
+    def _require_new(self, process: int) -> None:
+        with self._lock:
+            if process >= self.world.processes:
+                raise ClusterError(f"process {process}: there are {self.world.processes}")
+            if process in self._came:
+                there = self.peers.get(process)
+                whose = "" if there is None else f", with pid {there.pid}"
+                raise ClusterError(f"process {process} has come already{whose}")
+
+    def _attach(self) -> None:
+        """All processes are there: tell them where the devices' memories are."""
+        self._listener.close()
+        self._remove_file()  # which nobody needs any more
+        try:
+            require_equal(self._introductions())
+            memory = self.cluster.attached_memory()
+        except DistxlaError as error:
+            self._fail(error)
+        except BaseException as error:
+            self._fail(ClusterError(f"the devices could not be started: {raised(error)}"))
+        else:
+            self._are_attached = True
+            self._tell_all(messages.Attached(), [pack_json(memory.to_json())])
+            self._say_news({"attached": self.world.processes})
+
+    def _introductions(self) -> list[Introduction]:
+        """ClusterError where a process has ended meanwhile."""
+        with self._lock:
+            if self._failure is not None:
+                raise self._failure
+            return [self.peers[process].introduction for process in range(self.world.processes)]
+
+    def _fail(self, error: DistxlaError) -> None:
+        """No process will be served."""
+        with self._lock:
+            self._failure = self._failure or error
+        self._tell_all(messages.Failed(0), [pack_json(pack_error(error))])
+
+    def _gone(self, peer: Peer) -> None:
+        """The connection of a process has ended."""
+        with self._lock:
+            del self.peers[peer.process]
+            is_early = not self._are_attached
+            self._changed_at = clock.now()
+        if is_early:
+            self._fail(ClusterError(f"process {peer.process} (pid {peer.pid}) has ended before the devices served"))
+        if not peer.has_said_bye:
+            self.ended(peer.process, Ending("lost"))
+        self.programs.drop_all(peer.process)
+        self._changed.set()
+
+    def ended(self, process: int, how: Ending) -> None:
+        """A process has ended, or says that it does; once."""
+        self.calls.ended(process, how)
+        site = str(how.site) if how.site.line else ""
+        self._say_news(
+            {"ended": {"process": process, "how": how.how, "error": how.error, "site": site, "signal": how.signal}}
+        )
+
+    # --- what is told
+
+    def _tell(self, process: int, frame: Frame, payload: list[Buffer]) -> None:
+        peer = self.peers.get(process)
+        if peer is not None:
+            peer.tell(frame, payload)
+
+    def _tell_all(self, frame: Frame, payload: list[Buffer]) -> None:
+        with self._lock:
+            peers = list(self.peers.values())
+        for peer in peers:
+            peer.tell(frame, payload)
+
+    def _judged(self, error: DistxlaError) -> None:
+        if self._news is None:
+            say(str(error))  # JAX may end a process before it says so itself
+        else:
+            self._say_news({"verdict": pack_error(error)})
+
+    def _say_news(self, news: dict[str, Any]) -> None:
+        if self._news is not None:
+            self._news(news)
+
+    # --- frames
+
+    def _handle(self, peer: Peer, frame: Frame, payload: bytearray) -> None:
+        handler = HANDLERS.get(type(frame))
+        if handler is None:
+            raise ClusterError(f"a {frame.NAME} frame, which the owner does not take")
+        handler(self, peer, frame, payload)
+
+    def _later(self, work: Callable[[], None]) -> None:
+        """Have it done by another thread; nothing is done any more once the owner is closed."""
+        with suppress(RuntimeError):
+            self._pool.submit(_reported, work)
+
+    def answer(self, peer: Peer, request: int, work: Callable[[], tuple[Frame, list[Buffer]]]) -> None:
+        """Answer a request by what `work` gives, or raises, in another thread."""
+
+        def answered() -> None:
+            try:
+                frame, payload = work()
+            except BaseException as error:
+                frame, payload = messages.Failed(request), [pack_json(pack_error(error))]
+            peer.tell(frame, payload)
+
+        self._later(answered)
+
+
+def _refuse(connection: Connection, error: DistxlaError) -> None:
+    with suppress(ClusterError):
+        connection.send(messages.Failed(0), [pack_json(pack_error(error))])
+
+
+def _compile(owner: Owner, peer: Peer, frame: messages.Compile, payload: bytearray) -> None:
+    head, packed = unpack_parts(payload)
+    request = CompileRequest.of_json(head)
+
+    def work() -> tuple[Frame, list[Buffer]]:
+        found = owner.programs.compile(peer.process, request, packed)
+        return messages.Compiled(frame.request, found.program), pack_parts(found.facts.to_json(), found.pickled)
+
+    owner.answer(peer, frame.request, work)
+
+
+def _load(owner: Owner, peer: Peer, frame: messages.Load, payload: bytearray) -> None:
+    def work() -> tuple[Frame, list[Buffer]]:
+        facts = owner.programs.load(peer.process, frame.program)
+        return messages.Loaded(frame.request, facts.number), [pack_json(facts.to_json())]
+
+    owner.answer(peer, frame.request, work)
+
+
+def _drop(owner: Owner, peer: Peer, frame: messages.Drop, payload: bytearray) -> None:
+    owner.programs.drop(peer.process, frame.program)
+
+
+def _launch(owner: Owner, peer: Peer, frame: messages.Launch, payload: bytearray) -> None:
+    owner.calls.launch(peer.process, frame, LaunchSite.unpack(payload))
+
+
+def _ready(owner: Owner, peer: Peer, frame: messages.Ready, payload: bytearray) -> None:
+    owner.calls.ready(peer.process, frame, bytes(payload))
+
+
+def _trouble(owner: Owner, peer: Peer, frame: messages.Trouble, payload: bytearray) -> None:
+    told = unpack_json(payload).get("error") if payload else None
+    error = unpack_error(told) if told is not None else ClusterError("the process does not say why")
+    owner.calls.trouble(peer.process, frame, error)
+
+
+def _bye(owner: Owner, peer: Peer, frame: messages.Bye, payload: bytearray) -> None:
+    found = unpack_json(payload)
+    raised_one = found.get("how") == "raised"
+    peer.has_said_bye = True
+    owner.ended(peer.process, Ending("raised" if raised_one else "end", str(found.get("error", ""))[:2000]))
+
+
+Handler = Callable[[Owner, Peer, Any, bytearray], None]
+HANDLERS: Final[dict[type[Frame], Handler]] = {
+    messages.Compile: _compile,
+    messages.Load: _load,
+    messages.Drop: _drop,
+    messages.Launch: _launch,
+    messages.Ready: _ready,
+    messages.Trouble: _trouble,
+    messages.Bye: _bye,
+}
+
+
+def _reported(work: Callable[[], None]) -> None:
+    """Do work in a thread of the pool, which would not tell what it raises."""
+    try:
+        work()
+    except BaseException as error:
+        say(raised(error))
+
+
+def say(text: str) -> None:
+    """To stderr, in one piece."""
+    with suppress(OSError, ValueError):
+        os.write(sys.stderr.fileno(), f"distxla: {text}\n".encode(errors="replace"))
+
+
+__all__ = ["HANDLERS", "Owner", "Peer", "say"]

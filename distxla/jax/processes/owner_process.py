@@ -1,0 +1,76 @@
+"""The owner's process: `python -m distxla.jax.processes.owner_process JSON`, as spawn.py starts it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from distxla.errors import DistxlaError
+from distxla.jax.processes.messages import pack_json
+from distxla.jax.processes.owner import Owner, say
+from distxla.jax.processes.owner_settings import OwnerSettings
+from distxla.jax.processes.told_errors import pack_error
+from distxla.machine.processes import end_with_parent
+
+
+class _Stops:
+    """Whether the owner was told to end."""
+
+    def __init__(self) -> None:
+        self.is_wanted = False
+
+    def want(self, *_: object) -> None:
+        self.is_wanted = True
+
+
+def main(told: dict[str, Any]) -> int:
+    """Serve until the last JAX process is gone; the exit status."""
+    stops = _Stops()
+    signal.signal(signal.SIGTERM, stops.want)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if told["guarded"]:
+        end_with_parent()
+        if os.getppid() != told["parent"]:
+            return 1
+    ready: int = told["ready"]
+    try:
+        owner = Owner(OwnerSettings.of_json(told["settings"]), told["processes"], _news_to(told["news"]))
+    except DistxlaError as error:
+        os.write(ready, pack_json({"error": pack_error(error)}) + b"\n")
+        return error.exit_status
+    with suppress(OSError):
+        os.write(ready, pack_json({"path": owner.path}) + b"\n")
+    os.close(ready)
+    try:
+        owner.serve(lambda: stops.is_wanted)
+    except DistxlaError as error:
+        say(str(error))
+        return error.exit_status
+    return 0
+
+
+def _news_to(descriptor: int | None) -> Callable[[dict[str, Any]], None] | None:
+    """Writes news as lines of JSON; nothing is lost where nobody reads them any more."""
+    if descriptor is None:
+        return None
+    turn = threading.Lock()
+
+    def write(news: dict[str, Any]) -> None:
+        with turn, suppress(OSError):
+            data = memoryview(pack_json(news) + b"\n")
+            while data:
+                data = data[os.write(descriptor, data) :]
+
+    return write
+
+
+if __name__ == "__main__":
+    status = main(json.loads(sys.argv[1]))
+    sys.stderr.flush()
+    os._exit(status)  # threads that wait for processes are not waited for

@@ -1,0 +1,246 @@
+"""The owner of the devices, and processes that talk to it: what they get, and what is refused."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from distxla.errors import ClusterError, CollectiveMismatchError, DistxlaError, ReplicaLostError
+from distxla.jax.processes import messages
+from distxla.jax.processes.launches import LaunchSite
+from distxla.jax.processes.owner import Owner
+from distxla.jax.processes.owner_settings import OwnerSettings
+from tests.jax.processes.fake_process_cases import LOCAL, FakeProcess, summing
+
+SETTINGS = OwnerSettings(LOCAL, device_memory="64MiB")
+
+
+class Served:
+    """An owner in this process, served in a thread, and its processes."""
+
+    def __init__(self, processes: int = 2) -> None:
+        self.news: list[dict[str, Any]] = []
+        self.owner = Owner(SETTINGS, processes, self.news.append)
+        self.path = self.owner.path
+        self.processes: list[FakeProcess] = []
+        self._thread = threading.Thread(target=self.owner.serve)
+        self._thread.start()
+
+    def join(self, process: int, **changes: object) -> FakeProcess:
+        self.processes.append(FakeProcess(self.path, process, **changes))
+        return self.processes[-1]
+
+    def end(self) -> None:
+        for process in self.processes:
+            process.close()
+        self._thread.join(60)
+        assert not self._thread.is_alive()
+
+
+@pytest.fixture(scope="module")
+def served():
+    found = Served()
+    yield found
+    found.end()
+    assert found.news[0] == {"attached": 2}
+
+
+@pytest.fixture(scope="module")
+def both(served):
+    """Two attached processes."""
+    found = [served.join(0), served.join(1)]
+    for process in found:
+        process.attached()
+    return found
+
+
+def run(processes: list[FakeProcess], programs: list[object], offset: int = 0) -> list[np.ndarray]:
+    """A call of both, whose argument is the device's number: the results of all devices."""
+    calls = [process.launch(program) for process, program in zip(processes, programs)]
+    segments = {}
+    for process, call in zip(processes, calls):
+        rows = []
+        for device in range(LOCAL * process.process, LOCAL * (process.process + 1)):
+            memory = process.segment(device)
+            begin = process.memory.device_bytes + offset
+            memory.bytes[begin : begin + 16].view(np.float32)[:] = device + 1
+            rows.append([begin, begin + 64])
+            segments[device] = memory, begin + 64
+        process.ready(call, rows)
+    for process, call in zip(processes, calls):
+        process.over(call)
+    return [memory.bytes[at : at + 16].view(np.float32).copy() for memory, at in segments.values()]
+
+
+def test_a_program_is_compiled_once_and_runs_on_the_devices_of_both(both) -> None:
+    first, second = (process.compile(summing(line=12 + process.process)) for process in both)
+    assert first.program == second.program
+    assert first.facts.fingerprint == second.facts.fingerprint
+    assert (first.facts.members, first.facts.set) == ((0, 1), second.facts.set)
+    loaded = [process.load(first.program) for process in both]
+    assert [one.devices for one in loaded] == [(0, 1), (2, 3)]
+    assert loaded[0].number == loaded[1].number
+    for _ in range(3):
+        np.testing.assert_array_equal(run(both, [first, second]), np.full((4, 4), 20, np.float32))
+
+
+def test_another_constant_is_another_program_and_both_are_told(both) -> None:
+    first, second = both[0].compile(summing("2")), both[1].compile(summing("3"))
+    assert first.program != second.program
+    sites = [LaunchSite(f"w{process}.py", 29, "f") for process in (0, 1)]
+    calls = [process.launch(one, site) for process, one, site in zip(both, (first, second), sites)]
+    for process, call in zip(both, calls):
+        with pytest.raises(CollectiveMismatchError, match=r"w0\.py:29.*w1\.py:29"):
+            process.over(call)
+    np.testing.assert_array_equal(run(both, [first, first]), np.full((4, 4), 20, np.float32))
+
+
+def test_another_order_is_told_before_anything_is_ready(both) -> None:
+    f, g = (
+        (process.compile(summing("5", "f")) for process in both),
+        (both[0].compile(summing("7", "g")), both[1].compile(summing("7", "g"))),
+    )
+    f = tuple(f)
+    calls = [(both[0].launch(f[0]), both[0].launch(g[0])), (both[1].launch(g[1]), both[1].launch(f[1]))]
+    for process, two in zip(both, calls):
+        for call in two:
+            with pytest.raises(CollectiveMismatchError, match="processes disagree"):
+                process.over(call)
+    np.testing.assert_array_equal(run(both, list(f)), np.full((4, 4), 50, np.float32))
+
+
+def test_a_program_of_one_process_runs_without_the_other(both) -> None:
+    text = summing().short_text.replace("{0,1,2,3}", "{0,1}").replace("num_partitions=4", "num_partitions=2")
+    alone = both[1].compile(
+        summing().__class__(**{**vars(summing()), "short_text": text, "partitions": 2}), rows=((2, 3),)
+    )
+    assert alone.facts.members == (1,)
+    assert both[1].load(alone.program).devices == (2, 3)
+    np.testing.assert_array_equal(run([both[1]], [alone]), np.full((2, 4), 14, np.float32))
+
+
+def test_a_process_that_cannot_run_its_call_ends_it_for_the_other(both) -> None:
+    programs = [process.compile(summing()) for process in both]
+    calls = [process.launch(program) for process, program in zip(both, programs)]
+    both[0].trouble(calls[0], messages.SKIPPED, ClusterError("its argument is gone"))
+    for process, call in zip(both, calls):
+        with pytest.raises(DistxlaError, match="its argument is gone"):
+            process.over(call)
+    np.testing.assert_array_equal(run(both, programs), np.full((4, 4), 20, np.float32))
+
+
+def test_wrong_rows_are_an_error_in_both_and_the_next_call_runs(both) -> None:
+    programs = [process.compile(summing()) for process in both]
+    calls = [process.launch(program) for process, program in zip(both, programs)]
+    both[0].ready(calls[0], [[0, 0], [0, 0]])
+    both[1].ready(calls[1], [[0]])
+    for process, call in zip(both, calls):
+        with pytest.raises(ClusterError, match="process 1 is ready with 8 bytes of offsets for jit_total; expected 32"):
+            process.over(call)
+    np.testing.assert_array_equal(run(both, programs), np.full((4, 4), 20, np.float32))
+
+
+def test_errors_of_the_compiler_come_back(both) -> None:
+    with pytest.raises(DistxlaError, match="devices \\[0, 9\\]: the processes have devices 0 to 3"):
+        both[0].compile(summing(), rows=((0, 9),))
+    with pytest.raises(ClusterError, match="no process has program 999"):
+        both[0].load(999)
+
+
+def test_a_program_that_nobody_has_any_more_keeps_its_number(both) -> None:
+    first = both[0].compile(summing("11"))
+    assert both[0].compile(summing("11")).program == first.program
+    for _ in range(2):
+        both[0].connection.send(messages.Drop(first.program))
+    with pytest.raises(ClusterError, match="no process has program"):
+        both[0].load(first.program)
+    again = [process.compile(summing("11")) for process in both]
+    assert [one.program for one in again] == [first.program] * 2
+    np.testing.assert_array_equal(run(both, again), np.full((4, 4), 110, np.float32))
+
+
+def test_nothing_but_the_owner_listens_and_on_loopback_alone() -> None:
+    served = Served()
+    try:
+        own = {
+            os.readlink(f"/proc/self/fd/{fd}")
+            for fd in os.listdir("/proc/self/fd")
+            if os.path.exists(f"/proc/self/fd/{fd}")
+        }
+        rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+        mine = [row for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in own]
+        assert [row[1].partition(":")[0] for row in mine] == ["0100007F"]
+    finally:
+        served.join(0).close()
+        served.join(1).close()
+        served.end()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"jax": "0.11"}, "jax: process 0 has '0.12', process 1 has '0.11'"),
+        ({"devices": 3}, "process 1 has 3 devices, and the owner was started for 2"),
+        ({"jax_config": {"x64": True}}, "x64: process 0 has None, process 1 has True"),
+    ],
+)
+def test_processes_that_differ_are_told_so_at_the_start(change, said) -> None:
+    served = Served()
+    try:
+        one, other = served.join(0), served.join(1, **change)
+        with pytest.raises(ClusterError, match=said):
+            other.attached()
+        other.close()
+        with pytest.raises(ClusterError):
+            one.attached()
+    finally:
+        served.end()
+
+
+def test_a_process_that_comes_twice_or_is_none_of_them_is_refused() -> None:
+    served = Served()
+    try:
+        served.join(0)
+        for process, said in ((0, "process 0 has come already"), (2, "process 2: there are 2")):
+            with pytest.raises(ClusterError, match=said):
+                served.join(process).attached()
+        served.join(1)
+    finally:
+        served.end()
+
+
+def test_one_that_ends_is_told_to_the_other_and_to_its_later_calls() -> None:
+    served = Served()
+    try:
+        both = [served.join(0), served.join(1)]
+        for process in both:
+            process.attached()
+        programs = [process.compile(summing()) for process in both]
+        call = both[0].launch(programs[0])
+        both[1].close()
+        for _ in range(2):
+            with pytest.raises(ReplicaLostError, match="process 1"):
+                both[0].over(call)
+            call = both[0].launch(programs[0])
+        ended = [news["ended"] for news in served.news if "ended" in news]
+        assert [(one["process"], one["how"]) for one in ended] == [(1, "lost")]
+    finally:
+        served.end()
+
+
+def test_a_process_that_breaks_the_protocol_is_not_served_any_more(capfd) -> None:
+    served = Served()
+    try:
+        both = [served.join(0), served.join(1)]
+        for process in both:
+            process.attached()
+        both[1].connection.send(messages.Launch(5, 1, 0, 0), [LaunchSite().pack()])
+        assert both[1].next_told() is None
+        assert "process 1 has broken the protocol" in capfd.readouterr().err
+    finally:
+        served.end()

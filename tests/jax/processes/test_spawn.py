@@ -1,0 +1,116 @@
+"""The owner as a process: it starts, serves, and leaves nothing behind, however it or its processes end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from distxla.errors import DistxlaError
+from distxla.jax.processes.owner_settings import OwnerSettings
+from distxla.jax.processes.spawn import spawn_owner
+from distxla.machine.processes import command_line, descriptor_of, is_readable, process_ids
+from tests.jax.processes.fake_process_cases import LOCAL, FakeProcess, summing
+
+END_S = 60.0
+SETTINGS = OwnerSettings(LOCAL, device_memory="64MiB")
+
+
+def ended(pid: int) -> bool:
+    """Whether a child of this process ends; waits for that."""
+    descriptor = descriptor_of(pid)
+    try:
+        return is_readable(descriptor, END_S)
+    finally:
+        os.close(descriptor)
+
+
+def owners() -> list[int]:
+    """The owners of this machine that this process has started."""
+    found = []
+    for process in process_ids():
+        try:
+            if b"owner_process" in command_line(process) and f'"parent": {os.getpid()}'.encode() in command_line(
+                process
+            ):
+                found.append(process)
+        except OSError:
+            continue
+    return found
+
+
+def test_it_serves_until_its_last_process_is_gone() -> None:
+    read, write = os.pipe()
+    owner = spawn_owner(2, SETTINGS, guarded=False, news=write)
+    os.close(write)
+    assert owners() == [owner.pid]
+    both = [FakeProcess(owner.path, process) for process in range(2)]
+    for process in both:
+        process.attached()
+    assert not Path(owner.path).parent.exists()
+    assert both[0].compile(summing()).program == both[1].compile(summing()).program == 1
+    both[0].close()
+    assert not is_readable(descriptor_of(owner.pid), 0.2)
+    both[1].close()
+    assert ended(owner.pid)
+    assert owner.process.wait(END_S) == 0
+    with open(read) as news:
+        told = [json.loads(line) for line in news]
+    assert told[0] == {"attached": 2}
+    assert sorted(one["ended"]["process"] for one in told[1:]) == [0, 1]
+
+
+def test_it_takes_all_along_where_it_is_told_to_end() -> None:
+    owner = spawn_owner(2, SETTINGS, guarded=False)
+    both = [FakeProcess(owner.path, process) for process in range(2)]
+    for process in both:
+        process.attached()
+    owner.process.send_signal(signal.SIGTERM)
+    assert ended(owner.pid)
+    assert [process.next_told() for process in both] == [None, None]
+    assert owner.process.wait(END_S) == 0
+
+
+def test_one_that_cannot_start_says_why() -> None:
+    with pytest.raises(DistxlaError, match="backend"):
+        spawn_owner(2, OwnerSettings(LOCAL, backend="abacus"), guarded=False)
+    assert owners() == []
+
+
+def test_where_its_devices_cannot_start_the_processes_are_told() -> None:
+    owner = spawn_owner(1, OwnerSettings(LOCAL, device_memory="100000GiB"), guarded=False)
+    process = FakeProcess(owner.path, 0)
+    with pytest.raises(DistxlaError, match="address space"):
+        process.attached()
+    process.close()
+    assert ended(owner.pid)
+
+
+def test_a_guarded_one_ends_with_its_parent() -> None:
+    code = f"""
+import os
+from distxla.jax.processes.owner_settings import OwnerSettings
+from distxla.jax.processes.spawn import spawn_owner
+owner = spawn_owner(1, OwnerSettings({LOCAL}), guarded=True)
+print(owner.pid, flush=True)
+os.kill(os.getpid(), 9)
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=END_S)
+    pid = int(run.stdout)
+    try:
+        descriptor = descriptor_of(pid)
+    except ProcessLookupError:
+        return
+    assert is_readable(descriptor, END_S)
+
+
+def test_the_owner_imports_neither_jax_nor_what_compiles() -> None:
+    code = "import distxla.jax.processes.owner_process, sys; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert "distxla.jax.processes.owner" in loaded
+    assert [name for name in loaded if name.partition(".")[0] in ("jax", "jaxlib", "llvmlite", "ray")] == []
