@@ -51,13 +51,25 @@ class _NoDirectIssuer:
     def open(self) -> None: ...
 
 
+class Launch(Protocol):
+    """What other processes are told of a call in which they take part. Both methods may be called again; neither
+    raises or blocks."""
+
+    def begin(self) -> None:
+        """The call has its place in the queue."""
+
+    def skip(self, why: BaseException) -> None:
+        """It will never run."""
+
+
 class PendingCall:
     """A call that was submitted. Its results are there once it `is_over` and `error` is None.
 
     name: of its program.  run: runs it and blocks until it has ended; called once, in the queue's thread.  needs: calls
     whose results it takes.  result_bytes: of its results, on each device.  is_issued: whether it is in flight already,
-    and `run` ends it.  has_run: whether the queue is done with it.  failed_first: the call whose failure this one has:
-    itself, or one that it needs; None where it has not failed, or was interrupted.
+    and `run` ends it.  has_begun: whether the queue has come to it.  has_run: whether the queue is done with it.
+    failed_first: the call whose failure this one has: itself, or one that it needs; None where it has not failed, or
+    was interrupted.  launch: where other processes take part.
     """
 
     __slots__ = (
@@ -68,10 +80,12 @@ class PendingCall:
         "_then",
         "error",
         "failed_first",
+        "has_begun",
         "has_run",
         "is_issued",
         "is_over",
         "is_stopped",
+        "launch",
         "name",
         "result_bytes",
     )
@@ -84,13 +98,15 @@ class PendingCall:
         result_bytes: int = 0,
         *,
         issued_for: CallQueue | None = None,
+        launch: Launch | None = None,
     ) -> None:
         """issued_for: of a call that was issued directly, the queue that is to end it."""
         self.name = name
+        self.launch = launch
         self.is_issued = issued_for is not None
         self.result_bytes = result_bytes
         self.is_over = False
-        self.has_run = False
+        self.has_begun = self.has_run = False
         self.is_stopped = False
         self.error: BaseException | None = None
         self.failed_first: PendingCall | None = None
@@ -149,6 +165,7 @@ class PendingCall:
                 self.failed_first = call.failed_first
                 error = _again(call.error)
                 error.add_note(f"{self.name} was not run: it takes a result of {call.name}, which failed")
+                self._skip(error)
                 return error
         assert self._run is not None
         try:
@@ -157,6 +174,10 @@ class PendingCall:
             self.failed_first = None if self.is_stopped else self
             return error
         return None
+
+    def _skip(self, why: BaseException) -> None:
+        if self.launch is not None:
+            self.launch.skip(why)
 
     def _let_go(self) -> None:
         """Give up the memory that it holds: arguments and results."""
@@ -250,6 +271,10 @@ class CallQueue:
         # Ctrl-C may come between any two of these: a wake-up without a call is harmless, the reverse is not
         self._work.put(True)
         self._calls.append(call)
+        if call.launch is not None:
+            for other in self._calls:  # also one before whose launch an interrupt came
+                if other.launch is not None:
+                    other.launch.begin()
 
     def _take_direct(self) -> None:
         """Close `direct` unless that was done; its call in flight is under way here then. With the lock."""
@@ -365,6 +390,17 @@ class CallQueue:
         """Whether a further call waits for one of those under way."""
         return self._in_the_way(0) is not None
 
+    def fail(self, launch: Launch, error: BaseException) -> None:
+        """End the call with this launch before its turn: it keeps its place, where nothing is run. Nothing happens once
+        it has begun."""
+        with self._lock:
+            call = next((call for call in self._calls if call.launch is launch), None)
+            if call is None or call.has_begun:
+                return
+            call.has_begun, call.failed_first, call.error = True, call, error
+            self._unseen = self._unseen or call
+        call._end(error)
+
     def stop_reason(self) -> ClusterError | None:
         """The error with which the call that this thread runs should end now; None while it may go on."""
         if not self._is_own_thread() or not self._calls[0].is_stopped:
@@ -405,21 +441,32 @@ class CallQueue:
         while self._work.get():
             with self._lock:
                 call = self._calls[0] if self._calls else None
+                is_refused = call is not None and call.has_begun
+                if call is not None:
+                    call.has_begun = True
             if call is None:
                 continue
-            is_withdrawn = call.is_stopped and not call.is_issued
-            error = ClusterError(INTERRUPTED) if is_withdrawn else call._outcome()
+            error = call.error if is_refused else self._outcome(call)
             call._let_go()  # while it is under way: who has drained the queue counts on the memory
             with self._lock:
                 call.has_run = True
                 self._calls.popleft()
                 self._has_failed = error is not None
-                if error is not None and self._unseen is None and call.failed_first is call:
+                if error is not None and self._unseen is None and call.failed_first is call and not is_refused:
                     self._unseen = call
                 if error is None:
                     self._release_direct()
-            call._end(error)
+            if not is_refused:
+                call._end(error)
             call = error = None  # the traceback of a failure keeps the program and its arrays: not until the next call
+
+    @staticmethod
+    def _outcome(call: PendingCall) -> BaseException | None:
+        if not call.is_stopped or call.is_issued:
+            return call._outcome()
+        error = ClusterError(INTERRUPTED)
+        call._skip(error)
+        return error
 
     def _is_own_thread(self) -> bool:
         return self._thread is not None and threading.get_ident() == self._thread.ident
@@ -443,4 +490,4 @@ def _again(error: BaseException) -> BaseException:
     return found
 
 
-__all__ = ["CallQueue", "PendingCall"]
+__all__ = ["CallQueue", "Launch", "PendingCall"]

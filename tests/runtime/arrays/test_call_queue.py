@@ -398,3 +398,91 @@ def test_a_wait_takes_the_call_over_that_an_interrupt_has_left(queue: CallQueue)
     queue.direct = Issuer(call)
     call.wait()
     assert call.is_over
+
+
+class Told:
+    """What other processes are told of a call."""
+
+    def __init__(self, seen: list[str], name: str) -> None:
+        self._seen, self._name = seen, name
+
+    def begin(self) -> None:
+        self._seen.append(f"{self._name} begins")
+
+    def skip(self, why: BaseException) -> None:
+        self._seen.append(f"{self._name} skips: {why}")
+
+
+def test_other_processes_are_told_of_calls_in_the_order_of_the_queue(queue: CallQueue) -> None:
+    gate, seen = threading.Event(), list[str]()
+    first, second = (PendingCall(name, gate.wait, launch=Told(seen, name)) for name in "ab")
+    queue.submit(first)
+    assert seen[0] == "a begins"
+    queue.submit(second)
+    assert seen[-1] == "b begins"
+    gate.set()
+    second.wait()
+    assert set(seen) == {"a begins", "b begins"}
+
+
+def test_other_processes_are_told_of_a_call_whose_argument_failed(queue: CallQueue) -> None:
+    seen = list[str]()
+    needed = PendingCall("needed", failing)
+    queue.submit(needed)
+    call = PendingCall("call", lambda: seen.append("ran"), [needed], launch=Told(seen, "call"))
+    queue.submit(call)
+    with pytest.raises(dx.ExecutionError):
+        call.wait()
+    assert seen == ["call begins", "call skips: execution: a device failed"]
+
+
+def test_other_processes_are_told_of_a_call_that_was_withdrawn(queue: CallQueue) -> None:
+    seen = list[str]()
+    queue.submit(PendingCall("runs", until_stopped(queue)))
+    call = PendingCall("call", lambda: seen.append("ran"), launch=Told(seen, "call"))
+    queue.submit(call)
+    queue.interrupt()
+    assert seen == ["call begins", "call skips: cluster: the call was interrupted"]
+
+
+def test_a_call_that_is_refused_fails_before_its_turn_and_those_behind_it_run(queue: CallQueue) -> None:
+    gate, seen = threading.Event(), list[str]()
+    first, told = PendingCall("first", gate.wait), Told(seen, "second")
+    queue.submit(first)
+    second = PendingCall("second", lambda: seen.append("ran"), launch=told)
+    third = PendingCall("third", lambda: seen.append("third ran"))
+    needing = PendingCall("needing", lambda: seen.append("needing ran"), [second])
+    ended = list[PendingCall]()
+    for call in (second, third, needing):
+        queue.submit(call)
+    second.then(ended.append)
+    queue.fail(told, dx.CollectiveMismatchError("another program"))
+    queue.fail(told, dx.CollectiveMismatchError("again"))
+    assert ended == [second]
+    for call in (second, needing):
+        if call is needing:
+            gate.set()
+        with pytest.raises(dx.CollectiveMismatchError, match="another program"):
+            call.wait()
+    assert (first.is_over, first.error) == (True, None)
+    third.wait()
+    assert seen == ["second begins", "third ran"]
+    queue.drain()
+    assert queue.take_unseen() is None
+
+
+def test_a_call_that_has_begun_is_not_refused(queue: CallQueue) -> None:
+    begun, gate = threading.Event(), threading.Event()
+    told = Told([], "call")
+
+    def run() -> None:
+        begun.set()
+        gate.wait()
+
+    call = PendingCall("call", run, launch=told)
+    queue.submit(call)
+    begun.wait()
+    queue.fail(told, dx.CollectiveMismatchError("another program"))
+    assert not call.is_over
+    gate.set()
+    call.wait()
