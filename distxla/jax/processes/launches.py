@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,27 +53,39 @@ class AttachedProgram:
     members: tuple[int, ...]
 
 
+class LaunchedExecutable(Protocol):
+    """The parts of an executable that its launches use."""
+
+    launched: AttachedProgram
+
+    def load(self) -> None:
+        """Have it loaded on its devices; blocks. Nothing happens where it is."""
+
+
 class Launch(Protocol):
-    """A call on devices of several processes, of which this one has some; made when it is submitted.
+    """A call on devices of several processes, of which this one has some; see also call_queue.Launch.
 
     verdict: why it will never run, told before its turn; None while nothing is.
     """
 
     verdict: DistxlaError | None
 
-    def run(self, rows: NDArray[np.uint64]) -> None:
+    def begin(self) -> None:
+        """The call has its place among those of this process: the owner is told. May be called again."""
+
+    def run(self, rows: NDArray[np.uint64], kept: list[Any]) -> None:
         """Block until the devices of this process are done; raises the verdict. rows: offsets of arguments and
-        results, by device."""
+        results, by device.  kept: memory that devices may use until then."""
 
     def skip(self, why: BaseException) -> None:
-        """It will never run here: the other processes are told why."""
+        """It will never run here: the other processes are told why. May be called again."""
 
 
 class Launches(Protocol):
     """Calls of this process, whose order is the order of the calls of each set of processes."""
 
-    def submitted(self, program: AttachedProgram, site: LaunchSite) -> Launch:
-        """Never blocks."""
+    def of(self, executable: LaunchedExecutable) -> Launch:
+        """By the user's line that this thread is in; the owner is told when it begins. Never blocks."""
 
 
-__all__ = ["AttachedProgram", "Launch", "LaunchSite", "Launches"]
+__all__ = ["AttachedProgram", "Launch", "LaunchSite", "LaunchedExecutable", "Launches"]

@@ -1,0 +1,222 @@
+"""Calls in which several processes take part, by frames through the owner: intent, ready, over."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distxla import clock
+from distxla.errors import DistxlaError
+from distxla.jax.processes.connection_to_owner import SLICE_S, OwnersConnection
+from distxla.jax.processes.launches import LaunchedExecutable, LaunchSite
+from distxla.jax.processes.messages import (
+    INTERRUPTED,
+    SKIPPED,
+    Launch,
+    Over,
+    Ready,
+    Refused,
+    Trouble,
+    pack_json,
+    unpack_json,
+)
+from distxla.jax.processes.places import user_site
+from distxla.jax.processes.told_errors import pack_error, unpack_error
+from distxla.wire.frame import Frame
+
+INTERRUPT_S: Final = 5.0  # for the owner to end a call that was interrupted here
+
+_Key = tuple[int, int]  # set of processes, ordinal
+
+
+class FrameLaunch:
+    """See launches.Launch, and call_queue.Launch. ordinal: of the call among those of its set, once the owner has been
+    told of it."""
+
+    def __init__(self, launches: FrameLaunches, executable: LaunchedExecutable, site: LaunchSite) -> None:
+        self.verdict: DistxlaError | None = None
+        self.ordinal: int | None = None
+        self.program = executable.launched
+        self.site = site
+        self._launches = launches
+        self._executable = executable
+        self._is_posted = self._is_skipped = False
+        self.is_over = threading.Event()
+
+    def begin(self) -> None:
+        """Tell the owner, in the order of all calls."""
+        if not self._is_posted:
+            self._launches.connection.post(self._send)  # twice where an interrupt comes behind it
+            self._is_posted = True
+
+    def _send(self) -> None:
+        if self.ordinal is None:
+            self._launches.send(self)
+
+    @property
+    def key(self) -> _Key:
+        assert self.ordinal is not None
+        return self.program.set, self.ordinal
+
+    def run(self, rows: NDArray[np.uint64], kept: list[Any]) -> None:
+        """Block until the devices of this process are done. rows: offsets of arguments and results, by device.  kept:
+        memory that they use. Raises the verdict, and what ends the call otherwise."""
+        self.begin()
+        connection = self._launches.connection
+        connection.flush()
+        if self.verdict is not None:
+            raise self.verdict
+        try:
+            self._executable.load()
+        except BaseException as error:
+            self.skip(error)
+            raise
+        connection.tell(Ready(*self.key), [rows.tobytes()])
+        try:
+            self._wait()
+        except BaseException:
+            self._launches.keep(kept)
+            raise
+        self._launches.settled()
+
+    def _wait(self) -> None:
+        launches = self._launches
+        reason: DistxlaError | None = None
+        end = 0.0
+        while not self.is_over.wait(SLICE_S):
+            if launches.connection.failure is not None:
+                raise launches.connection.failure
+            if reason is not None and clock.now() > end:
+                raise reason
+            if reason is None and (reason := launches.stop_reason()) is not None:
+                end = clock.now() + INTERRUPT_S
+                launches.tell(self, INTERRUPTED, reason)
+        if self.verdict is not None:
+            raise reason or self.verdict
+
+    def skip(self, why: BaseException) -> None:
+        """It will never run here: the other processes are told why."""
+        if not self._is_skipped:
+            self._is_skipped = True
+            self.begin()
+            self._launches.skip(self, why)
+
+    def end(self, verdict: DistxlaError | None) -> None:
+        """The owner has told how it ended."""
+        self.verdict = verdict
+        self.is_over.set()
+
+
+class FrameLaunches:
+    """The launches of this process. connection: to the owner.
+
+    stop_reason: why the call that this thread runs should end.  refused: told of a launch that will never run, maybe
+    before its turn.
+    """
+
+    def __init__(
+        self,
+        connection: OwnersConnection,
+        stop_reason: Callable[[], DistxlaError | None],
+        refused: Callable[[FrameLaunch, DistxlaError], object],
+    ) -> None:
+        self.connection = connection
+        self.stop_reason = stop_reason
+        self._refuse = refused
+        self._lock = threading.Lock()  # of the fields below
+        self._ordinals: dict[int, int] = {}  # of the next call of each set
+        self._turn = 0
+        self._active: dict[_Key, FrameLaunch] = {}
+        self._refused: dict[_Key, DistxlaError] = {}  # that this process has not called yet
+        self._kept: list[Any] = []
+        connection.pushed[Over] = self._over
+        connection.pushed[Refused] = self._told_refused
+        connection.lost = self._lost
+
+    def of(self, executable: LaunchedExecutable) -> FrameLaunch:
+        """See launches.Launches."""
+        return FrameLaunch(self, executable, user_site())
+
+    def send(self, launch: FrameLaunch) -> None:
+        """Tell the owner of a launch; called by the connection, in the order of all calls."""
+        program = launch.program
+        with self._lock:
+            ordinal = self._ordinals.get(program.set, 0)
+            key, turn = (program.set, ordinal), self._turn
+            self._ordinals[program.set], self._turn, launch.ordinal = ordinal + 1, turn + 1, ordinal
+            refused = self._refused.pop(key, None) or self.connection.failure
+            if refused is None:
+                self._active[key] = launch
+        self.connection.send_now(Launch(program.set, program.program, ordinal, turn), [launch.site.pack()])
+        if refused is not None:
+            launch.end(refused)
+            self._refuse(launch, refused)
+
+    def tell(self, launch: FrameLaunch, kind: int, why: BaseException) -> None:
+        """Tell the owner what is the matter with a launch."""
+        frame, payload = Trouble(*launch.key, kind), pack_json({"error": pack_error(why)})
+        self.connection.tell(frame, [payload])
+
+    def skip(self, launch: FrameLaunch, why: BaseException) -> None:
+        """See FrameLaunch.skip."""
+        payload = pack_json({"error": pack_error(why)})
+
+        def send() -> None:
+            with self._lock:
+                self._active.pop(launch.key, None)
+            self.connection.send_now(Trouble(*launch.key, SKIPPED), [payload])
+
+        self.connection.post(send)
+        self.connection.flush()
+
+    def keep(self, things: list[Any]) -> None:
+        """Hold memory of a call that has failed, in which devices may still compute."""
+        with self._lock:
+            self._kept += things
+
+    def keep_after_failure(self, things: list[Any]) -> None:
+        """As `keep`, where a call has failed and none has succeeded since."""
+        with self._lock:
+            if self._kept:
+                self._kept += things
+
+    def settled(self) -> None:
+        """A call has succeeded, before which the owner has waited for devices that were late."""
+        with self._lock:
+            kept, self._kept = self._kept, []
+        del kept
+
+    def _over(self, frame: Frame, payload: bytearray) -> None:
+        assert isinstance(frame, Over)
+        with self._lock:
+            launch = self._active.pop((frame.set, frame.ordinal), None)
+        if launch is not None:
+            verdict = unpack_error(unpack_json(payload)) if payload else None
+            launch.end(verdict)
+            if verdict is not None:
+                self._refuse(launch, verdict)
+
+    def _told_refused(self, frame: Frame, payload: bytearray) -> None:
+        assert isinstance(frame, Refused)
+        key, error = (frame.set, frame.ordinal), unpack_error(unpack_json(payload))
+        with self._lock:
+            launch = self._active.pop(key, None)
+            if launch is None and frame.ordinal >= self._ordinals.get(frame.set, 0):
+                self._refused[key] = error
+        if launch is not None:
+            launch.end(error)
+            self._refuse(launch, error)
+
+    def _lost(self, failure: DistxlaError) -> None:
+        with self._lock:
+            active, self._active = list(self._active.values()), {}
+        for launch in active:
+            launch.end(failure)
+            self._refuse(launch, failure)
+
+
+__all__ = ["FrameLaunch", "FrameLaunches"]
