@@ -176,22 +176,27 @@ class HostCalls:
     @contextmanager
     def during(
         self, streams: ClusterStreams, tables: dict[int, tuple[BoundHostCall, ...]], time_limit: float | None
-    ) -> Iterator[None]:
+    ) -> Iterator[Callable[[], None]]:
         """The body runs programs on these devices, each with its calls. Afterwards all functions have returned.
 
-        Raises the error of a function; TimeLimitError where one has not returned so many seconds after the call began.
+        The body gets a function that waits for that, once the devices are done; it may leave that to the end. Raises
+        the error of a function; TimeLimitError where one has not returned so many seconds after the call began.
         """
         tables = {device: calls for device, calls in tables.items() if calls}
         if not tables:
-            yield
+            yield lambda: None
             return
         end = None if time_limit is None else clock.now() + time_limit
-        self._begin(streams, tables, end)
-        try:
-            yield
+
+        def finish() -> None:
             self._await(streams, tables, end)
             if self.failure is not None:
                 raise self.failure
+
+        self._begin(streams, tables, end)
+        try:
+            yield finish
+            finish()
         except BaseException:
             self._stale.update(tables)
             raise

@@ -1,0 +1,81 @@
+"""Two JAX processes' ends of the streams of one owner's cluster, for tests: both in the owner's process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import Any
+
+import distxla as dx
+from distxla.collectives.transports.control_block_view import ControlBlock
+from distxla.errors import DistxlaError
+from distxla.jax.processes.attached_streams import AttachedStreams
+from distxla.jax.processes.owned_cluster import OwnedCluster
+from distxla.machine.heap import Heap
+from distxla.machine.segments import Segment
+from distxla.runtime.arrays.executable import Executable
+from distxla.runtime.arrays.host_calls import BoundHostCall
+
+
+class Attached:
+    """The part of a JAX process that serves streams, with mappings and a heap of its own."""
+
+    def __init__(self, cluster: OwnedCluster, devices: range) -> None:
+        facts = cluster.attached_memory()
+        self.devices = devices
+        self.control = ControlBlock.open(facts.owner, facts.control, facts.devices)
+        common = facts.common, facts.memory_bytes
+        self.memories = {
+            device: Segment.open(facts.owner, facts.memories[device], facts.memory_bytes, common) for device in devices
+        }
+        self.heap = Heap(facts.device_bytes, (), begin=facts.device_bytes)
+        allocate = partial(self.heap.allocate, of_runtime=True)
+        self.streams = AttachedStreams(self.control, self.memories.__getitem__, allocate, lambda: None)
+        self.calls: tuple[BoundHostCall, ...] = ()
+
+    def close(self) -> None:
+        self.streams.close()
+
+
+class Together:
+    """An owner's cluster of two devices, and the processes that have one each."""
+
+    def __init__(self, cluster: OwnedCluster) -> None:
+        self.cluster = cluster
+        self.processes = [Attached(cluster, range(k, k + 1)) for k in range(2)]
+        cluster.stop_reason = self.failure
+
+    def failure(self) -> DistxlaError | None:
+        return next((found for found in (one.streams.failure for one in self.processes) if found), None)
+
+    def load(self, text: str, functions: Mapping[Any, Callable[..., Any]], devices: Any = None) -> Executable:
+        """A program whose functions are called in the processes; loaded."""
+        made = self.cluster.compile(dx.parse(text), devices, host_calls=dict.fromkeys(functions, _not_here))
+        sites = [call.site for call in made.host_calls]
+        made.host_calls = ()
+        for one in self.processes:
+            one.calls = one.streams.bound(sites, functions, one.devices)
+            facts = self.cluster.load(made, one.devices)
+            one.streams.load(facts.number, made.program, facts.devices, facts.states)
+        return made
+
+    @contextmanager
+    def during(self) -> Iterator[list[Callable[[], None]]]:
+        with ExitStack() as stack:
+            yield [stack.enter_context(one.streams.during(one.devices, one.calls)) for one in self.processes]
+
+    def run(self, executable: Executable, args: Any) -> Any:
+        with self.during() as finish:
+            outs = executable(args)
+            for wait in finish:
+                wait()
+        return outs
+
+    def close(self) -> None:
+        for one in self.processes:
+            one.close()
+
+
+def _not_here(*_: Any) -> Any:
+    raise AssertionError("a function was called by the owner")
