@@ -15,7 +15,7 @@ from distxla.jax.processes.facts import CompiledFacts
 from distxla.jax.processes.findings import error_of
 from distxla.jax.processes.launches import LaunchSite
 from distxla.jax.processes.ledger import Ledger
-from distxla.jax.processes.ledger_facts import Called, Decision, Ending, Key, Notice, Start, Verdict
+from distxla.jax.processes.ledger_facts import Called, Decision, Ending, Finding, Key, Notice, Start, Verdict
 from distxla.jax.processes.messages import (
     CALLBACK,
     INTERRUPTED,
@@ -59,9 +59,8 @@ class _Call:
 class OwnedCalls:
     """One call runs at a time, in a thread of its own.
 
-    tell: tells a process.  later: has a function called soon, in another thread.  judged: gets the error of each call
-    that will never run, or has failed.  noticed: gets the ledger's notices.  The ledger's lock is held for nothing that
-    blocks.
+    tell: tells a process.  judged: gets the error of each call that will never run, or has failed.  noticed: gets the
+    ledger's notices.  The ledger's lock is held for nothing that blocks: another thread finds out what differs.
     """
 
     def __init__(
@@ -71,23 +70,24 @@ class OwnedCalls:
         world: World,
         ledger: Ledger,
         tell: Tell,
-        later: Callable[[Callable[[], None]], None],
         judged: Callable[[DistxlaError], None] = lambda error: None,
         noticed: Callable[[Notice], None] = lambda notice: None,
     ) -> None:
         self._cluster, self._programs, self._world, self._ledger = cluster, programs, world, ledger
-        self._tell, self._later, self._judged, self._noticed = tell, later, judged, noticed
+        self._tell, self._judged, self._noticed = tell, judged, noticed
         self._lock = threading.Lock()  # of the ledger and of all below
         self._calls: dict[Key, _Call] = {}
         self._running: _Call | None = None
         self._to_issue: queue.SimpleQueue[Key | None] = queue.SimpleQueue()
+        self._to_refuse: queue.SimpleQueue[Verdict | None] = queue.SimpleQueue()
         cluster.stop_reason = self._stop_reason
-        thread = threading.Thread(target=self._issue_all, name="distxla-issue", daemon=True)
-        self._thread = started_thread(thread, "no calls could be issued")
+        for name, target in (("distxla-issue", self._issue_all), ("distxla-refuse", self._refuse_all)):
+            started_thread(threading.Thread(target=target, name=name, daemon=True), "no calls could be issued")
 
     def close(self) -> None:
         """Issue nothing more; does not wait for a call that runs."""
         self._to_issue.put(None)
+        self._to_refuse.put(None)
 
     # --- what processes tell
 
@@ -166,7 +166,6 @@ class OwnedCalls:
 
     def _decide(self, decide: Callable[[], Iterable[Decision]]) -> None:
         """Ask the ledger and do what it says."""
-        verdicts: list[Verdict] = []
         with self._lock:
             decisions = list(decide())
             for one in decisions:
@@ -174,31 +173,29 @@ class OwnedCalls:
                     self._calls[one.key].is_started = True
                 elif isinstance(one, Verdict):
                     self._calls.pop(one.key, None)
-                    verdicts.append(one)
+                    self._to_refuse.put(one)
         for one in decisions:
             if isinstance(one, Start):
                 self._to_issue.put(one.key)
             elif isinstance(one, Notice):
                 self._noticed(one)
-        if verdicts:
-            self._later(lambda: self._refuse(verdicts))
 
-    def _refuse(self, verdicts: list[Verdict]) -> None:
-        for key, finding in verdicts:
-            try:
-                error: DistxlaError = error_of(finding, self._programs.text)
-            except Exception as failure:
-                members, ordinal = key
-                error = ClusterError(
-                    f"call {ordinal + 1} of the processes {list(members)} can't run, and why can't be told: "
-                    f"{raised(failure)}"
-                )
-            members, ordinal = key
-            payload = pack_json(pack_error(error, members))
-            number = self._programs.set_of(members)
-            for member in members:
-                self._tell(member, Refused(number, ordinal), [payload])
-            self._judged(error)
+    def _refuse_all(self) -> None:
+        while (verdict := self._to_refuse.get()) is not None:
+            self._refuse(*verdict)
+
+    def _refuse(self, key: Key, finding: Finding) -> None:
+        members, ordinal = key
+        try:
+            error: DistxlaError = error_of(finding, self._programs.text)
+        except Exception as failure:
+            which = f"call {ordinal + 1} of the processes {list(members)}"
+            error = ClusterError(f"{which} can't run, and why can't be told: {raised(failure)}")
+        payload = pack_json(pack_error(error, members))
+        number = self._programs.set_of(members)
+        for member in members:
+            self._tell(member, Refused(number, ordinal), [payload])
+        self._judged(error)
 
     def _issue_all(self) -> None:
         while (key := self._to_issue.get()) is not None:

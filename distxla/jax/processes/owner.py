@@ -78,9 +78,7 @@ class Owner:
         )
         self.programs = OwnedPrograms(self.cluster, self.world)
         self.ledger = Ledger(processes, settings.stall_limit)
-        self.calls = OwnedCalls(
-            self.cluster, self.programs, self.world, self.ledger, self._tell, self._later, self._judged
-        )
+        self.calls = OwnedCalls(self.cluster, self.programs, self.world, self.ledger, self._tell, self._judged)
         self._folder = tempfile.mkdtemp(prefix="distxla-owner-")
         secret = new_secret()
         self._start()
