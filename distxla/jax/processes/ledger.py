@@ -168,6 +168,14 @@ class Ledger:
         """The last calls of a process, oldest first."""
         return list(self._kept[process])[-last:]
 
+    def turns_of(self, one: Called, other: Called) -> tuple[Turn, ...] | None:
+        """What tells that only the order of two calls that differ does; None where the next calls may tell it yet."""
+        found = tuple(self._turns(one, other))
+        if found or any(call.process in self._endings for call in (one, other)):
+            return found
+        is_ahead = [self._next[call.process, call.members] > call.ordinal + 1 for call in (one, other)]
+        return () if all(is_ahead) else None
+
     # --- decisions
 
     def _refused(

@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from distxla import clock
 from distxla.errors import ClusterError, DistxlaError, raised
 from distxla.jax.processes.facts import CompiledFacts
 from distxla.jax.processes.findings import error_of
@@ -32,12 +33,15 @@ from distxla.jax.processes.owned_cluster import OwnedCluster
 from distxla.jax.processes.owned_programs import OwnedPrograms
 from distxla.jax.processes.told_errors import pack_error
 from distxla.jax.processes.world import World
+from distxla.lazy_dataclass import replace
 from distxla.machine.shortages import started_thread
 from distxla.runtime.arrays.executable import Executable
 from distxla.wire.checksums import Buffer
 from distxla.wire.frame import Frame
 
 _ENDS_CALLS: Final = (CALLBACK, INTERRUPTED)  # kinds of Trouble that end a call that runs
+_SOON_S: Final = 0.25  # until a mismatch is told, for the next call to come
+_LOOK_S: Final = 0.01
 
 Tell = Callable[[int, Frame, list[Buffer]], None]
 """Tells a process something; nothing happens where it has ended."""
@@ -78,6 +82,7 @@ class OwnedCalls:
         self._lock = threading.Lock()  # of the ledger and of all below
         self._calls: dict[Key, _Call] = {}
         self._running: _Call | None = None
+        self._pause = threading.Event()  # set by close
         self._to_issue: queue.SimpleQueue[Key | None] = queue.SimpleQueue()
         self._to_refuse: queue.SimpleQueue[Verdict | None] = queue.SimpleQueue()
         cluster.stop_reason = self._stop_reason
@@ -86,6 +91,7 @@ class OwnedCalls:
 
     def close(self) -> None:
         """Issue nothing more; does not wait for a call that runs."""
+        self._pause.set()
         self._to_issue.put(None)
         self._to_refuse.put(None)
 
@@ -186,6 +192,7 @@ class OwnedCalls:
 
     def _refuse(self, key: Key, finding: Finding) -> None:
         members, ordinal = key
+        finding = self._with_turns(finding)
         try:
             error: DistxlaError = error_of(finding, self._programs.text)
         except Exception as failure:
@@ -196,6 +203,18 @@ class OwnedCalls:
         for member in members:
             self._tell(member, Refused(number, ordinal), [payload])
         self._judged(error)
+
+    def _with_turns(self, finding: Finding) -> Finding:
+        """Of a mismatch, also whether one process calls next what the other calls here: that is seen a moment later,
+        since JAX's calls don't block."""
+        end = clock.now() + _SOON_S
+        while finding.pair is not None and not finding.turns:
+            with self._lock:
+                turns = self._ledger.turns_of(*finding.pair)
+            if turns is not None or clock.now() >= end:
+                return replace(finding, turns=turns or ())
+            self._pause.wait(_LOOK_S)
+        return finding
 
     def _issue_all(self) -> None:
         while (key := self._to_issue.get()) is not None:

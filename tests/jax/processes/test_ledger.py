@@ -88,6 +88,30 @@ def test_another_order_is_seen_where_one_is_ahead() -> None:
     assert (turn.call.process, turn.call.function, turn.call.site.line) == (0, "g", 32)
 
 
+def test_whether_the_next_calls_may_tell_more() -> None:
+    told = Told(2)
+    told.call(0, BOTH, "f")
+    told.call(1, BOTH, "g")
+    pair = told.finding.pair
+    assert pair is not None
+    assert told.ledger.turns_of(*pair) is None
+    told.call(0, BOTH, "step")
+    assert told.ledger.turns_of(*pair) is None
+    told.call(1, BOTH, "f")
+    turns = told.ledger.turns_of(*pair)
+    assert turns is not None
+    assert [(turn.call.process, turn.call.function, turn.is_next) for turn in turns] == [(1, "f", True)]
+
+
+def test_when_nothing_more_can_come() -> None:
+    told = Told(2)
+    told.call(0, BOTH, "f")
+    told.call(1, BOTH, "g")
+    assert told.finding.pair is not None
+    told.end(1)
+    assert told.ledger.turns_of(*told.finding.pair) == ()
+
+
 def test_another_order_is_seen_by_the_call_before() -> None:
     told = Told(2)
     for process, functions in ((0, "fg"), (1, "gf")):
