@@ -78,10 +78,22 @@ def ended_by(process: int, descriptor: int) -> int | None:
 
     descriptor: the process's.
     """
-    status = _status_of_a_zombie(process)
-    if status is None:
-        status = _status_by_descriptor(descriptor)
+    status = _wait_status(process, descriptor)
     return None if status is None else status & 0x7F
+
+
+def exit_status_of(process: int, descriptor: int) -> int | None:
+    """The status with which a process has exited; None if a signal has ended it, or the kernel does not say.
+
+    descriptor: the process's.
+    """
+    status = _wait_status(process, descriptor)
+    return status >> 8 if status is not None and not status & 0x7F else None
+
+
+def _wait_status(process: int, descriptor: int) -> int | None:
+    status = _status_of_a_zombie(process)
+    return _status_by_descriptor(descriptor) if status is None else status
 
 
 def _status_of_a_zombie(process: int) -> int | None:

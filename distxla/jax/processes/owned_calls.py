@@ -63,8 +63,8 @@ class _Call:
 class OwnedCalls:
     """One call runs at a time, in a thread of its own.
 
-    tell: tells a process.  judged: gets the error of each call that will never run, or has failed.  noticed: gets the
-    ledger's notices.  The ledger's lock is held for nothing that blocks: another thread finds out what differs.
+    tell: tells a process.  judged: gets the error of each call that will never run, or has failed.  The ledger's lock
+    is held for nothing that blocks: another thread finds out what differs.
     """
 
     def __init__(
@@ -75,10 +75,9 @@ class OwnedCalls:
         ledger: Ledger,
         tell: Tell,
         judged: Callable[[DistxlaError], None] = lambda error: None,
-        noticed: Callable[[Notice], None] = lambda notice: None,
     ) -> None:
         self._cluster, self._programs, self._world, self._ledger = cluster, programs, world, ledger
-        self._tell, self._judged, self._noticed = tell, judged, noticed
+        self._tell, self._judged = tell, judged
         self._lock = threading.Lock()  # of the ledger and of all below
         self._calls: dict[Key, _Call] = {}
         self._running: _Call | None = None
@@ -158,9 +157,9 @@ class OwnedCalls:
         """A process has ended, or says that it does."""
         self._decide(lambda: self._ledger.ended(process, how))
 
-    def look(self, now: float) -> None:
+    def look(self, now: float) -> list[Notice]:
         """To be called from time to time: late processes. now: seconds of a clock that never goes back."""
-        self._decide(lambda: self._ledger.look(now))
+        return self._decide(lambda: self._ledger.look(now))
 
     def _members(self, process: int, number: int) -> tuple[int, ...]:
         members = self._programs.members_of(number)
@@ -170,8 +169,8 @@ class OwnedCalls:
 
     # --- what is done
 
-    def _decide(self, decide: Callable[[], Iterable[Decision]]) -> None:
-        """Ask the ledger and do what it says."""
+    def _decide(self, decide: Callable[[], Iterable[Decision]]) -> list[Notice]:
+        """Ask the ledger and do what it says, but for the notices, which are returned."""
         with self._lock:
             decisions = list(decide())
             for one in decisions:
@@ -183,8 +182,7 @@ class OwnedCalls:
         for one in decisions:
             if isinstance(one, Start):
                 self._to_issue.put(one.key)
-            elif isinstance(one, Notice):
-                self._noticed(one)
+        return [one for one in decisions if isinstance(one, Notice)]
 
     def _refuse_all(self) -> None:
         while (verdict := self._to_refuse.get()) is not None:

@@ -7,7 +7,7 @@ import shutil
 import sys
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, Final
@@ -15,7 +15,9 @@ from typing import Any, Final
 from distxla import clock
 from distxla.errors import ClusterError, DistxlaError, raised
 from distxla.jax.processes import messages
+from distxla.jax.processes.endings import Endings, ending_of
 from distxla.jax.processes.facts import CompileRequest
+from distxla.jax.processes.late import LateWatch, Questions, doing_of
 from distxla.jax.processes.launches import LaunchSite
 from distxla.jax.processes.ledger import Ledger
 from distxla.jax.processes.ledger_facts import Ending
@@ -25,6 +27,7 @@ from distxla.jax.processes.owned_cluster import OwnedCluster
 from distxla.jax.processes.owned_programs import OwnedPrograms
 from distxla.jax.processes.owner_file import write_owner
 from distxla.jax.processes.owner_settings import OwnerSettings
+from distxla.jax.processes.places import Stack
 from distxla.jax.processes.told_errors import pack_error, unpack_error
 from distxla.jax.processes.world import Introduction, World, require_equal
 from distxla.wire.checksums import Buffer
@@ -79,6 +82,9 @@ class Owner:
         self.programs = OwnedPrograms(self.cluster, self.world)
         self.ledger = Ledger(processes, settings.stall_limit)
         self.calls = OwnedCalls(self.cluster, self.programs, self.world, self.ledger, self._tell, self._judged)
+        self.endings = Endings(self.ended, self._died)
+        self.questions = Questions(self._ask)
+        self._late = LateWatch(self.calls.look, self._where, self._tell_late)
         self._folder = tempfile.mkdtemp(prefix="distxla-owner-")
         secret = new_secret()
         self._start()
@@ -107,7 +113,9 @@ class Owner:
     def close(self) -> None:
         """Processes that are still there lose their devices. Twice is fine."""
         self._listener.close()
+        self._late.close()
         self.calls.close()
+        self.endings.close()
         with self._lock:
             peers = list(self.peers.values())
         for peer in peers:
@@ -126,7 +134,7 @@ class Owner:
 
     def _is_over(self) -> bool:
         with self._lock:
-            if self.peers:
+            if self.peers or self.endings.is_one_lost():
                 return False
             return len(self._came) == self.world.processes or clock.now() - self._changed_at > FIRST_S
 
@@ -185,6 +193,7 @@ class Owner:
         if failure is not None:
             _refuse(connection, failure)
             return None
+        self.endings.watch(frame.process, frame.pid)
         if is_last:
             self._later(self._attach)
         return peer
@@ -235,8 +244,7 @@ class Owner:
             self._changed_at = clock.now()
         if is_early:
             self._fail(ClusterError(f"process {peer.process} (pid {peer.pid}) has ended before the devices served"))
-        if not peer.has_said_bye:
-            self.ended(peer.process, Ending("lost"))
+        self.endings.lost(peer.process)
         self.programs.drop_all(peer.process)
         self._changed.set()
 
@@ -248,7 +256,28 @@ class Owner:
             {"ended": {"process": process, "how": how.how, "error": how.error, "site": site, "signal": how.signal}}
         )
 
+    def _died(self, process: int) -> None:
+        """The process is gone. A child of its own may hold its connection open."""
+        peer = self.peers.get(process)
+        if peer is not None:
+            peer.connection.close()
+
     # --- what is told
+
+    def _ask(self, process: int, request: int) -> bool:
+        peer = self.peers.get(process)
+        if peer is not None:
+            peer.tell(messages.Ask(request))
+        return peer is not None
+
+    def _where(self, processes: Sequence[int]) -> dict[int, str]:
+        """What processes do, to follow "process 1: "."""
+        pids = {process: peer.pid for process in processes if (peer := self.peers.get(process)) is not None}
+        stacks = self.questions.ask(list(pids))
+        return {process: doing_of(stacks.get(process), pid) for process, pid in pids.items()}
+
+    def _tell_late(self, process: int, late: int, text: str) -> None:
+        self._tell(process, messages.News(late, messages.LATE), [pack_json({"text": text})])
 
     def _tell(self, process: int, frame: Frame, payload: list[Buffer]) -> None:
         peer = self.peers.get(process)
@@ -340,10 +369,11 @@ def _trouble(owner: Owner, peer: Peer, frame: messages.Trouble, payload: bytearr
 
 
 def _bye(owner: Owner, peer: Peer, frame: messages.Bye, payload: bytearray) -> None:
-    found = unpack_json(payload)
-    raised_one = found.get("how") == "raised"
-    peer.has_said_bye = True
-    owner.ended(peer.process, Ending("raised" if raised_one else "end", str(found.get("error", ""))[:2000]))
+    owner.endings.said(peer.process, ending_of(payload))
+
+
+def _told(owner: Owner, peer: Peer, frame: messages.Told, payload: bytearray) -> None:
+    owner.questions.told(frame.request, Stack.of_json(unpack_json(payload)))
 
 
 Handler = Callable[[Owner, Peer, Any, bytearray], None]
@@ -355,6 +385,7 @@ HANDLERS: Final[dict[type[Frame], Handler]] = {
     messages.Ready: _ready,
     messages.Trouble: _trouble,
     messages.Bye: _bye,
+    messages.Told: _told,
 }
 
 

@@ -45,10 +45,10 @@ class Stack(Facts):
     inside: str = ""
 
     def __str__(self) -> str:
-        """To follow "it is": `at train.py:49 in load: time.sleep(60)`."""
+        """To follow "it is": `at train.py:49: time.sleep(60)`."""
         if not self.file:
             return f"at its end, in {self.inside}" if self.inside else "at its end"
-        place = str(LaunchSite(self.file, self.line, self.function))
+        place = str(LaunchSite(self.file, self.line))
         if self.is_debugger:
             return f"at a breakpoint at {place}"
         return f"at {place}: {self.text}" if self.text else f"at {place}"

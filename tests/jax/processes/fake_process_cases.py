@@ -67,7 +67,7 @@ class FakeProcess:
             while True:
                 frame = self.connection.receive()
                 payload = self.connection.receive_bytes()
-                number = getattr(frame, "request", 0)
+                number = 0 if isinstance(frame, messages.Ask) else getattr(frame, "request", 0)
                 self._answers.get(number, self.told).put((frame, payload))
         except Exception:
             self.told.put(None)

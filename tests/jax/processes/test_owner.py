@@ -13,8 +13,10 @@ import pytest
 from distxla.errors import ClusterError, CollectiveMismatchError, DistxlaError, ReplicaLostError
 from distxla.jax.processes import messages
 from distxla.jax.processes.launches import LaunchSite
+from distxla.jax.processes.messages import pack_json, unpack_json
 from distxla.jax.processes.owner import Owner
 from distxla.jax.processes.owner_settings import OwnerSettings
+from distxla.jax.processes.places import Stack
 from tests.jax.processes.fake_process_cases import LOCAL, FakeProcess, summing
 
 SETTINGS = OwnerSettings(LOCAL, device_memory="64MiB")
@@ -242,5 +244,26 @@ def test_a_process_that_breaks_the_protocol_is_not_served_any_more(capfd) -> Non
         both[1].connection.send(messages.Launch(5, 1, 0, 0), [LaunchSite().pack()])
         assert both[1].next_told() is None
         assert "process 1 has broken the protocol" in capfd.readouterr().err
+    finally:
+        served.end()
+
+
+def test_a_late_process_is_told_to_the_one_that_waits() -> None:
+    served = Served()
+    try:
+        both = [served.join(0), served.join(1)]
+        for process in both:
+            process.attached()
+        programs = [process.compile(summing()) for process in both]
+        both[0].launch(programs[0], LaunchSite("train.py", 44, "main"))
+        asked = both[1].next_told()
+        assert asked is not None
+        stack = Stack("train.py", 49, "load", "time.sleep(60)")
+        both[1].connection.send(messages.Told(asked[0].request), [pack_json(stack.to_json())])
+        news = both[0].next_told()
+        assert news is not None
+        assert (type(news[0]), news[0].process, news[0].kind) == (messages.News, 1, messages.LATE)
+        said = unpack_json(news[1])["text"]
+        assert said.startswith("process 0 waits for process 1: it is at train.py:49: time.sleep(60) [1.")
     finally:
         served.end()
