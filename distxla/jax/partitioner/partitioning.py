@@ -118,6 +118,7 @@ def partition_module(
     compile_options: bytes | None = None,
     calls_python: bool = False,
     begin: Callable[[], None] = lambda: None,
+    by: Partitioner | None = None,
 ) -> Partitioned:
     """Partition a global module by XLA's SPMD partitioner; blocks, 0.03 s and more after jaxlib's import (0.3 s).
 
@@ -128,7 +129,8 @@ def partition_module(
     calls_python: whether the module is of JAX in this process. It may have addresses of functions then, which the
     partitioner calls: such a module is partitioned in this process, each time anew, and a failed check of XLA ends the
     process. One that needs no partitioner is converted in this process.
-    begin: called where the cache has no such module, before it is partitioned.
+    begin: called where the cache has no such module, before it is partitioned.  by: partitions it then, by default
+    `by_server`.
 
     Raises PartitioningError with XLA's message where it refuses the module or its process dies; UnsupportedOpError for
     such addresses without `calls_python`; JaxError where jaxlib is missing, broken or too different; ArgumentError;
@@ -166,10 +168,30 @@ def partition_module(
     begin()
     made = _lowered_directly(data, options, version) if is_direct else None
     if made is None:
-        made = _partitioned_by(SERVER.partition, data, options, version)
+        made = (by or by_server)(data, options, is_direct)
     files.write_object(key, made)
     tell(made.warnings, made.short_text)
     return made
+
+
+Partitioner = Callable[[bytes, PartitionerOptions, bool], Partitioned]
+"""Takes a module, options, and whether it may be lowered without the partitioner where that has nothing to do."""
+
+
+def by_server(data: bytes, options: PartitionerOptions, is_direct: bool) -> Partitioned:
+    """What the partitioner of this process's own server makes of a module; see `partition_module`."""
+    return _partitioned_by(SERVER.partition, data, options, require_jaxlib("partitioning"))
+
+
+def by_server_once(data: bytes, options: PartitionerOptions, is_direct: bool) -> Partitioned:
+    """As `by_server`, for another process, which has not found it in the cache: it may be there now, and is then."""
+    key = _key(data, options, require_jaxlib("partitioning"), is_direct)
+    files = CacheFolder(cache_folder(), cache_limit())
+    found = files.read_object(key, Partitioned)
+    if found is None:
+        found = by_server(data, options, is_direct)
+        files.write_object(key, found)
+    return found
 
 
 def _lowered_directly(data: bytes, options: PartitionerOptions, version: str) -> Partitioned | None:
@@ -314,4 +336,4 @@ def _with_counts(text: str, options: PartitionerOptions) -> str:
     return header + newline + rest
 
 
-__all__ = ["Partitioned", "has_shardy", "partition_module"]
+__all__ = ["Partitioned", "Partitioner", "by_server", "by_server_once", "has_shardy", "partition_module"]

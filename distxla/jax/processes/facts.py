@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, TypeVar
 
+from distxla.errors import ClusterError
+from distxla.jax.private.names import PartitionerOptions
 from distxla.jax.processes.fields import from_json
 from distxla.lazy_dataclass import dataclass
 
@@ -40,6 +42,42 @@ class AttachedMemory(Facts):
     device_bytes: int
     devices: int
     promised: int
+
+
+@dataclass(frozen=True)
+class PartitionRequest(Facts):
+    """The fields of PartitionerOptions, and whether the module may be lowered without the partitioner. serialized: in
+    hexadecimal digits."""
+
+    partitions: int
+    replicas: int
+    use_shardy: bool
+    propagate_to_parameters: tuple[bool, ...]
+    propagate_to_outputs: tuple[bool, ...]
+    serialized: str | None
+    is_direct: bool
+
+    @staticmethod
+    def made(options: PartitionerOptions, is_direct: bool) -> PartitionRequest:
+        return PartitionRequest(
+            options.partitions,
+            options.replicas,
+            options.use_shardy,
+            options.propagate_to_parameters,
+            options.propagate_to_outputs,
+            None if options.serialized is None else options.serialized.hex(),
+            is_direct,
+        )
+
+    @property
+    def options(self) -> PartitionerOptions:
+        """ClusterError where `serialized` is none."""
+        try:
+            serialized = None if self.serialized is None else bytes.fromhex(self.serialized)
+        except ValueError:
+            raise ClusterError("PartitionRequest.serialized: expected hexadecimal digits") from None
+        propagates = self.propagate_to_parameters, self.propagate_to_outputs
+        return PartitionerOptions(self.partitions, self.replicas, self.use_shardy, *propagates, serialized)
 
 
 @dataclass(frozen=True)
@@ -82,4 +120,4 @@ class LoadedFacts(Facts):
     states: tuple[tuple[int, str, int], ...] = ()
 
 
-__all__ = ["AttachedMemory", "CompileRequest", "CompiledFacts", "Facts", "LoadedFacts"]
+__all__ = ["AttachedMemory", "CompileRequest", "CompiledFacts", "Facts", "LoadedFacts", "PartitionRequest"]

@@ -50,7 +50,7 @@ class Hello(Frame):
     generation: int = u32("how many clients of JAX it has had before this one")
 
 
-@frame(2, payload="u32 length, JSON of PartitionerOptions, the module")
+@frame(2, payload="u32 length, JSON of a PartitionRequest, the module")
 class Partition(Frame):
     """Partition a module; answered by ANSWER."""
 

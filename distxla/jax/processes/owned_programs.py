@@ -12,8 +12,8 @@ from typing import Any, Final, NamedTuple
 from distxla import clock
 from distxla.errors import ArgumentError, ClusterError, InternalError
 from distxla.jax.partitioner.partitioned_bytes import pack_partitioned, unpack_partitioned
-from distxla.jax.partitioner.partitioning import Partitioned
-from distxla.jax.processes.facts import CompiledFacts, CompileRequest, LoadedFacts
+from distxla.jax.partitioner.partitioning import Partitioned, by_server_once
+from distxla.jax.processes.facts import CompiledFacts, CompileRequest, LoadedFacts, PartitionRequest
 from distxla.jax.processes.fingerprint import fingerprint_of
 from distxla.jax.processes.messages import pack_json
 from distxla.jax.processes.owned_cluster import OwnedCluster
@@ -87,6 +87,13 @@ class OwnedPrograms:
         raise ClusterError(f"there is no set {number} of processes")
 
     # --- compiling
+
+    def partition(self, request: PartitionRequest, module: bytes) -> Partitioned:
+        """Partition a module; blocks. Raises what the partitioner does."""
+        digest = hashlib.sha256(pack_json(request.to_json()) + b"\0" + module).hexdigest()
+        return self._flights.once(
+            f"partition {digest}", partial(by_server_once, module, request.options, request.is_direct)
+        )
 
     def compile(self, process: int, request: CompileRequest, packed: bytes | memoryview) -> CompiledProgram:
         """Compile a program, unless some process has it; blocks. packed: the partitioned module. Raises what compiling

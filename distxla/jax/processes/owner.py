@@ -14,9 +14,10 @@ from typing import Any, Final
 
 from distxla import clock
 from distxla.errors import ClusterError, DistxlaError, raised
+from distxla.jax.partitioner.partitioned_bytes import pack_partitioned
 from distxla.jax.processes import messages
 from distxla.jax.processes.endings import Endings, ending_of
-from distxla.jax.processes.facts import CompileRequest
+from distxla.jax.processes.facts import CompileRequest, PartitionRequest
 from distxla.jax.processes.late import LateWatch, Questions, doing_of
 from distxla.jax.processes.launches import LaunchSite
 from distxla.jax.processes.ledger import Ledger
@@ -331,6 +332,17 @@ def _refuse(connection: Connection, error: DistxlaError) -> None:
         connection.send(messages.Failed(0), [pack_json(pack_error(error))])
 
 
+def _partition(owner: Owner, peer: Peer, frame: messages.Partition, payload: bytearray) -> None:
+    head, module = unpack_parts(payload)
+    request = PartitionRequest.of_json(head)
+
+    def work() -> tuple[Frame, list[Buffer]]:
+        found = owner.programs.partition(request, bytes(module))
+        return messages.Answer(frame.request), [pack_partitioned(found)]
+
+    owner.answer(peer, frame.request, work)
+
+
 def _compile(owner: Owner, peer: Peer, frame: messages.Compile, payload: bytearray) -> None:
     head, packed = unpack_parts(payload)
     request = CompileRequest.of_json(head)
@@ -378,6 +390,7 @@ def _told(owner: Owner, peer: Peer, frame: messages.Told, payload: bytearray) ->
 
 Handler = Callable[[Owner, Peer, Any, bytearray], None]
 HANDLERS: Final[dict[type[Frame], Handler]] = {
+    messages.Partition: _partition,
     messages.Compile: _compile,
     messages.Load: _load,
     messages.Drop: _drop,

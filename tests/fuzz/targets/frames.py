@@ -11,10 +11,17 @@ import socket
 import struct
 from collections.abc import Callable, Iterator
 from functools import cache, partial
+from typing import Any
 
 from distxla.collectives.transports.tcp.frames import PROXY_FRAMES
 from distxla.collectives.transports.transport import Restart
-from distxla.errors import ClusterError
+from distxla.errors import ArgumentError, ClusterError
+from distxla.jax.partitioner.partitioned_bytes import pack_partitioned, unpack_partitioned
+from distxla.jax.partitioner.partitioning import Partitioned
+from distxla.jax.processes.facts import CompileRequest, PartitionRequest
+from distxla.jax.processes.launches import LaunchSite
+from distxla.jax.processes.messages import PROCESS_FRAMES, pack_parts, unpack_parts
+from distxla.jax.processes.world import Introduction
 from distxla.runtime.hosts import commands
 from distxla.wire import checksums as records
 from distxla.wire import connection, handshake
@@ -23,15 +30,29 @@ from tests.fuzz.targets import Target
 
 LARGEST = 1 << 16
 LISTENER_S = 10.0
+FACTS = (
+    CompileRequest(((0, 1),), (0,), (), ("nan",)),
+    PartitionRequest(2, 1, True, (False,), (True,), "00ff", True),
+    Introduction("boot", "host", 12, 4, jax_config={"x64": False}),
+)
 TAG = bytes(records.TAG_BYTES)
+
+
+def _facts(kind: Any, payload: memoryview) -> object:
+    return kind.of_json(unpack_parts(payload)[0])
+
+
 READERS: tuple[Callable[[memoryview], object], ...] = (
     commands.unpack_run,
     commands.unpack_pairs,
     partial(commands.unpack_clear, 1),
     commands.unpack_devices,
     commands.unpack_records,
+    LaunchSite.unpack,
+    unpack_partitioned,
+    *(partial(_facts, kind) for kind in (CompileRequest, PartitionRequest, Introduction)),
 )
-SETS = (commands.DRIVER_FRAMES, PROXY_FRAMES)
+SETS = (commands.DRIVER_FRAMES, PROXY_FRAMES, PROCESS_FRAMES)
 TO_LISTENER, TO_CONNECTION, TO_READERS = 0, 1, 2
 HELLO = struct.pack("<4sHHI32s", b"dxla", 2, 2, 3, bytes(32))
 
@@ -56,7 +77,7 @@ def check(data: bytes) -> None:
             _receive(rest)
         else:
             READERS[reader - TO_READERS](memoryview(rest))
-    except ClusterError as error:
+    except (ArgumentError, ClusterError) as error:
         assert_refusal(error)
 
 
@@ -107,6 +128,11 @@ def seeds() -> Iterator[bytes]:
         commands.pack_clear(Restart(1, [(0, 64)], [(1, 2)])),
         commands.pack_devices([0, 1, 7]),
         commands.pack_records({0: bytes(commands.RECORD_BYTES)}),
+        LaunchSite("train.py", 47, "step").pack(),
+        pack_partitioned(
+            Partitioned("HloModule m", b"p", 2, 1, ("f32[2]",), (), ("{replicated}",), (), "0.12", 0.5, False)
+        ),
+        *(b"".join(map(bytes, pack_parts(facts.to_json()))) for facts in FACTS),
     ]
     yield from (bytes([TO_READERS + k]) + payload for k, payload in enumerate(payloads))
     yield bytes([TO_CONNECTION]) + b"".join(

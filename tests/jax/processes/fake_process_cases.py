@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from distxla.jax.partitioner.partitioned_bytes import pack_partitioned
+from distxla.jax.partitioner.partitioned_bytes import pack_partitioned, unpack_partitioned
 from distxla.jax.partitioner.partitioning import Partitioned
+from distxla.jax.private.names import PartitionerOptions
 from distxla.jax.processes import messages
-from distxla.jax.processes.facts import AttachedMemory, CompiledFacts, CompileRequest, LoadedFacts
+from distxla.jax.processes.facts import AttachedMemory, CompiledFacts, CompileRequest, LoadedFacts, PartitionRequest
 from distxla.jax.processes.launches import LaunchSite
 from distxla.jax.processes.messages import PROCESS_FRAMES, pack_json, pack_parts, unpack_json, unpack_parts
 from distxla.jax.processes.owner_file import boot_id, read_owner
@@ -96,6 +97,12 @@ class FakeProcess:
         if isinstance(frame, messages.Failed):
             raise unpack_error(unpack_json(found))
         return frame, found
+
+    def partition(self, module: bytes, options: PartitionerOptions, is_direct: bool = False) -> Partitioned:
+        head = PartitionRequest.made(options, is_direct).to_json()
+        frame, payload = self.ask(messages.Partition, pack_parts(head, module))
+        assert isinstance(frame, messages.Answer)
+        return unpack_partitioned(payload)
 
     def compile(self, partitioned: Partitioned, rows: Any = ROWS, **request: Any) -> Answered:
         head = CompileRequest(rows, **request).to_json()

@@ -8,13 +8,14 @@ import pytest
 
 from distxla.errors import ClusterError
 from distxla.jax.processes import messages
-from distxla.jax.processes.facts import AttachedMemory, CompiledFacts, CompileRequest, LoadedFacts
+from distxla.jax.processes.facts import AttachedMemory, CompiledFacts, CompileRequest, LoadedFacts, PartitionRequest
 from distxla.jax.processes.launches import LaunchSite
 from distxla.wire.frame import FIELD_BYTES
 
 FACTS = (
     AttachedMemory(12, 3, (4, 5), 6, 1 << 40, 1 << 30, 2, 64),
     CompileRequest(((0, 1), (2, 3)), (1,), (7,), ("nan",)),
+    PartitionRequest(2, 1, True, (False,), (True, False), "00ff", True),
     CompiledFacts("ab", True, 0.5, 100, 3, (0, 1)),
     LoadedFacts(2, (4, 5), (64, 128), 0.25, ((4, "1/send", 4096),)),
 )

@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from distxla.errors import ClusterError, CollectiveMismatchError, DistxlaError, ReplicaLostError
+from distxla.errors import ClusterError, CollectiveMismatchError, DistxlaError, PartitioningError, ReplicaLostError
+from distxla.jax.partitioner.partition_server import SERVER
+from distxla.jax.private.names import PartitionerOptions
 from distxla.jax.processes import messages
 from distxla.jax.processes.launches import LaunchSite
 from distxla.jax.processes.messages import pack_json, unpack_json
@@ -89,6 +91,27 @@ def test_a_program_is_compiled_once_and_runs_on_the_devices_of_both(both) -> Non
     assert loaded[0].number == loaded[1].number
     for _ in range(3):
         np.testing.assert_array_equal(run(both, [first, second]), np.full((4, 4), 20, np.float32))
+
+
+def test_a_module_is_partitioned_once_for_both(both) -> None:
+    text = b"""HloModule whole, num_partitions=4
+ENTRY main {
+  x = f32[8] parameter(0), sharding={devices=[4]<=[4]}
+  ROOT y = f32[8] negate(x), sharding={devices=[4]<=[4]}
+}
+"""
+    options = PartitionerOptions(4, 1, False, (False,), (False,))
+    before, answers = SERVER.answered, []
+    threads = [threading.Thread(target=lambda p=p: answers.append(p.partition(text, options))) for p in both]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert answers[0] == answers[1] == both[1].partition(text, options)
+    assert answers[0].parameter_shardings == ("{devices=[4]<=[4]}",)
+    assert SERVER.answered - before <= 1  # 0 where the cache has it of an earlier run
+    with pytest.raises(PartitioningError):
+        both[0].partition(b"HloModule broken", options)
 
 
 def test_another_constant_is_another_program_and_both_are_told(both) -> None:
