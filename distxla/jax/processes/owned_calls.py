@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distxla import clock
-from distxla.errors import ClusterError, DistxlaError, raised
+from distxla.errors import ClusterError, DistxlaError, ReplicaLostError, raised
+from distxla.jax.processes.device_names import with_processes
 from distxla.jax.processes.facts import CompiledFacts
 from distxla.jax.processes.findings import error_of
 from distxla.jax.processes.launches import LaunchSite
@@ -22,10 +23,12 @@ from distxla.jax.processes.messages import (
     INTERRUPTED,
     SKIPPED,
     SLOW,
+    Done,
     Launch,
     Over,
     Ready,
     Refused,
+    Served,
     Trouble,
     pack_json,
 )
@@ -48,9 +51,10 @@ Tell = Callable[[int, Frame, list[Buffer]], None]
 
 
 class _Call:
-    """A call of which some process has told. rows: by process that is ready.  stop: why it should end."""
+    """A call of which some process has told. rows: by process that is ready.  stop: why it should end.  unserved: once
+    its devices are done, the processes in which functions that these have called may still run."""
 
-    __slots__ = ("executable", "facts", "is_started", "name", "rows", "sites", "stop")
+    __slots__ = ("executable", "facts", "is_started", "name", "rows", "sites", "stop", "unserved")
 
     def __init__(self, executable: Executable, facts: CompiledFacts, name: str) -> None:
         self.executable, self.facts, self.name = executable, facts, name
@@ -58,6 +62,13 @@ class _Call:
         self.sites: dict[int, LaunchSite] = {}
         self.is_started = False
         self.stop: DistxlaError | None = None
+        self.unserved: set[int] = set()
+
+    @property
+    def has_host_calls(self) -> bool:
+        """Whether its devices call functions of their processes."""
+        streams = (spec.stream for spec in self.executable.program.communicators)
+        return any(key is not None and key.is_host_call for key in streams)
 
 
 class OwnedCalls:
@@ -82,6 +93,7 @@ class OwnedCalls:
         self._calls: dict[Key, _Call] = {}
         self._running: _Call | None = None
         self._pause = threading.Event()  # set by close
+        self._endings: dict[int, Ending] = {}
         self._to_issue: queue.SimpleQueue[Key | None] = queue.SimpleQueue()
         self._to_refuse: queue.SimpleQueue[Verdict | None] = queue.SimpleQueue()
         cluster.stop_reason = self._stop_reason
@@ -133,10 +145,13 @@ class OwnedCalls:
             return
         key = self._members(process, frame.set), frame.ordinal
 
+        stopped: list[Key] = []
+
         def decide() -> list[Start | Verdict]:
             call = self._calls.get(key)
             if call is not None and call.is_started:
                 if frame.kind in _ENDS_CALLS and call.stop is None:
+                    stopped.append(key)
                     call.stop = self._reason(process, frame.kind, call, error)
                 return []
             return self._ledger.skipped(process, key, error)
@@ -144,6 +159,19 @@ class OwnedCalls:
         if frame.kind not in (*_ENDS_CALLS, SKIPPED):
             raise ClusterError(f"trouble of kind {frame.kind}, which calls by frames don't have")
         self._decide(decide)
+        self._end_served(stopped)
+
+    def served(self, process: int, frame: Served) -> None:
+        """All functions that the process's devices have called in a call have returned."""
+        key = self._members(process, frame.set), frame.ordinal
+        with self._lock:
+            call = self._calls.get(key)
+            if call is None or process not in call.unserved:  # it has failed meanwhile
+                return
+            call.unserved.discard(process)
+            is_over = not call.unserved
+        if is_over:
+            self._over(key, call, None)
 
     @staticmethod
     def _reason(process: int, kind: int, call: _Call, error: DistxlaError) -> DistxlaError:
@@ -155,7 +183,18 @@ class OwnedCalls:
 
     def ended(self, process: int, how: Ending) -> None:
         """A process has ended, or says that it does."""
-        self._decide(lambda: self._ledger.ended(process, how))
+        stopped: list[Key] = []
+
+        def decide() -> list[Start | Verdict]:
+            self._endings[process] = how
+            for key, call in self._calls.items():
+                if process in key[0] and call.is_started and call.has_host_calls and call.stop is None:
+                    stopped.append(key)
+                    call.stop = _gone(process, how, call)
+            return self._ledger.ended(process, how)
+
+        self._decide(decide)
+        self._end_served(stopped)
 
     def look(self, now: float) -> list[Notice]:
         """To be called from time to time: late processes. now: seconds of a clock that never goes back."""
@@ -219,7 +258,6 @@ class OwnedCalls:
             self._issue(key)
 
     def _issue(self, key: Key) -> None:
-        members, ordinal = key
         with self._lock:
             call = self._running = self._calls[key]
         error: BaseException | None = None
@@ -230,17 +268,53 @@ class OwnedCalls:
             self._cluster.issue([call.executable], lambda found: _place(found[0], rows))
         except BaseException as failure:
             error = failure
+        if error is None and call.has_host_calls:
+            self._serve(key, call)
+        else:
+            self._over(key, call, error)
+
+    def _serve(self, key: Key, call: _Call) -> None:
+        """The devices are done; functions that they have called may still run, and fail."""
+        members, ordinal = key
+        with self._lock:
+            self._running = None
+            gone = next((member for member in members if member in self._endings), None)
+            if gone is not None and call.stop is None:
+                call.stop = _gone(gone, self._endings[gone], call)
+            call.unserved = set(members)
+        if call.stop is not None:
+            self._end_served([key])
+            return
+        for member in members:
+            self._tell(member, Done(call.facts.set, ordinal), [])
+
+    def _end_served(self, keys: list[Key]) -> None:
+        """End calls that are to stop, if their devices are done."""
+        for key in keys:
+            with self._lock:
+                call = self._calls.get(key)
+                is_done = call is not None and bool(call.unserved)
+                if call is not None:
+                    call.unserved = set()
+            if call is not None and is_done:
+                self._over(key, call, call.stop)
+
+    def _over(self, key: Key, call: _Call, error: BaseException | None) -> None:
+        """Tell its processes how a call has ended."""
+        members, ordinal = key
+        if isinstance(error, DistxlaError):
+            error.message = with_processes(error.message, self._world)
         payload: list[Buffer] = [] if error is None else [pack_json(pack_error(error, members))]
-        number = call.facts.set
 
         def decide() -> list[Start | Verdict]:
-            self._running = None
+            if self._running is call:
+                self._running = None
             del self._calls[key]
             return self._ledger.over(key)
 
         self._decide(decide)
         for member in members:
-            self._tell(member, Over(number, ordinal), payload)
+            self._tell(member, Over(call.facts.set, ordinal), payload)
         if isinstance(error, DistxlaError):
             self._judged(error)
 
@@ -265,6 +339,10 @@ class OwnedCalls:
                 )
             rows[places] = np.frombuffer(data, np.uint64).reshape(len(places), count)
         return rows
+
+
+def _gone(process: int, how: Ending, call: _Call) -> DistxlaError:
+    return ReplicaLostError(f"process {process} {how} while devices could call its functions in {call.name}")
 
 
 def _place(executable: Executable, rows: NDArray[np.uint64]) -> list[Any]:

@@ -380,6 +380,10 @@ def _trouble(owner: Owner, peer: Peer, frame: messages.Trouble, payload: bytearr
     owner.calls.trouble(peer.process, frame, error)
 
 
+def _served(owner: Owner, peer: Peer, frame: messages.Served, payload: bytearray) -> None:
+    owner.calls.served(peer.process, frame)
+
+
 def _bye(owner: Owner, peer: Peer, frame: messages.Bye, payload: bytearray) -> None:
     owner.endings.said(peer.process, ending_of(payload))
 
@@ -397,6 +401,7 @@ HANDLERS: Final[dict[type[Frame], Handler]] = {
     messages.Launch: _launch,
     messages.Ready: _ready,
     messages.Trouble: _trouble,
+    messages.Served: _served,
     messages.Bye: _bye,
     messages.Told: _told,
 }

@@ -11,6 +11,7 @@ import distxla as dx
 from distxla.collectives.transports.control_block_view import ControlBlock
 from distxla.errors import DistxlaError
 from distxla.jax.processes.attached_streams import AttachedStreams
+from distxla.jax.processes.facts import AttachedMemory
 from distxla.jax.processes.owned_cluster import OwnedCluster
 from distxla.machine.heap import Heap
 from distxla.machine.segments import Segment
@@ -21,8 +22,7 @@ from distxla.runtime.arrays.host_calls import BoundHostCall
 class Attached:
     """The part of a JAX process that serves streams, with mappings and a heap of its own."""
 
-    def __init__(self, cluster: OwnedCluster, devices: range) -> None:
-        facts = cluster.attached_memory()
+    def __init__(self, facts: AttachedMemory, devices: range) -> None:
         self.devices = devices
         self.control = ControlBlock.open(facts.owner, facts.control, facts.devices)
         common = facts.common, facts.memory_bytes
@@ -43,7 +43,7 @@ class Together:
 
     def __init__(self, cluster: OwnedCluster) -> None:
         self.cluster = cluster
-        self.processes = [Attached(cluster, range(k, k + 1)) for k in range(2)]
+        self.processes = [Attached(cluster.attached_memory(), range(k, k + 1)) for k in range(2)]
         cluster.stop_reason = self.failure
 
     def failure(self) -> DistxlaError | None:

@@ -20,7 +20,9 @@ from distxla.jax.processes import messages
 from distxla.jax.processes.facts import AttachedMemory, CompiledFacts, CompileRequest, LoadedFacts, PartitionRequest
 from distxla.jax.processes.launches import LaunchSite
 from distxla.jax.processes.messages import PROCESS_FRAMES, pack_json, pack_parts, unpack_json, unpack_parts
+from distxla.jax.processes.owner import Owner
 from distxla.jax.processes.owner_file import boot_id, read_owner
+from distxla.jax.processes.owner_settings import OwnerSettings
 from distxla.jax.processes.told_errors import pack_error, unpack_error
 from distxla.jax.processes.world import Introduction
 from distxla.machine.segments import Segment
@@ -148,6 +150,28 @@ class FakeProcess:
 
     def close(self) -> None:
         self.connection.close()
+
+
+class Served:
+    """An owner in this process, served in a thread, and its processes."""
+
+    def __init__(self, processes: int = 2, device_memory: str = "64MiB") -> None:
+        self.news: list[dict[str, Any]] = []
+        self.owner = Owner(OwnerSettings(LOCAL, device_memory=device_memory), processes, self.news.append)
+        self.path = self.owner.path
+        self.processes: list[FakeProcess] = []
+        self._thread = threading.Thread(target=self.owner.serve)
+        self._thread.start()
+
+    def join(self, process: int, **changes: object) -> FakeProcess:
+        self.processes.append(FakeProcess(self.path, process, **changes))
+        return self.processes[-1]
+
+    def end(self) -> None:
+        for process in self.processes:
+            process.close()
+        self._thread.join(60)
+        assert not self._thread.is_alive()
 
 
 def partitioned(text: str, partitions: int = 4) -> Partitioned:

@@ -103,7 +103,7 @@ def test_large_items_get_room_in_the_processes_heap(together: Together) -> None:
 
 
 def test_waits_end_when_the_process_lets_go(together: Together) -> None:
-    alone = Attached(together.cluster, range(1))
+    alone = Attached(together.cluster.attached_memory(), range(1))
     made = together.cluster.compile(dx.parse(echo("f32[4]")), [0])
     facts = together.cluster.load(made, alone.devices)
     alone.streams.load(facts.number, made.program, facts.devices, facts.states)

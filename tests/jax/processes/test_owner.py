@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import threading
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,34 +15,8 @@ from distxla.jax.private.names import PartitionerOptions
 from distxla.jax.processes import messages
 from distxla.jax.processes.launches import LaunchSite
 from distxla.jax.processes.messages import pack_json, unpack_json
-from distxla.jax.processes.owner import Owner
-from distxla.jax.processes.owner_settings import OwnerSettings
 from distxla.jax.processes.places import Stack
-from tests.jax.processes.fake_process_cases import LOCAL, FakeProcess, summing
-
-SETTINGS = OwnerSettings(LOCAL, device_memory="64MiB")
-
-
-class Served:
-    """An owner in this process, served in a thread, and its processes."""
-
-    def __init__(self, processes: int = 2) -> None:
-        self.news: list[dict[str, Any]] = []
-        self.owner = Owner(SETTINGS, processes, self.news.append)
-        self.path = self.owner.path
-        self.processes: list[FakeProcess] = []
-        self._thread = threading.Thread(target=self.owner.serve)
-        self._thread.start()
-
-    def join(self, process: int, **changes: object) -> FakeProcess:
-        self.processes.append(FakeProcess(self.path, process, **changes))
-        return self.processes[-1]
-
-    def end(self) -> None:
-        for process in self.processes:
-            process.close()
-        self._thread.join(60)
-        assert not self._thread.is_alive()
+from tests.jax.processes.fake_process_cases import LOCAL, FakeProcess, Served, summing
 
 
 @pytest.fixture(scope="module")
