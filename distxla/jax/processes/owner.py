@@ -239,13 +239,13 @@ class Owner:
 
     def _gone(self, peer: Peer) -> None:
         """The connection of a process has ended."""
+        self.endings.lost(peer.process)  # first: the owner goes on until that is told
         with self._lock:
             del self.peers[peer.process]
             is_early = not self._are_attached
             self._changed_at = clock.now()
         if is_early:
             self._fail(ClusterError(f"process {peer.process} (pid {peer.pid}) has ended before the devices served"))
-        self.endings.lost(peer.process)
         self.programs.drop_all(peer.process)
         self._changed.set()
 
