@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from distxla.errors import ArgumentError, ClusterError, DistxlaError, UnsupportedOpError
+from distxla.jax.partitioner.early_start import start_early
 from distxla.jax.pjrt import handles, late
 from distxla.jax.pjrt.devices import NAME, PLATFORM, Description, Device, Topology
-from distxla.jax.pjrt.early_start import start_early
 from distxla.jax.pjrt.handles import CArray, CBytes, array_getter, bytes_getter, text
 from distxla.jax.pjrt.plans import DirectIssuer
 from distxla.jax.pjrt.table import STRUCTURES

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -14,6 +15,7 @@ from typing import Any, Final
 
 from distxla import clock
 from distxla.errors import ClusterError, DistxlaError, raised
+from distxla.jax.partitioner.early_start import Needed, keep_needed, start_for
 from distxla.jax.partitioner.partitioned_bytes import pack_partitioned
 from distxla.jax.processes import messages
 from distxla.jax.processes.endings import Endings, ending_of
@@ -38,6 +40,7 @@ from distxla.wire.handshake import Listener, new_secret
 
 FIRST_S: Final = 120.0  # for a process to come, while none is there
 LOOK_S: Final = 0.2
+_KEY: Final = re.compile("[0-9a-f]{64}")  # of an entry of the cache
 
 
 class Peer:
@@ -71,6 +74,7 @@ class Owner:
         self._came: set[int] = set()  # the processes that have said hello, those that are gone, too
         self._failure: DistxlaError | None = None  # why no process can attach
         self._are_attached = False
+        self._needed: tuple[str, Needed | None] | None = None
         self._changed = threading.Event()
         self._changed_at = clock.now()
         self._pool = ThreadPoolExecutor(2 * processes + 2, thread_name_prefix="distxla-serve")
@@ -122,6 +126,9 @@ class Owner:
         for peer in peers:
             peer.connection.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
+        needed, self._needed = self._needed, None
+        if needed is not None:
+            keep_needed(*needed)
         try:
             self.cluster.close()
         finally:
@@ -195,9 +202,15 @@ class Owner:
             _refuse(connection, failure)
             return None
         self.endings.watch(frame.process, frame.pid)
+        if frame.process == 0 and _KEY.fullmatch(introduction.needed):
+            self._later(lambda: self._start_early(introduction.needed))
         if is_last:
             self._later(self._attach)
         return peer
+
+    def _start_early(self, key: str) -> None:
+        """Start what the script's programs will need, and keep at the end what its next run will."""
+        self._needed = key, start_for(key)
 
     def _require_new(self, process: int) -> None:
         with self._lock:

@@ -10,7 +10,7 @@ from distxla.errors import ClusterError
 from distxla.jax.processes.fields import from_json
 from distxla.lazy_dataclass import dataclass, field
 
-_APART: Final = ("host", "pid", "argv")  # what may differ in an Introduction
+_APART: Final = ("host", "pid", "argv", "needed")  # what may differ in an Introduction
 
 
 @dataclass(frozen=True)
@@ -53,10 +53,11 @@ class KeyValueStore(Protocol):
 
 @dataclass(frozen=True)
 class Introduction:
-    """What a process tells the owner of itself. All but `host`, `pid` and `argv` must be equal in all processes.
+    """What a process tells the owner of itself. All but `host`, `pid`, `argv` and `needed` must be equal in all.
 
     boot_id: of its machine.  devices: of this process.  address, device_memory, backend, checks: as of the plugin's
     settings.  jax_config: of JAX's options those that change what is compiled.  script: its name without folders.
+    needed: key of what is known in the cache of the script's last run; "" for none.
     """
 
     boot_id: str
@@ -75,6 +76,7 @@ class Introduction:
     jax_config: Mapping[str, Any] = field(default_factory=dict)
     script: str = ""
     argv: tuple[str, ...] = ()
+    needed: str = ""
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)

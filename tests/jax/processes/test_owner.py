@@ -9,7 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from distxla.compiler.cache_folder import CacheFolder, cache_folder, cache_limit
 from distxla.errors import ClusterError, CollectiveMismatchError, DistxlaError, PartitioningError, ReplicaLostError
+from distxla.jax.partitioner.early_start import Needed
 from distxla.jax.partitioner.partition_server import SERVER
 from distxla.jax.private.names import PartitionerOptions
 from distxla.jax.processes import messages
@@ -198,6 +200,21 @@ def test_processes_that_differ_are_told_so_at_the_start(change, said) -> None:
             one.attached()
     finally:
         served.end()
+
+
+def test_what_a_script_needs_is_started_by_the_owner_and_kept(monkeypatch, tmp_path) -> None:
+    monkeypatch.setenv("DISTXLA_CACHE_DIR", str(tmp_path))
+    key = "ab" * 32
+    for known in (None, Needed(compiles=False, partitions=False)):
+        assert CacheFolder(cache_folder(), cache_limit()).read_object(key, Needed) == known
+        served = Served()
+        both = [served.join(0, needed=key), served.join(1, needed="")]
+        for process in both:
+            process.attached()
+        if known is not None:
+            both[1].compile(summing())
+        served.end()
+    assert CacheFolder(cache_folder(), cache_limit()).read_object(key, Needed).compiles
 
 
 def test_a_process_that_comes_twice_or_is_none_of_them_is_refused() -> None:

@@ -15,8 +15,8 @@ import pytest
 pytest.importorskip("jax")
 
 from distxla.errors import JaxError
-from distxla.jax.pjrt import early_start
-from distxla.jax.pjrt.early_start import start_early
+from distxla.jax.partitioner import early_start
+from distxla.jax.partitioner.early_start import start_early
 from tests.jax.pjrt.scripts import ROOT
 
 

@@ -35,9 +35,14 @@ def start_early() -> None:
 
     Raises nothing of distxla's: what is wrong is told to the program that needs the process, or the cache.
     """
-    key = _key()
-    if key is None:
-        return
+    key = script_key()
+    if key is not None:
+        at_exit(_keep_at_exit, os.getpid(), key, start_for(key))
+
+
+def start_for(key: str) -> Needed | None:
+    """Begin to start what the script with this key will need; what is known of that, for `keep_needed`."""
+    kept: Needed | None = None
     with contextlib.suppress(DistxlaError):
         kept = CacheFolder(cache_folder(), cache_limit()).read_object(key, Needed)
         wanted = kept or Needed(compiles=True, partitions=True)
@@ -45,7 +50,7 @@ def start_early() -> None:
             start_server()
         if wanted.partitions:
             SERVER.start()
-        at_exit(_keep_at_exit, os.getpid(), key, kept)
+    return kept
 
 
 def at_exit(call: Callable[..., None], *arguments: object) -> None:
@@ -68,8 +73,8 @@ def _keep_at_exit(owner: int, key: str, before: Needed | None) -> None:
         keep_needed(key, before)
 
 
-def _key() -> str | None:
-    """The name of the script's entry; None where there is none, as for a command line or a prompt."""
+def script_key() -> str | None:
+    """The name of this script's entry in the cache; None where there is none, as for a command line or a prompt."""
     script = getattr(sys.modules.get("__main__"), "__file__", None)
     if script is None:
         return None
@@ -77,8 +82,8 @@ def _key() -> str | None:
         state = os.stat(script)
     except OSError:
         return None
-    described = "needed 1", os.path.abspath(script), state.st_size, state.st_mtime_ns, sys.argv[1:], jaxlib_version()
+    described = "needed 2", os.path.abspath(script), state.st_size, state.st_mtime_ns, sys.argv[1:], jaxlib_version()
     return hashlib.sha256(repr(described).encode()).hexdigest()
 
 
-__all__ = ["Needed", "keep_needed", "start_early"]
+__all__ = ["Needed", "keep_needed", "script_key", "start_early", "start_for"]
