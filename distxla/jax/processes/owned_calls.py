@@ -91,6 +91,7 @@ class OwnedCalls:
         self._tell, self._judged = tell, judged
         self._lock = threading.Lock()  # of the ledger and of all below
         self._calls: dict[Key, _Call] = {}
+        self._refused: dict[Key, set[int]] = {}  # calls that will never run: the members that have not made them yet
         self._running: _Call | None = None
         self._pause = threading.Event()  # set by close
         self._endings: dict[int, Ending] = {}
@@ -119,10 +120,14 @@ class OwnedCalls:
         key = members, frame.ordinal
 
         def decide() -> list[Start | Verdict]:
-            decisions = self._ledger.called(called)
-            if not any(isinstance(one, Verdict) and one.key == key for one in decisions):
+            late = self._refused.get(key)
+            if late is None:
                 self._calls.setdefault(key, _Call(executable, facts, name)).sites[process] = site
-            return decisions
+            else:
+                late.discard(process)
+                if not late:
+                    del self._refused[key]
+            return self._ledger.called(called)
 
         self._decide(decide)
 
@@ -216,7 +221,9 @@ class OwnedCalls:
                 if isinstance(one, Start):
                     self._calls[one.key].is_started = True
                 elif isinstance(one, Verdict):
-                    self._calls.pop(one.key, None)
+                    call = self._calls.pop(one.key, None)
+                    if late := set(one.key[0]) - set(() if call is None else call.sites):
+                        self._refused[one.key] = late
                     self._to_refuse.put(one)
         for one in decisions:
             if isinstance(one, Start):

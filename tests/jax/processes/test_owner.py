@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -132,6 +134,23 @@ def test_a_process_that_cannot_run_its_call_ends_it_for_the_other(both) -> None:
         with pytest.raises(DistxlaError, match="its argument is gone"):
             process.over(call)
     np.testing.assert_array_equal(run(both, programs), np.full((4, 4), 20, np.float32))
+
+
+def test_a_program_whose_call_was_refused_before_the_other_came_goes_with_its_last_holder(served, both) -> None:
+    programs = [process.compile(summing("13")) for process in both]
+    call = both[0].launch(programs[0])
+    both[0].trouble(call, messages.SKIPPED, ClusterError("its argument is gone"))
+    for process in both:
+        with pytest.raises(DistxlaError, match="its argument is gone"):
+            process.over(call)
+    both[1].launch(programs[1])
+    executable = weakref.ref(served.owner.programs.executable(programs[0].program))
+    for process in both:
+        process.connection.send(messages.Drop(programs[0].program))
+        with pytest.raises(ClusterError):  # and so the frames before have been handled
+            process.load(999)
+    gc.collect()
+    assert executable() is None
 
 
 def test_wrong_rows_are_an_error_in_both_and_the_next_call_runs(both) -> None:
