@@ -95,17 +95,20 @@ class Segment:
             raise
 
     @staticmethod
-    def open(pid: int, descriptor: int, size: int, common: tuple[int, int] | None = None) -> Segment:
+    def open(
+        pid: int, descriptor: int, size: int, common: tuple[int, int] | None = None, *, keep: bool = False
+    ) -> Segment:
         """Map a segment of another process of the same user. ClusterError if that is not possible.
 
-        common: descriptor there and bytes of the segment that is to be mapped behind it.
+        common: descriptor there and bytes of the segment that is to be mapped behind it.  keep: whether the segment
+        keeps a descriptor of its own, with which pages can be given back.
         """
         opened: list[tuple[int, int]] = []
         try:
             for number, expected in [(descriptor, size)] if common is None else [(descriptor, size), common]:
                 opened.append((open_descriptor(pid, number, expected), expected))
             segment = Segment(*opened[0], opened[1] if common is not None else None)
-            segment.descriptor = -1
+            segment.descriptor = opened.pop(0)[0] if keep else -1
             return segment
         finally:
             for number, _ in opened:

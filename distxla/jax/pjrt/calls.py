@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from distxla.errors import ArgumentError, UnsupportedOpError
+from distxla.errors import ArgumentError, DistxlaError, UnsupportedOpError
 from distxla.ir.element_type import TOKEN
 from distxla.jax.pjrt.buffers import Buffer
 from distxla.jax.pjrt.devices import Device
@@ -16,20 +16,25 @@ from distxla.jax.pjrt.shape_constants import constants_of
 from distxla.runtime.arrays.call_queue import PendingCall
 from distxla.runtime.arrays.columns import write_call_area
 from distxla.runtime.arrays.device_array import DeviceArray
+from distxla.runtime.arrays.device_cluster import DeviceCluster
 from distxla.runtime.arrays.executable import Executable
 from distxla.runtime.arrays.host_calls import require_outside
 from distxla.runtime.arrays.result_blocks import BlockPlace, ResultBlocks
-from distxla.runtime.cluster import Cluster
+
+if TYPE_CHECKING:
+    from distxla.jax.processes.launches import Launch, Launches
 
 
 class Calls:
     """Calls of one executable. devices: in the order of its arguments and results.  kinds: the memory of each result,
-    by number.
+    by number.  launches: tells other processes of the calls; None where there are none.
 
     UnsupportedOpError for programs whose dimension sizes are known at run time only.
     """
 
-    def __init__(self, executable: Executable, devices: list[Device], kinds: list[int]) -> None:
+    def __init__(
+        self, executable: Executable, devices: list[Device], kinds: list[int], launches: Launches | None
+    ) -> None:
         program = executable.program
         if program.parameter_sizes or program.result_sizes:
             raise UnsupportedOpError(f"{program.name} has dynamic dimensions: PJRT has none")
@@ -40,15 +45,30 @@ class Calls:
         self._results = [constants_of(shape) for shape in executable.results]
         self._kinds = kinds
         self._blocks = ResultBlocks(executable.results)
+        self._launches = launches
 
     def prepare(
-        self, cluster: Cluster, rows: list[list[Buffer]], donated: frozenset[int]
+        self, cluster: DeviceCluster, rows: list[list[Buffer]], donated: frozenset[int]
     ) -> tuple[list[list[Buffer]], PendingCall]:
         """A call for the cluster's queue: the results of each device, which are pending, and the call.
 
         rows: the arguments of each device.  donated: numbers of those whose memory the caller gives up.  Blocks while
         too many calls are under way. ArgumentError for arguments that do not fit, ClusterError in a host callback.
         """
+        if self._launches is None:
+            return self._prepare(cluster, rows, donated, None)
+        launched: Any = self._executable  # of a cluster that has launches
+        launch = self._launches.of(launched)
+        try:
+            return self._prepare(cluster, rows, donated, launch)
+        except DistxlaError as error:  # others must not wait for this process
+            launch.begin()
+            launch.skip(error)
+            raise
+
+    def _prepare(
+        self, cluster: DeviceCluster, rows: list[list[Buffer]], donated: frozenset[int], launch: Launch | None
+    ) -> tuple[list[list[Buffer]], PendingCall]:
         require_outside()
         for row in rows if donated else ():
             _require_single_use(row, donated)
@@ -67,9 +87,12 @@ class Calls:
         executable = self._executable
 
         def run() -> None:
-            cluster.issue([executable], lambda found: write_call_area(found[0], offsets, [held, results]))
+            if launch is None:
+                cluster.issue([executable], lambda found: write_call_area(found[0], offsets, [held, results]))
+            else:
+                launch.run(offsets, [held, results])
 
-        call = PendingCall(executable.program.name, run, needs, size)
+        call = PendingCall(executable.program.name, run, needs, size, launch=launch)
         made = [self._made(cluster, device, found, call) for device, found in zip(self._devices, results)]
         return made, call
 
@@ -84,7 +107,9 @@ class Calls:
         """Whether the program is loaded."""
         return self._executable.number is not None
 
-    def _made(self, cluster: Cluster, device: Device, results: list[BlockPlace], call: PendingCall) -> list[Buffer]:
+    def _made(
+        self, cluster: DeviceCluster, device: Device, results: list[BlockPlace], call: PendingCall
+    ) -> list[Buffer]:
         memory = cluster.memory(device.id)
         return [
             Buffer(

@@ -7,21 +7,30 @@ import os
 import sys
 import threading
 from collections.abc import Callable
-from typing import Any, Final
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final
 
 from distxla.errors import ArgumentError, ClusterError, DistxlaError, UnsupportedOpError
 from distxla.jax.partitioner.early_start import start_early
 from distxla.jax.pjrt import handles, late
+from distxla.jax.pjrt.compilers import Compiler, LocalCompiler
 from distxla.jax.pjrt.devices import NAME, PLATFORM, Description, Device, Topology
 from distxla.jax.pjrt.handles import CArray, CBytes, array_getter, bytes_getter, text
 from distxla.jax.pjrt.plans import DirectIssuer
 from distxla.jax.pjrt.table import STRUCTURES
 from distxla.jax.private.backends import configured_devices
+from distxla.jax.private.coordination import CoordinationStore
+from distxla.jax.processes.world import KeyValueStore, World
 from distxla.lazy_dataclass import dataclass
 from distxla.machine.heap import Heap
 from distxla.machine.packages import installed_version
+from distxla.runtime.arrays.device_cluster import DeviceCluster
 from distxla.runtime.checks.checks import checks_of
 from distxla.runtime.cluster import Cluster
+
+if TYPE_CHECKING:
+    from distxla.jax.processes.attached import AttachedCluster
+    from distxla.jax.processes.launches import Launches
 
 DEFAULT_DEVICES: Final = 8
 _DEVICES: Final = "DISTXLA_DEVICES"
@@ -30,6 +39,9 @@ _MEMORY: Final = "DISTXLA_DEVICE_MEMORY"
 _ADDRESS: Final = "DISTXLA_ADDRESS"
 _BACKEND: Final = "DISTXLA_BACKEND"
 _CHECK: Final = "DISTXLA_CHECK"
+_STRING, _NUMBER = 0, 1  # PJRT_NamedValue_Type
+_generations: Final = count()  # of clients: JAX makes another one after clear_backends
+_STALL_LIMIT: Final = "DISTXLA_STALL_LIMIT"
 _FLAG: Final = "--xla_force_host_platform_device_count="
 
 
@@ -80,31 +92,54 @@ def checks_of_environment() -> frozenset[str]:
 
 
 class Client:
-    """PJRT's client. Its cluster starts in the background; what needs the devices waits for it."""
+    """PJRT's client. Its cluster starts in the background; what needs the devices waits for it.
 
-    def __init__(self, settings: Settings) -> None:
+    devices: of all processes of JAX, by id.  here: those of this process.  compiler: of its programs.  launches: tells
+    other processes of calls; None where there are none.
+    """
+
+    def __init__(self, settings: Settings, world: World, store: KeyValueStore | None = None) -> None:
+        """settings: of this process's devices.  store: that of the processes, where there are several."""
         self.owner = os.getpid()
         self.checks = settings.checks
-        self.cluster = Cluster(
-            partitions=settings.devices,
-            address=settings.address,
-            device_memory=settings.device_memory,
-            backend=settings.backend,
-        )
-        self.descriptions = [Description(k) for k in range(settings.devices)]
+        self.world = world
+        self.cluster: DeviceCluster
+        self.compiler: Compiler
+        self.launches: Launches | None = None
+        if store is None:
+            self.cluster = cluster = Cluster(
+                partitions=settings.devices,
+                address=settings.address,
+                device_memory=settings.device_memory,
+                backend=settings.backend,
+            )
+            self.compiler = LocalCompiler(cluster)
+        else:
+            self.cluster = attached = _attached(settings, world, store)
+            self.compiler, self.launches = attached.compiler, attached.launches
+        self.descriptions = [Description(k, world.process_of(k)) for k in range(world.devices)]
         self.devices = [Device(self, description) for description in self.descriptions]
+        mine = world.slice_of(world.process)
+        for device in self.devices:
+            device.set_local(device.id - mine.start if device.id in mine else None)
+        self.here = [self.devices[k] for k in mine]
         self.device_array = CArray(ctypes.c_void_p, [device.handle for device in self.devices])
-        self.memory_array = CArray(ctypes.c_void_p, [m.handle for device in self.devices for m in device.memories])
+        self.here_array = CArray(ctypes.c_void_p, [device.handle for device in self.here])
+        self.memory_array = CArray(ctypes.c_void_p, [m.handle for device in self.here for m in device.memories])
         self.platform_name = CBytes(PLATFORM)
         self.platform_version = CBytes(f"{NAME} {installed_version('distxla') or 'of an unknown version'}")
-        self.topology = Topology(self.descriptions, f"distxla, {settings.devices} devices")
+        self.topology = Topology(self.descriptions, f"distxla, {world.devices} devices")
         self._is_started = self._has_begun = False
         self._lock = threading.Lock()
         self._direct: DirectIssuer | None = None
         self.handle = handles.new(self)
         self.cluster.start()
 
-    def started(self) -> Cluster:
+    def is_here(self, device: int) -> bool:
+        """Whether it is a device of this process."""
+        return device in self.world.slice_of(self.world.process)
+
+    def started(self) -> DeviceCluster:
         """The cluster, once its devices serve; ClusterError where they could not be started, or in a forked child."""
         self.require_owner()
         if not self._is_started:
@@ -124,7 +159,7 @@ class Client:
         """At the first use of a device, not before: who only asks which devices there are needs nothing else."""
         with self._lock:
             begins, self._has_begun = not self._has_begun, True
-        if begins:
+        if begins and self.launches is None:  # else the owner starts what the programs need, once for all processes
             start_early()
 
     def direct(self) -> DirectIssuer:
@@ -155,6 +190,29 @@ class Client:
                 self._direct.stop()
 
 
+def _attached(settings: Settings, world: World, store: KeyValueStore) -> AttachedCluster:
+    """The cluster that several processes share."""
+    from distxla.jax.processes.attached import AttachedCluster  # which one process alone does not load
+    from distxla.jax.processes.spawn import OwnerSettings
+
+    checks = tuple(sorted(settings.checks))
+    given = settings.devices, settings.address, settings.device_memory, settings.backend, checks
+    return AttachedCluster(world, OwnerSettings(*given, _stall_limit()), store)
+
+
+def _stall_limit() -> float | None:
+    """DISTXLA_STALL_LIMIT: seconds after which a process that others wait for counts as failed; none by default.
+    ArgumentError for another text."""
+    told = os.environ.get(_STALL_LIMIT) or None
+    try:
+        found = None if told is None else float(told)
+    except ValueError:
+        found = -1.0
+    if found is not None and not 0 < found < float("inf"):
+        raise ArgumentError(f"{_STALL_LIMIT}: expected a number of seconds above 0, found {told!r}")
+    return found
+
+
 class _Chosen:
     """settings: gives those of the next client."""
 
@@ -166,23 +224,31 @@ def use(settings: Callable[[], Settings]) -> None:
     _Chosen.settings = staticmethod(settings)
 
 
-def _processes(args: Any) -> int:
-    """How many processes of JAX there are, by the options that `jax.distributed` adds."""
+def options_of(args: Any) -> dict[str, int | str]:
+    """The options of Client_Create that are numbers or strings: `jax.distributed` adds node_id and num_nodes."""
+    named = STRUCTURES["NamedValue"]
+    found: dict[str, int | str] = {}
     for number in range(args.num_options):
-        place = args.create_options + number * ctypes.sizeof(STRUCTURES["NamedValue"])
-        found = STRUCTURES["NamedValue"].from_address(place)
-        if text(found.name, found.name_size) == "num_nodes":
-            return int(found.value)
-    return 1
+        option = named.from_address(args.create_options + number * ctypes.sizeof(named))
+        name = text(option.name, option.name_size)
+        if option.type == _NUMBER:
+            found[name] = int(option.value)
+        elif option.type == _STRING:
+            found[name] = text(option.value, option.value_size)
+    return found
 
 
 def client_create(args: Any) -> None:
-    if (count := _processes(args)) > 1:
+    """Client_Create. UnsupportedOpError where several processes are to use several machines."""
+    settings, options = _Chosen.settings(), options_of(args)
+    process, processes = int(options.get("node_id", 0)), int(options.get("num_nodes", 1))
+    world = World(process, processes, settings.devices, next(_generations) if processes > 1 else 0)
+    if processes > 1 and settings.address is not None:
         raise UnsupportedOpError(
-            f"jax.distributed with {count} processes: distxla's devices belong to one process of JAX, which reaches "
-            "those of all hosts by DISTXLA_ADDRESS"
+            f"jax.distributed with {processes} processes: they share the devices of one machine, and {_ADDRESS} is set"
         )
-    client = Client(_Chosen.settings())
+    store = CoordinationStore() if processes > 1 else None
+    client = Client(settings, world, store)
     args.client = client.handle
 
 
@@ -198,7 +264,7 @@ def client_destroy(args: Any) -> None:
 
 
 def process_index(args: Any) -> None:
-    args.process_index = 0
+    args.process_index = handles.of(args.client).world.process
 
 
 def _device(client: Client, number: int) -> int:
@@ -212,7 +278,10 @@ def lookup_device(args: Any) -> None:
 
 
 def lookup_addressable_device(args: Any) -> None:
-    args.addressable_device = _device(handles.of(args.client), args.local_hardware_id)
+    here = handles.of(args.client).here
+    if not 0 <= args.local_hardware_id < len(here):
+        raise ArgumentError(f"local device {args.local_hardware_id}: this process has devices 0 to {len(here) - 1}")
+    args.addressable_device = here[args.local_hardware_id].handle
 
 
 def default_assignment(args: Any) -> None:
@@ -236,7 +305,7 @@ def topology_create(args: Any) -> None:
 
 
 ENTRIES: Final = {
-    "Client_AddressableDevices": array_getter("client", "device_array", "addressable_devices"),
+    "Client_AddressableDevices": array_getter("client", "here_array", "addressable_devices"),
     "Client_AddressableMemories": array_getter("client", "memory_array", "addressable_memories"),
     "Client_Create": client_create,
     "Client_DefaultDeviceAssignment": default_assignment,

@@ -14,7 +14,7 @@ from distxla.machine.segments import Segment
 if TYPE_CHECKING:
     from distxla.machine.heap import Heap
     from distxla.runtime.arrays.call_queue import PendingCall
-    from distxla.runtime.cluster import Cluster
+    from distxla.runtime.arrays.device_cluster import DeviceCluster
 
 PLATFORM: Final = "cpu"
 NAME: Final = "distxla"  # with which the platform's version begins: that tells it from JAX's own
@@ -47,9 +47,9 @@ class NativeCalls(Protocol):
 class Owner(Protocol):
     """The parts of a client that devices use."""
 
-    cluster: Cluster
+    cluster: DeviceCluster
 
-    def started(self) -> Cluster:
+    def started(self) -> DeviceCluster:
         """The cluster once its devices serve."""
 
     def direct(self) -> NativeCalls:
@@ -73,13 +73,13 @@ class Memory:
 
 
 class Description:
-    """What a device is. id: flattened."""
+    """What a device is. id: flattened.  process: of JAX, whose device it is."""
 
-    def __init__(self, device_id: int) -> None:
+    def __init__(self, device_id: int, process: int = 0) -> None:
         self.id = device_id
         self._text = CBytes(f"distxla:{device_id}")
         record = RECORDS["DeviceDescription"](
-            None, device_id, 0, _KIND.address, _KIND.size, self._text.address, self._text.size
+            None, device_id, process, _KIND.address, _KIND.size, self._text.address, self._text.size
         )
         self.handle = handles.bind(self, record)
 
@@ -99,6 +99,11 @@ class Device:
         self._record.local_hardware_id = self.id
         self._record.is_addressable = True
         self._address: int | None = None
+
+    def set_local(self, ordinal: int | None) -> None:
+        """Which of its process's devices it is; None for one of another process."""
+        self._record.is_addressable = ordinal is not None
+        self._record.local_hardware_id = -1 if ordinal is None else ordinal
 
     def set_gate(self, gate: int) -> None:
         """Where native code finds the state of the cluster's calls."""

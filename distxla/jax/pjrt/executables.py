@@ -38,24 +38,26 @@ _FORMAT: Final = CBytes("hlo_with_config")
 
 
 class Loaded:
-    """A program that is loaded on devices, as C++ holds it: once as loaded, and once as compiled."""
+    """A program that is loaded on devices, as C++ holds it: once as loaded, and once as compiled. devices: those of
+    this process, in the order of arguments and results; none where the program is for other processes only."""
 
     def __init__(self, client: Client, program: Program) -> None:
         self.client = client
         self.program = program
         self.is_deleted = False
-        self.devices = [client.devices[device] for device in program.devices]
+        self.devices = [client.devices[device] for device in program.devices if client.is_here(device)]
         self.device_array = CArray(ctypes.c_void_p, [device.handle for device in self.devices])
         results = program.executable.results
         kinds = program.result_kinds
-        self.calls = Calls(program.executable, self.devices, kinds)
+        self.calls = Calls(program.executable, self.devices, kinds, client.launches)
         self.name = CBytes(program.executable.program.name)
         self.types = CArray(ctypes.c_uint32, [number_of(shape.dtype) for shape in results])
         self.dims = CArray(ctypes.c_int64, [size for shape in results for size in shape.dims])
         self.ranks = CArray(ctypes.c_uint64, [len(shape.dims) for shape in results])
         self.result_kinds = MemoryKindNames(kinds)
         self.parameter_kinds = MemoryKindNames(program.parameter_kinds)
-        logical = [number for r in range(program.replicas) for p in range(program.partitions) for number in (r, p)]
+        ids = program.ids
+        logical = [n for r, row in enumerate(ids) for p, d in enumerate(row) if client.is_here(d) for n in (r, p)]
         self.logical_ids = CArray(ctypes.c_int32, logical)
         self.assignment = CBytes(device_assignment(program.ids))
         self.options = CBytes(program.options)
@@ -205,7 +207,7 @@ def parameter_memory_kinds(args: Any) -> None:
 
 
 def code_size(args: Any) -> None:
-    args.size_in_bytes = len(handles.of(args.executable).program.executable.program.image.data)
+    args.size_in_bytes = handles.of(args.executable).program.executable.image_bytes
 
 
 def memory_stats(args: Any) -> None:
@@ -213,7 +215,7 @@ def memory_stats(args: Any) -> None:
     executable = handles.of(args.executable).program.executable
     for field in STATISTICS:
         setattr(args, field, 0)
-    args.generated_code_size_in_bytes = len(executable.program.image.data)
+    args.generated_code_size_in_bytes = executable.image_bytes
     args.argument_size_in_bytes = sum(shape.byte_size for shape in executable.parameters)
     args.output_size_in_bytes = sum(shape.byte_size for shape in executable.results)
     args.alias_size_in_bytes = sum(executable.results[result].byte_size for result, _ in executable.program.in_place)
@@ -262,6 +264,8 @@ class Execution:
         count = args.num_devices
         if count != len(loaded.devices):
             raise ArgumentError(f"arguments for {count} devices; the program has {len(loaded.devices)}")
+        if not count:
+            return  # JAX calls it in every process, also where none of its devices is
         places = integers(args.argument_lists, count, ctypes.c_uint64)
         given = [integers(place, args.num_args, ctypes.c_uint64) for place in places]
         donated = _given_up(loaded.program.donated, args.options)

@@ -22,10 +22,9 @@ from distxla.machine.heap import Block
 from distxla.machine.mappings import PAGE
 from distxla.machine.segments import Segment
 from distxla.runtime.arrays.call_queue import PendingCall
-from distxla.runtime.arrays.device_cluster import DirectPlace
+from distxla.runtime.arrays.device_cluster import DeviceCluster, DirectPlace
 from distxla.runtime.arrays.executable import Executable
 from distxla.runtime.arrays.result_blocks import ResultBlocks
-from distxla.runtime.cluster import Cluster
 from distxla.targets.registry import wake_all
 
 MOST_BYTES: Final = 4 << 20  # of a call's results on each device; programs with larger ones gain nothing here
@@ -109,7 +108,7 @@ class Plan:
         )
         self.address = ctypes.addressof(self._record)
 
-    def grow(self, cluster: Cluster) -> None:
+    def grow(self, cluster: DeviceCluster) -> None:
         """Give the plan blocks for some more calls, if there is memory; twice as many each time."""
         count = max(1, min(self._count, _ADDED_BYTES // max(1, self.bytes)))
         try:
@@ -191,7 +190,7 @@ def _model(constants: Constants, memory: Memory, place: int) -> ctypes.Structure
 class DirectIssuer:
     """Native calls of a cluster, as its call queue sees them. gate: the address of the record."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: DeviceCluster) -> None:
         """The cluster's devices serve."""
         self._cluster = cluster
         self._native = native_functions()

@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 import re
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from distxla import clock
 from distxla.compiler import timings
 from distxla.compiler.passes.placements import Placements
-from distxla.compiler.server_share import start_server
 from distxla.errors import ArgumentError, UnsupportedOpError
 from distxla.jax.partitioner.host_callbacks import by_number
-from distxla.jax.partitioner.partitioning import Partitioned, partition_module
+from distxla.jax.partitioner.partitioning import Partitioned
 from distxla.jax.partitioner.protobuf import device_ids
 from distxla.jax.pjrt.devices import MEMORY_KINDS
 from distxla.jax.pjrt.host_callbacks import HOST_CALLBACKS
@@ -94,14 +93,7 @@ def compile_program(client: Client, code: bytes, form: str, options: bytes) -> P
     with timed_phases() as phases:
         found = read_compile_options(options)
         with phase("lowering"):
-            partitioned = partition_module(
-                code,
-                partitions=found.partitions,
-                replicas=found.replicas,
-                compile_options=options,
-                calls_python=True,
-                begin=start_server,  # meanwhile
-            )
+            partitioned = client.compiler.partition(code, found, options)
         program = loaded_program(client, partitioned, devices_of_options(options), options)
     if os.environ.get(TIMINGS, "0") not in ("", "0"):
         executable = program.executable
@@ -124,7 +116,11 @@ def loaded_program(client: Client, partitioned: Partitioned, rows: list[list[int
     with phase("reading HLO text"):
         module = partitioned.module()
     donated = _donated(module)
-    compiled = _compiled(client, module, rows, donated)
+    flat, count = [device for row in rows for device in row], len(client.devices)
+    if any(not 0 <= device < count for device in flat):
+        raise ArgumentError(f"devices {flat}: the cluster has devices 0 to {count - 1}")
+    calls = by_number(HOST_CALLBACKS.being_compiled)
+    compiled = client.compiler.compile(partitioned, rows, donated, module, calls, client.checks)
     if client.checks:
         compiled.placements = _placements(partitioned)
     return Program(compiled, partitioned, rows, options, donated)
@@ -139,16 +135,6 @@ def _placements(partitioned: Partitioned) -> Placements:
         except UnsupportedOpError:
             found.append(())
     return Placements(*found)
-
-
-def _compiled(client: Client, module: Module, rows: list[list[int]], donated: frozenset[int]) -> Executable:
-    cluster = client.cluster
-    flat = [device for row in rows for device in row]
-    if any(not 0 <= device < cluster.devices for device in flat):
-        raise ArgumentError(f"devices {flat}: the cluster has devices 0 to {cluster.devices - 1}")
-    calls = by_number(HOST_CALLBACKS.being_compiled)
-    options: dict[str, Any] = {"host_calls": calls, "check": client.checks}
-    return cluster.compile(module, device_assignment=rows, donated=donated, **options)
 
 
 def _donated(module: Module) -> frozenset[int]:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from distxla.errors import JaxError
+from distxla.jax.private.coordination import make_client
 from distxla.jax.private.names import expected_names, jax_module, private, require_jaxlib
 from distxla.lazy_dataclass import dataclass
 
@@ -94,6 +95,33 @@ def configured_devices() -> int | None:
     return None if found < 0 else found
 
 
+_COMPILING: Final = (
+    "jax_allow_f16_reductions",
+    "jax_default_matmul_precision",
+    "jax_default_prng_impl",
+    "jax_disable_jit",
+    "jax_enable_custom_prng",
+    "jax_enable_x64",
+    "jax_legacy_prng_key",
+    "jax_numpy_dtype_promotion",
+    "jax_optimization_level",
+    "jax_random_seed_offset",
+    "jax_softmax_custom_jvp",
+    "jax_threefry_partitionable",
+    "jax_use_shardy_partitioner",
+)
+
+
+def compiling_options() -> dict[str, Any]:
+    """JAX's options that change what a function is compiled to, as JSON has them; those that this version has."""
+    bridge = _xla_bridge()
+    with expected_names():
+        values = dict(bridge.config.config.values)
+    plain = (bool, int, float, str, type(None))
+    found = {name: values[name] for name in _COMPILING if name in values}
+    return {name: value if isinstance(value, plain) else str(value) for name, value in found.items()}
+
+
 @dataclass(frozen=True)
 class Names:
     """plugin: the backend's.  platform: that of JAX which means the plugin's devices where the plugin is chosen.  own:
@@ -118,7 +146,7 @@ def register_plugin(names: Names, capsule: Any, priority: int, not_chosen: Calla
     bridge = _xla_bridge()
     with expected_names():
         bridge._nonexperimental_plugins.add(names.plugin)  # no notice at each start
-        register, make = bridge.register_plugin, bridge.make_pjrt_c_api_client
+        register = bridge.register_plugin
         factories = bridge._backend_factories
         replaced = factories[names.platform]
         make_own = replaced.factory
@@ -127,7 +155,7 @@ def register_plugin(names: Names, capsule: Any, priority: int, not_chosen: Calla
         with expected_names():
             backends = bridge._backends  # another dictionary after each clear_backends
         if names.plugin not in backends:
-            backends[names.plugin] = backends[names.platform] = make(names.plugin)
+            backends[names.plugin] = backends[names.platform] = make_client(names.plugin)
             backends[names.own] = make_own()
             for hook in getattr(bridge, "_backend_initialization_hooks", ()):  # as _init_backend does; not in JAX 0.12
                 hook(backends[names.own])

@@ -26,6 +26,7 @@ from distxla.jax.processes.messages import (
 )
 from distxla.jax.processes.places import user_site
 from distxla.jax.processes.told_errors import pack_error, unpack_error
+from distxla.lazy_dataclass import replace
 from distxla.wire.frame import Frame
 
 INTERRUPT_S: Final = 5.0  # for the owner to end a call that was interrupted here
@@ -139,7 +140,7 @@ class FrameLaunches:
 
     def of(self, executable: LaunchedExecutable) -> FrameLaunch:
         """See launches.Launches."""
-        return FrameLaunch(self, executable, user_site())
+        return FrameLaunch(self, executable, replace(user_site(), program=executable.launched.name))
 
     def send(self, launch: FrameLaunch) -> None:
         """Tell the owner of a launch; called by the connection, in the order of all calls."""

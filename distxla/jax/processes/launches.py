@@ -16,11 +16,13 @@ _MOST = 4096  # bytes
 
 @dataclass(frozen=True)
 class LaunchSite:
-    """The user's line that calls a program; "" and 0 where it is not known."""
+    """The user's line that calls a program; "" and 0 where it is not known. program: the name that the process has for
+    the program; equal ones may have several."""
 
     file: str = ""
     line: int = 0
     function: str = ""
+    program: str = ""
 
     def __str__(self) -> str:
         """train.py:47 in step."""
@@ -28,15 +30,16 @@ class LaunchSite:
         return f"{where} in {self.function}" if self.function else where
 
     def pack(self) -> bytes:
-        return "\0".join((self.file[-1000:], str(self.line), self.function[-500:])).encode(errors="replace")
+        parts = self.file[-1000:], str(self.line), self.function[-500:], self.program[:500]
+        return "\0".join(parts).encode(errors="replace")
 
     @staticmethod
     def unpack(payload: Buffer) -> LaunchSite:
         """ClusterError where it is none."""
         parts = bytes(payload[:_MOST]).decode(errors="replace").split("\0")
-        if len(parts) != 3 or not parts[1].isdecimal() or len(parts[1]) > 9:
+        if len(parts) not in (3, 4) or not parts[1].isdecimal() or len(parts[1]) > 9:
             raise ClusterError("a launch without a place")
-        return LaunchSite(parts[0], int(parts[1]), parts[2])
+        return LaunchSite(parts[0], int(parts[1]), *parts[2:])
 
 
 @dataclass(frozen=True)

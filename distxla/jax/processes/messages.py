@@ -79,7 +79,7 @@ class Drop(Frame):
     program: int = u32(_PROGRAM)
 
 
-@frame(6, payload="file, line, function of a LaunchSite, UTF-8, a zero between two")
+@frame(6, payload="file, line, function, program of a LaunchSite, UTF-8, a zero between two")
 class Launch(Frame):
     """The process has submitted a call, which its devices are ready for later."""
 

@@ -115,7 +115,7 @@ class OwnedCalls:
         executable, facts = self._programs.executable(frame.program), self._programs.facts(frame.program)
         if facts.set != frame.set:
             raise ClusterError(f"program {frame.program} is not of the processes {list(members)}")
-        name = self._programs.text(frame.program).name
+        name = site.program or self._programs.text(frame.program).name
         called = Called(process, members, frame.ordinal, frame.turn, frame.program, name, site)
         key = members, frame.ordinal
 

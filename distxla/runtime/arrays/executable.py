@@ -82,6 +82,7 @@ class Executable(Handle):
             "arity",
             "call_area",
             "host_calls",
+            "image_bytes",
             "keep_together",
             "number",
             "place_arguments",
@@ -160,6 +161,11 @@ class Executable(Handle):
         """
         outs = self._cluster.call([(self, rows_of(args, self.devices))], time_limit=time_limit, repeat=repeat)
         return outs[0]
+
+    @property
+    def image_bytes(self) -> int:
+        """Bytes of its machine code."""
+        return len(self.program.image.data)
 
     def again(self, program: CompiledProgram, module: Module, compile_s: float, cached: bool) -> Executable:
         """The same, of a module whose instructions have another order."""

@@ -310,12 +310,24 @@ def test_a_thread_forgets_nothing_that_the_main_thread_has_bound() -> None:
     assert (handles.find(found), handles.fresh[first:]) == (None, [])
 
 
-def test_several_processes_of_jax_are_refused() -> None:
+def client_of_two_processes() -> tuple[int, str]:
+    """The error of a client that is one of two, in a process that `jax.distributed` has not initialised."""
     name = CBytes("num_nodes")
     options = STRUCTURES["NamedValue"](0, None, name.address, name.size, 1, 2, 1)
-    code, text = message_of(call("Client_Create", ENTRIES["Client_Create"](0, None, ctypes.addressof(options), 1)))
+    return message_of(call("Client_Create", ENTRIES["Client_Create"](0, None, ctypes.addressof(options), 1)))
+
+
+def test_several_processes_need_the_coordination_service_of_jax() -> None:
+    code, text = client_of_two_processes()
+    assert code == 9
+    assert "jax.distributed has not been initialised" in text
+
+
+def test_several_processes_do_not_join_a_ray_cluster_of_several_machines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DISTXLA_ADDRESS", "127.0.0.1:6379")
+    code, text = client_of_two_processes()
     assert code == 12
-    assert "jax.distributed with 2 processes" in text
+    assert "jax.distributed with 2 processes: they share the devices of one machine" in text
 
 
 @pytest.mark.parametrize(

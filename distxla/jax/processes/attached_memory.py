@@ -1,0 +1,65 @@
+"""The memories of the owner's host in a JAX process, which allocates in those of its own devices."""
+
+from __future__ import annotations
+
+import contextlib
+
+from distxla.collectives.transports.control_block_view import ControlBlock
+from distxla.jax.processes.facts import AttachedMemory
+from distxla.lazy_dataclass import dataclass
+from distxla.machine.heap import Heap
+from distxla.machine.memory_limits import Limit, free_memory
+from distxla.machine.segments import Segment
+from distxla.runtime.hosts.budget import HostHeadroom
+
+
+@dataclass(frozen=True)
+class _Part:
+    """The part of a memory behind its first `begin` bytes; see heap.Pages."""
+
+    segment: Segment
+    begin: int
+
+    def punch(self, offset: int, size: int) -> None:
+        self.segment.punch(self.begin + offset, size)
+
+
+class AttachedMemories:
+    """The memories of this process's devices, mapped as in a replica; nothing is copied on the way to a device.
+
+    control: the control block.  heap: of the second half of each of these memories; the owner has the first one.
+    ClusterError where they can't be opened.
+    """
+
+    def __init__(self, facts: AttachedMemory, devices: range) -> None:
+        owner, size = facts.owner, facts.memory_bytes
+        self._mapped: dict[int, Segment] = {}
+        self.control = ControlBlock.open(owner, facts.control, facts.devices)
+        for device in devices:
+            common = facts.common, size
+            self._mapped[device] = Segment.open(owner, facts.memories[device], size, common, keep=True)
+        begin = facts.device_bytes
+        pages = [_Part(segment, begin) for segment in self._mapped.values()]
+        headroom = HostHeadroom(devices, self._resident_bytes, self._free)
+        self.heap = Heap(begin, pages, begin=begin, headroom=headroom)
+
+    def memory(self, device: int) -> Segment:
+        """That of a device of this process."""
+        return self._mapped[device]
+
+    def _resident_bytes(self) -> int:
+        return sum(segment.resident_bytes() for segment in self._mapped.values())
+
+    def _free(self) -> Limit:
+        free = free_memory()
+        return Limit(free.bytes + self._resident_bytes(), free.source)
+
+    def close(self) -> None:
+        """Close the descriptors; arrays stay valid."""
+        for segment in self._mapped.values():
+            segment.close()
+        with contextlib.suppress(OSError):
+            self.control.close()
+
+
+__all__ = ["AttachedMemories"]

@@ -1,0 +1,150 @@
+"""Several JAX processes on distxla's devices, for the tests of this folder.
+
+with Group(2, devices=4) as group:
+    assert group.printed("print(jax.device_count())") == ["8", "8"]
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+ROOT: Final = Path(__file__).parents[3]
+SECONDS: Final = 120.0  # of a script, until the processes are asked where they are
+
+
+def free_port() -> int:
+    """A port of this machine that nobody uses now."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+class Member:
+    """One process. errors: what it, and the owner if it has started that, wrote to stderr."""
+
+    def __init__(self, process: int, count: int, port: int, environment: dict[str, str], late: bool) -> None:
+        self.process = process
+        self.errors = ""
+        self.popen = subprocess.Popen(
+            [
+                *(sys.executable, "-X", "faulthandler", "-m", "tests.jax.processes.member"),
+                *(str(process), str(count), str(port), *(["late"] if late else [])),
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+            env=environment,
+        )
+        self._reads = threading.Thread(target=self._read, daemon=True)
+        self._reads.start()
+
+    def _read(self) -> None:
+        assert self.popen.stderr is not None
+        for line in self.popen.stderr:
+            self.errors += line
+
+    def send(self, script: str) -> None:
+        assert self.popen.stdin is not None
+        self.popen.stdin.write(json.dumps(script) + "\n")
+        self.popen.stdin.flush()
+
+    def answer(self) -> str:
+        """What the last script printed; it must have ended well."""
+        assert self.popen.stdout is not None
+        late = threading.Timer(SECONDS, self.popen.send_signal, (signal.SIGABRT,))
+        late.start()
+        line = self.popen.stdout.readline()
+        late.cancel()
+        assert line, f"process {self.process} has ended: {self.errors[-5000:]}"
+        told = json.loads(line)
+        assert not told["error"], f"process {self.process}: {told['error']}\n{self.errors[-5000:]}"
+        return str(told["printed"]).rstrip("\n")
+
+    def end(self) -> int:
+        """End it; the status. Blocks until the owner has ended, too, which writes to the same pipe."""
+        assert self.popen.stdin is not None
+        assert self.popen.stdout is not None
+        assert self.popen.stderr is not None
+        try:
+            self.popen.stdin.close()
+            self.popen.wait(60)
+        finally:
+            self.popen.kill()
+        self.popen.wait()
+        self._reads.join(60)
+        assert not self._reads.is_alive(), "the owner of the devices has not ended"
+        self.popen.stdout.close()
+        self.popen.stderr.close()
+        return self.popen.returncode
+
+
+class Group:
+    """The processes; they start with the first script, and end with `close`.
+
+    members: by process.  late: a script initialises JAX.  environment: of all, beside that of the tests.
+    """
+
+    def __init__(self, count: int, devices: int = 2, *, late: bool = False, **environment: str) -> None:
+        self.count = count
+        self.members: list[Member] = []
+        self._late = late
+        taken = {name: value for name, value in os.environ.items() if not name.startswith(("DISTXLA_ADDR", "OMPI_"))}
+        self._environment = {
+            **taken,
+            "PYTHONPATH": str(ROOT),
+            "JAX_PLATFORMS": "distxla",
+            "DISTXLA_DEVICES": str(devices),
+            **environment,
+        }
+
+    def start(self) -> None:
+        """Start them, if they do not run."""
+        if not self.members:
+            port = free_port()
+            members = [Member(k, self.count, port, self._environment, self._late) for k in range(self.count)]
+            self.members = members
+
+    def printed(self, *bodies: str) -> list[str]:
+        """What the processes print: each runs its own script, or all the same one. All must end well."""
+        self.start()
+        scripts = bodies if len(bodies) == self.count else bodies * self.count
+        assert len(scripts) == self.count
+        for member, script in zip(self.members, scripts):
+            member.send(textwrap.dedent(script))
+        return [member.answer() for member in self.members]
+
+    @property
+    def errors(self) -> str:
+        """What all have written to stderr so far."""
+        return "".join(member.errors for member in self.members)
+
+    def close(self) -> list[int]:
+        """End them all at once; their statuses. Blocks until nothing of theirs is left."""
+        members, self.members = self.members, []
+        for member in members:
+            assert member.popen.stdin is not None
+            member.popen.stdin.close()
+        return [member.end() for member in members]
+
+    def __enter__(self) -> Group:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
+        statuses = self.close()
+        if kind is None:
+            assert statuses == [0] * len(statuses)
+
+
+__all__ = ["Group", "Member", "free_port"]
