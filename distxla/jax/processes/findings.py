@@ -30,6 +30,7 @@ from distxla.jax.processes.ledger_facts import (
     place_of,
 )
 from distxla.jax.processes.program_text import ProgramText
+from distxla.lazy_dataclass import replace
 from distxla.wording import chain, processes_named
 
 _NOTHING: Final[Mapping[int, tuple[str, ...]]] = {}
@@ -141,33 +142,31 @@ def _differences(finding: Finding, text: Callable[[int], ProgramText]) -> Iterat
     if finding.pair is not None:
         one, other = finding.pair
         try:
-            texts = text(one.program), text(other.program)
+            texts = [replace(text(call.program), name=call.name) for call in (one, other)]
         except KeyError:  # an old one
-            pass
+            if one.function != other.function:
+                yield Difference("function", one.function, other.function, one.process, other.process)
         else:
-            found = differences(*texts, (one.process, other.process))
-            named = one.function != other.function and not any(each.what == "function" for each in found)
-            yield from [_function(one, other), *found] if named else found
-    yield from map(_order, finding.turns)
+            yield from differences(texts[0], texts[1], (one.process, other.process))
+    for turn in finding.turns:
+        yield _order(turn, finding)
     if finding.apart is not None:
         yield _apart(*finding.apart)
 
 
-def _function(one: Called, other: Called) -> Difference:
-    return Difference("function", one.function, other.function, one.process, other.process)
-
-
-def _order(turn: Turn) -> Difference:
+def _order(turn: Turn, finding: Finding) -> Difference:
+    """Where the lines have been apart before, a call that one has left out is as likely."""
     call, when = turn.call, "next" if turn.is_next else "before"
     at = f"at {place_of(call.site)}" + ("" if turn.is_next else f", in call {call.number}")
     verb = "calls" if turn.is_next else "called"
+    or_left_out = ", or one of them has left out a call" if finding.apart is not None else ""
     return Difference(
         "order",
         f"{call.function} {when}",
         "",
         call.process,
         frame_one=place_of(call.site),
-        sentence=f"process {call.process} {verb} {call.function} {when}, {at}: the order differs",
+        sentence=(f"process {call.process} {verb} {call.function} {when}, {at}: the order differs{or_left_out}"),
     )
 
 
@@ -222,8 +221,10 @@ def _doing(finding: Finding, process: int, call: Called | None) -> tuple[Doing, 
         return doing, "" if process in finding.missing[:1] else _ended(finding, process).rstrip(",")
     if finding.cycle and call is not None and call in finding.cycle:
         following = finding.cycle[(finding.cycle.index(call) + 1) % len(finding.cycle)].process
-        with_ = processes_named(p for p in call.members if p != process)
-        return Doing.WAITS, f"calls {call} with {with_}, and waits for process {following}"
+        return (
+            Doing.WAITS,
+            f"makes call {call.number} of {processes_named(call.members)}, {call}: waits for process {following}",
+        )
     if call is None:
         last = finding.last_before(process)
         if process in finding.missing or finding.kind == MISMATCH:

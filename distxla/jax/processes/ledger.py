@@ -72,6 +72,7 @@ class Ledger:
     def __init__(self, processes: int, stall_limit: float | None = None) -> None:
         self.processes, self.stall_limit = processes, stall_limit
         self.apart: dict[tuple[int, ...], tuple[Called, Called]] = {}
+        self._told_apart: set[tuple[int, ...]] = set()
         self._calls: dict[Key, _Call] = {}
         self._queues: dict[int, dict[Key, Called]] = {p: {} for p in range(processes)}
         self._kept: dict[int, deque[Called]] = {p: deque(maxlen=MOST_KEPT) for p in range(processes)}
@@ -221,6 +222,8 @@ class Ledger:
             {p: tuple(self.history(p)) for p in concerned},
         )
         found.is_refused = True
+        if found.members in self.apart:
+            self._told_apart.add(found.members)
         self._leave_queues(found)
         self._forget(found)
         return Verdict(found.key, finding)
@@ -266,13 +269,17 @@ class Ledger:
                     break
 
     def _note_apart(self, found: _Call, call: Called) -> None:
-        if call.members in self.apart or not call.site.line:
+        """Remember the first call from different lines; no longer, once it was told and they agree again."""
+        members = call.members
+        others = [other for other in found.made.values() if other is not call and other.site.line]
+        if not call.site.line or not others:
             return
-        for other in found.made.values():
-            if other.site.line and (other.site.file, other.site.line) != (call.site.file, call.site.line):
-                pair = (other, call) if other.process < call.process else (call, other)
-                self.apart[call.members] = pair
-                return
+        other = next((other for other in others if not _is_same_line(other, call)), None)
+        if other is not None:
+            self.apart.setdefault(members, (other, call) if other.process < call.process else (call, other))
+        elif not found.missing and members in self._told_apart:
+            self._told_apart.discard(members)
+            self.apart.pop(members, None)
 
     # --- queues
 
@@ -304,6 +311,10 @@ class Ledger:
         """A refused call is kept until all who live have made it."""
         if all(p in found.made or p in self._endings for p in found.members):
             self._calls.pop(found.key, None)
+
+
+def _is_same_line(one: Called, other: Called) -> bool:
+    return (one.site.file, one.site.line) == (other.site.file, other.site.line)
 
 
 __all__ = ["MOST_KEPT", "NOTICE_S", "Called", "Ending", "Finding", "Key", "Ledger", "Notice", "Start", "Verdict"]

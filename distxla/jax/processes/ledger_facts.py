@@ -55,8 +55,9 @@ class Called:
 
 
 def function_of(name: str) -> str:
-    """The user's function of a module's name."""
-    return next((name[len(prefix) :] for prefix in _PREFIXES if name.startswith(prefix)), name)
+    """The user's function of a module's name: `step` of `jit_step`."""
+    found = next((name[len(prefix) :] for prefix in _PREFIXES if name.startswith(prefix)), name)
+    return "<lambda>" if found == "_lambda" else found
 
 
 def place_of(site: LaunchSite) -> str:

@@ -62,7 +62,7 @@ def test_another_order_after_a_skipped_call() -> None:
         "mismatch: processes disagree in call 2 of processes 0 and 1: process 0 calls f (train.py:31), "
         "process 1 calls g (train.py:30)",
         "  function: process 0 has f, process 1 has g",
-        "  process 1 calls f next, at train.py:32: the order differs",
+        "  process 1 calls f next, at train.py:32: the order differs, or one of them has left out a call",
         "  apart since call 1: process 0 at train.py:41, process 1 at train.py:54",
     ]
 
@@ -147,9 +147,9 @@ def test_a_circle() -> None:
     error = error_of(told.findings[0], text)
     assert str(error).splitlines() == [
         "deadlock: each waits for the next, a deadlock of processes 0 -> 1 -> 2 -> 0",
-        "  process 0 calls f (train.py:10) with process 1, and waits for process 1",
-        "  process 1 calls g (train.py:11) with process 2, and waits for process 2",
-        "  process 2 calls h (train.py:12) with process 0, and waits for process 0",
+        "  process 0 makes call 1 of processes 0 and 1, f (train.py:10): waits for process 1",
+        "  process 1 makes call 1 of processes 1 and 2, g (train.py:11): waits for process 2",
+        "  process 2 makes call 1 of processes 0 and 2, h (train.py:12): waits for process 0",
     ]
     assert type(error) is DeadlockError
 

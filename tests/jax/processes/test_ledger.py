@@ -149,6 +149,22 @@ def test_lines_that_differ_are_told_with_a_later_error() -> None:
     assert [(call.number, call.site.line) for call in apart] == [(2, 41), (2, 54)]
 
 
+def test_lines_that_differ_are_forgotten_when_they_were_told_and_agree_again() -> None:
+    told = Told(2)
+    for lines in ((41, 54), (60, 60)):
+        for process, line in enumerate(lines):
+            key = told.call(process, BOTH, "step", line)
+        told.ledger.over(key)
+    assert told.ledger.apart  # nobody has heard of it yet
+    for process, function in enumerate("fg"):
+        told.call(process, BOTH, function, 61)
+    assert told.finding.apart is not None
+    assert told.ledger.apart
+    told.decisions.clear()
+    told.run(BOTH, "step", 70)
+    assert not told.ledger.apart
+
+
 def test_unknown_lines_are_not_apart() -> None:
     told = Told(2)
     told.call(0, BOTH, "step", 0)
