@@ -13,6 +13,7 @@ from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.transports.control_block_view import ControlBlock
 from distxla.errors import ClusterError, DistxlaError
 from distxla.ir.stream_key import StreamKey
+from distxla.jax.processes.launches import Serving
 from distxla.machine.segments import Segment
 from distxla.program.artifact import CompiledProgram
 from distxla.program.host_call_site import FunctionKey, HostCallSite
@@ -24,6 +25,18 @@ from distxla.runtime.values.host import Records, record_bytes
 
 Function = Callable[..., object]
 Lost = Callable[[], DistxlaError | None]
+
+
+class _Serving:
+    """See launches.Serving."""
+
+    def __init__(self, calls: HostCalls, finish: Callable[[], None]) -> None:
+        self._calls = calls
+        self.finish = finish
+
+    @property
+    def failure(self) -> DistxlaError | None:
+        return self._calls.failure
 
 
 class AttachedStreams:
@@ -65,26 +78,18 @@ class AttachedStreams:
         return self._calls.bound(sites, functions, devices)
 
     @contextmanager
-    def during(self, devices: Sequence[int], calls: tuple[BoundHostCall, ...]) -> Iterator[Callable[[], None]]:
-        """The body runs a program with these calls on these devices. It gets a function that blocks until all functions
-        that they have called have returned, once the devices are done.
-
-        Raises the error of a function that has raised.
-        """
+    def during(self, devices: Sequence[int], calls: tuple[BoundHostCall, ...]) -> Iterator[Serving]:
+        """The body runs a program with these calls on these devices. At its end all functions have returned; raises the
+        error of one."""
         self._await_devices(devices)
         with self._calls.during(self._streams, dict.fromkeys(devices, calls), None) as finish:
             try:
                 with self._streams.call(devices):
-                    yield finish
+                    yield _Serving(self._calls, finish)
             except BaseException:
                 self._unsettled.update(devices)
                 self._note_ends(devices)
                 raise
-
-    @property
-    def failure(self) -> DistxlaError | None:
-        """Why the call in flight has to end: a function has raised."""
-        return self._calls.failure
 
     def infeed(self, device: int, channel: int | None = None) -> Infeed:
         """See ClusterStreams. ClusterError while no program that takes from it is loaded."""

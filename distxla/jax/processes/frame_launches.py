@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from typing import Any, Final
 
 import numpy as np
@@ -12,14 +14,17 @@ from numpy.typing import NDArray
 from distxla import clock
 from distxla.errors import DistxlaError
 from distxla.jax.processes.connection_to_owner import SLICE_S, OwnersConnection
-from distxla.jax.processes.launches import LaunchedExecutable, LaunchSite
+from distxla.jax.processes.launches import LaunchedExecutable, LaunchSite, Serving
 from distxla.jax.processes.messages import (
+    CALLBACK,
     INTERRUPTED,
     SKIPPED,
+    Done,
     Launch,
     Over,
     Ready,
     Refused,
+    Served,
     Trouble,
     pack_json,
     unpack_json,
@@ -45,8 +50,8 @@ class FrameLaunch:
         self.site = site
         self._launches = launches
         self._executable = executable
-        self._is_posted = self._is_skipped = False
-        self.is_over = threading.Event()
+        self._is_posted = self._is_skipped = self._is_done = self._is_over = False
+        self._has_news = threading.Event()
 
     def begin(self) -> None:
         """Tell the owner, in the order of all calls."""
@@ -71,31 +76,48 @@ class FrameLaunch:
         connection.flush()
         if self.verdict is not None:
             raise self.verdict
-        try:
-            self._executable.load()
-        except BaseException as error:
-            self.skip(error)
-            raise
-        connection.tell(Ready(*self.key), [rows.tobytes()])
-        try:
-            self._wait()
-        except BaseException:
-            self._launches.keep(kept)
-            raise
+        with ExitStack() as stack:
+            try:
+                self._executable.load()
+                serving = stack.enter_context(self._executable.serving())
+            except BaseException as error:
+                self.skip(error)
+                raise
+            connection.tell(Ready(*self.key), [rows.tobytes()])
+            try:
+                self._wait(serving)
+            except BaseException:
+                self._launches.keep(kept)
+                raise
         self._launches.settled()
 
-    def _wait(self) -> None:
+    def _wait(self, serving: Serving) -> None:
         launches = self._launches
         reason: DistxlaError | None = None
-        end = 0.0
-        while not self.is_over.wait(SLICE_S):
+        end = math.inf
+        has_told = has_served = False
+        while not self._is_over:
+            self._has_news.wait(SLICE_S)
+            self._has_news.clear()
+            if self._is_over:
+                break
             if launches.connection.failure is not None:
                 raise launches.connection.failure
-            if reason is not None and clock.now() > end:
+            if clock.now() > end:
+                assert reason is not None
                 raise reason
-            if reason is None and (reason := launches.stop_reason()) is not None:
-                end = clock.now() + INTERRUPT_S
+            if self._is_done and not has_served:
+                has_served = True
+                with suppress(DistxlaError):  # which `failure` is
+                    serving.finish()
+                if serving.failure is None:
+                    launches.connection.tell(Served(*self.key))
+            if not has_told and (reason := launches.stop_reason()) is not None:
+                has_told, end = True, clock.now() + INTERRUPT_S
                 launches.tell(self, INTERRUPTED, reason)
+            if not has_told and (failure := serving.failure) is not None:
+                has_told = True
+                launches.tell(self, CALLBACK, failure)
         if self.verdict is not None:
             raise reason or self.verdict
 
@@ -106,10 +128,16 @@ class FrameLaunch:
             self.begin()
             self._launches.skip(self, why)
 
+    def devices_done(self) -> None:
+        """The owner has told that the devices are done, and asks for what they have called here."""
+        self._is_done = True
+        self._has_news.set()
+
     def end(self, verdict: DistxlaError | None) -> None:
         """The owner has told how it ended."""
         self.verdict = verdict
-        self.is_over.set()
+        self._is_over = True
+        self._has_news.set()
 
 
 class FrameLaunches:
@@ -135,6 +163,7 @@ class FrameLaunches:
         self._refused: dict[_Key, DistxlaError] = {}  # that this process has not called yet
         self._kept: list[Any] = []
         connection.pushed[Over] = self._over
+        connection.pushed[Done] = self._done
         connection.pushed[Refused] = self._told_refused
         connection.lost = self._lost
 
@@ -190,6 +219,13 @@ class FrameLaunches:
         with self._lock:
             kept, self._kept = self._kept, []
         del kept
+
+    def _done(self, frame: Frame, payload: bytearray) -> None:
+        assert isinstance(frame, Done)
+        with self._lock:
+            launch = self._active.get((frame.set, frame.ordinal))
+        if launch is not None:
+            launch.devices_done()
 
     def _over(self, frame: Frame, payload: bytearray) -> None:
         assert isinstance(frame, Over)

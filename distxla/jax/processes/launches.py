@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import numpy as np
@@ -56,6 +57,17 @@ class AttachedProgram:
     members: tuple[int, ...]
 
 
+class Serving(Protocol):
+    """The functions of this process that its devices call during a call."""
+
+    @property
+    def failure(self) -> DistxlaError | None:
+        """Why the call has to end: one has raised."""
+
+    def finish(self) -> None:
+        """Once the devices are done: block until all functions have returned. Raises the error of one."""
+
+
 class LaunchedExecutable(Protocol):
     """The parts of an executable that its launches use."""
 
@@ -63,6 +75,10 @@ class LaunchedExecutable(Protocol):
 
     def load(self) -> None:
         """Have it loaded on its devices; blocks. Nothing happens where it is."""
+
+    def serving(self) -> AbstractContextManager[Serving]:
+        """While its devices run it they are served. Its end may block until functions have returned, or raise their
+        error."""
 
 
 class Launch(Protocol):
@@ -91,4 +107,4 @@ class Launches(Protocol):
         """By the user's line that this thread is in; the owner is told when it begins. Never blocks."""
 
 
-__all__ = ["AttachedProgram", "Launch", "LaunchSite", "LaunchedExecutable", "Launches"]
+__all__ = ["AttachedProgram", "Launch", "LaunchSite", "LaunchedExecutable", "Launches", "Serving"]

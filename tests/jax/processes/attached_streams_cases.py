@@ -12,6 +12,7 @@ from distxla.collectives.transports.control_block_view import ControlBlock
 from distxla.errors import DistxlaError
 from distxla.jax.processes.attached_streams import AttachedStreams
 from distxla.jax.processes.facts import AttachedMemory
+from distxla.jax.processes.launches import Serving
 from distxla.jax.processes.owned_cluster import OwnedCluster
 from distxla.machine.heap import Heap
 from distxla.machine.segments import Segment
@@ -44,10 +45,11 @@ class Together:
     def __init__(self, cluster: OwnedCluster) -> None:
         self.cluster = cluster
         self.processes = [Attached(cluster.attached_memory(), range(k, k + 1)) for k in range(2)]
+        self.serving: list[Serving] = []
         cluster.stop_reason = self.failure
 
     def failure(self) -> DistxlaError | None:
-        return next((found for found in (one.streams.failure for one in self.processes) if found), None)
+        return next((found for found in (one.failure for one in self.serving) if found), None)
 
     def load(self, text: str, functions: Mapping[Any, Callable[..., Any]], devices: Any = None) -> Executable:
         """A program whose functions are called in the processes; loaded."""
@@ -61,15 +63,17 @@ class Together:
         return made
 
     @contextmanager
-    def during(self) -> Iterator[list[Callable[[], None]]]:
+    def during(self) -> Iterator[list[Serving]]:
         with ExitStack() as stack:
-            yield [stack.enter_context(one.streams.during(one.devices, one.calls)) for one in self.processes]
+            given = [one.streams.during(one.devices, one.calls) for one in self.processes]
+            self.serving = [stack.enter_context(one) for one in given]
+            yield self.serving
 
     def run(self, executable: Executable, args: Any) -> Any:
-        with self.during() as finish:
+        with self.during() as serving:
             outs = executable(args)
-            for wait in finish:
-                wait()
+            for one in serving:
+                one.finish()
         return outs
 
     def close(self) -> None:

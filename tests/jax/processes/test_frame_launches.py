@@ -9,6 +9,7 @@ import queue
 import threading
 import weakref
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 import pytest
@@ -16,11 +17,13 @@ import pytest
 import distxla as dx
 from distxla.jax.processes.connection_to_owner import OwnersConnection
 from distxla.jax.processes.frame_launches import FrameLaunches
-from distxla.jax.processes.launches import AttachedProgram
+from distxla.jax.processes.launches import AttachedProgram, Serving
 from distxla.jax.processes.messages import (
+    CALLBACK,
     INTERRUPTED,
     PROCESS_FRAMES,
     SKIPPED,
+    Done,
     Failed,
     Launch,
     Load,
@@ -28,6 +31,7 @@ from distxla.jax.processes.messages import (
     Over,
     Ready,
     Refused,
+    Served,
     Trouble,
     pack_json,
     unpack_json,
@@ -42,16 +46,37 @@ BOTH, ALONE = AttachedProgram(7, "f", 1, (0, 1)), AttachedProgram(8, "g", 2, (0,
 ROWS = np.arange(4, dtype=np.uint64).reshape(2, 2)
 
 
+class Functions:
+    """What devices call here; `finish` waits for `returned`, and finds that a function has failed with `fails`."""
+
+    def __init__(self, fails: dx.DistxlaError | None = None) -> None:
+        self.returned = threading.Event()
+        self.failure: dx.DistxlaError | None = None
+        self.fails = fails
+
+    def finish(self) -> None:
+        assert self.returned.wait(30)
+        self.failure = self.fails
+        if self.failure is not None:
+            raise self.failure
+
+
 class Executable:
     """With a launch, but no program."""
 
-    def __init__(self, launched: AttachedProgram, failure: dx.DistxlaError | None = None) -> None:
+    def __init__(
+        self, launched: AttachedProgram, failure: dx.DistxlaError | None = None, functions: Functions | None = None
+    ) -> None:
         self.launched, self.failure, self.loads = launched, failure, 0
+        self.functions = functions or Functions()
 
     def load(self) -> None:
         self.loads += 1
         if self.failure is not None:
             raise self.failure
+
+    def serving(self) -> AbstractContextManager[Serving]:
+        return nullcontext(self.functions)
 
 
 class Owner:
@@ -94,8 +119,10 @@ class Process:
         self.launches = FrameLaunches(self.connection, self.queue.stop_reason, self.queue.fail)
         self.connection.start(owner.theirs)
 
-    def submit(self, program: AttachedProgram, failure: dx.DistxlaError | None = None) -> PendingCall:
-        launch = self.launches.of(Executable(program, failure))
+    def submit(
+        self, program: AttachedProgram, failure: dx.DistxlaError | None = None, functions: Functions | None = None
+    ) -> PendingCall:
+        launch = self.launches.of(Executable(program, failure, functions))
         call = PendingCall(program.name, lambda: launch.run(ROWS, [ROWS]), launch=launch)
         self.queue.submit(call)
         return call
@@ -215,6 +242,43 @@ def test_an_interrupt_is_told_and_ends_the_call_once_the_owner_has_ended_it(owne
     interrupts.join()
     assert call.is_over
     with pytest.raises(dx.ClusterError, match="the call was interrupted"):
+        call.wait()
+
+
+def test_a_call_is_served_once_all_functions_have_returned(owner: Owner, process: Process) -> None:
+    functions = Functions()
+    call = process.submit(BOTH, functions=functions)
+    owner.frames(2)
+    owner.tell(Done(1, 0))
+    functions.returned.set()
+    assert owner.frames(1) == [Served(1, 0)]
+    assert not call.is_over
+    owner.tell(Over(1, 0))
+    call.wait()
+
+
+def test_a_function_that_raises_is_told_and_the_verdict_is_the_calls_error(owner: Owner, process: Process) -> None:
+    functions = Functions()
+    call = process.submit(BOTH, functions=functions)
+    owner.frames(2)
+    functions.failure = dx.ExecutionError("host call 0 raised ValueError")
+    frame, told = owner.get()
+    assert frame == Trouble(1, 0, CALLBACK)
+    assert unpack_json(told)["error"]["message"] == "host call 0 raised ValueError"
+    owner.tell(Over(1, 0), dx.ExecutionError("in process 0: host call 0 raised ValueError"))
+    with pytest.raises(dx.ExecutionError, match="in process 0: host call 0"):
+        call.wait()
+
+
+def test_a_function_that_raises_when_the_devices_are_done_is_told_too(owner: Owner, process: Process) -> None:
+    functions = Functions(dx.ExecutionError("host call 0 raised ValueError"))
+    call = process.submit(BOTH, functions=functions)
+    owner.frames(2)
+    owner.tell(Done(1, 0))
+    functions.returned.set()
+    assert owner.frames(1) == [Trouble(1, 0, CALLBACK)]
+    owner.tell(Over(1, 0), dx.ExecutionError("host call 0 raised ValueError"))
+    with pytest.raises(dx.ExecutionError):
         call.wait()
 
 

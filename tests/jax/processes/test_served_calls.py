@@ -96,9 +96,9 @@ def run(both: list[Serving]) -> list[float]:
     """A call of both."""
     with both[0].during() as first, both[1].during() as second:
         begun = [one.begin() for one in both]
-        for one, (call, _), finish in zip(both, begun, (first, second)):
+        for one, (call, _), served in zip(both, begun, (first, second)):
             one.done(call)
-            finish()
+            served.finish()
             one.process.connection.send(messages.Served(*call), [])
         for one, (call, _) in zip(both, begun):
             one.process.over(call)
@@ -116,9 +116,9 @@ def test_a_call_is_over_when_all_functions_have_returned(both: list[Serving]) ->
     one, other = both
     with one.during() as first, other.during() as second:
         (call, _), (same, _) = one.begin(), other.begin()
-        for serving, finish in ((one, first), (other, second)):
+        for serving, served in ((one, first), (other, second)):
             serving.done(call)
-            finish()
+            served.finish()
         one.process.connection.send(messages.Served(*call), [])
         one.process.load(one.program.program)  # its answer comes behind what SERVED has caused
         assert one.process.told.empty()
@@ -139,10 +139,10 @@ def test_a_function_that_fails_once_the_devices_are_done_is_told_to_all(both: li
             (call, _), (same, _) = one.begin(), other.begin()
             one.done(call)
             other.done(same)
-            first()
+            first.finish()
             one.process.connection.send(messages.Served(*call), [])
             with pytest.raises(ExecutionError) as failure:
-                second()
+                second.finish()
             other.process.trouble(same, messages.CALLBACK, failure.value)
             for serving in both:
                 with pytest.raises(ExecutionError, match=r"on device 2 \(process 1\): host call 0 raised ValueError"):
@@ -161,9 +161,9 @@ def test_a_function_that_fails_while_devices_wait_ends_the_call_for_all(both: li
         raise ValueError("nothing twice")
 
     def fail() -> None:
-        with one.during(), other.during(twice=raises):
+        with one.during(), other.during(twice=raises) as second:
             (call, _), (same, _) = one.begin(), other.begin()
-            while (failure := other.attached.streams.failure) is None:
+            while (failure := second.failure) is None:
                 threading.Event().wait(0.01)
             other.process.trouble(same, messages.CALLBACK, failure)
             for serving in both:
@@ -180,9 +180,9 @@ def test_a_process_that_ends_meanwhile_ends_the_call(both: list[Serving]) -> Non
     one, other = both
     with one.during() as first, other.during() as second:
         (call, _), _ = one.begin(), other.begin()
-        for serving, finish in ((one, first), (other, second)):
+        for serving, served in ((one, first), (other, second)):
             serving.done(call)
-            finish()
+            served.finish()
         one.process.connection.send(messages.Served(*call), [])
         other.process.close()
         with pytest.raises(ReplicaLostError, match="process 1 was lost while devices could call its functions in jit"):
