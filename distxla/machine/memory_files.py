@@ -40,6 +40,11 @@ def release(descriptor: int, offset: int, size: int) -> None:
     _libc.fallocate(descriptor, _PUNCH_HOLE_KEEP_SIZE, ctypes.c_longlong(offset), ctypes.c_longlong(size))
 
 
+def resident_bytes(descriptor: int) -> int:
+    """Bytes of it that have pages."""
+    return os.fstat(descriptor).st_blocks * 512
+
+
 def held_bytes(descriptor: int, begin: int, end: int) -> int:
     """Bytes in [begin, end) that have pages. It moves the descriptor's position."""
     found, at = 0, begin

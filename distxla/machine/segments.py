@@ -31,7 +31,7 @@ from distxla.machine.mappings import (
     map_memory,
     unmap,
 )
-from distxla.machine.memory_files import held_bytes, memory_file, open_descriptor, release, seal
+from distxla.machine.memory_files import held_bytes, memory_file, open_descriptor, release, resident_bytes, seal
 from distxla.machine.memory_limits import is_strict
 from distxla.machine.pages import BackedPages
 
@@ -131,7 +131,7 @@ class Segment:
 
     def resident_bytes(self) -> int:
         """Bytes of it that have pages; 0 once it is closed."""
-        return os.fstat(self.descriptor).st_blocks * 512 if self.descriptor >= 0 else 0
+        return resident_bytes(self.descriptor) if self.descriptor >= 0 else 0
 
     def resident_part(self, begin: int, end: int) -> int:
         """Bytes of a range of it that have pages; 0 once it is closed."""

@@ -7,11 +7,13 @@ import contextlib
 import os
 import threading
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final
 
 from distxla.errors import ClusterError, DistxlaError, InternalError
 from distxla.jax.processes.attached_executable import OwnersCompiler
 from distxla.jax.processes.attached_memory import AttachedMemories
+from distxla.jax.processes.attached_streams import AttachedStreams
 from distxla.jax.processes.connection_to_owner import SLICE_S, OwnersConnection
 from distxla.jax.processes.endings import own_ending
 from distxla.jax.processes.facts import AttachedMemory
@@ -44,6 +46,7 @@ from distxla.runtime.arrays.device_cluster import CallAreaWriter, DirectPlace
 from distxla.runtime.arrays.executable import Executable, Row
 from distxla.runtime.arrays.host_calls import require_outside
 from distxla.runtime.failures import stragglers
+from distxla.runtime.streams.streams import Infeed, Outfeed
 from distxla.wire.frame import Frame
 from distxla.wire.handshake import connect
 
@@ -90,6 +93,7 @@ class AttachedCluster:
         self._answer: tuple[Frame, bytearray] | None = None
         self._answered = threading.Event()
         self._memories: AttachedMemories | None = None
+        self._streams: AttachedStreams | None = None
         self._queue = CallQueue(require_outside)
         self._connection = OwnersConnection()
         self._connection.pushed |= {
@@ -159,8 +163,10 @@ class AttachedCluster:
             raise unpack_error(unpack_json(payload))
         facts = AttachedMemory.of_json(unpack_json(payload))
         connection.watch(facts.owner)
-        self._memories = memories = AttachedMemories(facts, self._mine)
+        self._memories = memories = AttachedMemories(facts, process, self._mine)
         self.heap = memories.heap
+        allocate = partial(self.heap.allocate, of_runtime=True)
+        self._streams = AttachedStreams(memories.control, memories.memory, allocate, lambda: connection.failure)
         self.direct = _Direct(memories.control.segment.address, self.launches)
 
     def _path(self) -> str:
@@ -194,9 +200,19 @@ class AttachedCluster:
         assert isinstance(frame, Ask)
         self._connection.tell(Told(frame.request), [pack_json(where_main_is().to_json())])
 
-    def _attached(self) -> OwnersConnection:
+    def _attached(self) -> tuple[OwnersConnection, AttachedStreams]:
         self.wait_started()
-        return self._connection
+        assert self._streams is not None
+        return self._connection, self._streams
+
+    def infeed(self, device: int) -> Infeed:
+        """The input of the infeeds of a device of this process. Blocks until the devices serve. ClusterError while no
+        program that has some is loaded."""
+        return self._attached()[1].infeed(device)
+
+    def outfeed(self, device: int) -> Outfeed:
+        """As `infeed`, for the output of outfeeds."""
+        return self._attached()[1].outfeed(device)
 
     def bye(self) -> None:
         """This process comes to its end and calls nothing more. Blocks until its calls are over."""
@@ -224,6 +240,8 @@ class AttachedCluster:
         self._closing.set()
         self._queue.close(_CLOSED)
         self._connection.close(ClusterError(_CLOSED))
+        if self._streams is not None:
+            self._streams.close()
         if self._thread is not None:
             self._thread.join(_JOIN_S)
         if self._memories is not None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import os
+from functools import partial
 
 from distxla.collectives.transports.control_block_view import ControlBlock
 from distxla.jax.processes.facts import AttachedMemory
 from distxla.lazy_dataclass import dataclass
 from distxla.machine.heap import Heap
+from distxla.machine.memory_files import open_descriptor, resident_bytes
 from distxla.machine.memory_limits import Limit, free_memory
 from distxla.machine.segments import Segment
-from distxla.runtime.hosts.budget import HostHeadroom
+from distxla.runtime.hosts.shared_headroom import Promises, SharedHeadroom, heap_of, held_part
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,7 @@ class AttachedMemories:
     ClusterError where they can't be opened.
     """
 
-    def __init__(self, facts: AttachedMemory, devices: range) -> None:
+    def __init__(self, facts: AttachedMemory, process: int, devices: range) -> None:
         owner, size = facts.owner, facts.memory_bytes
         self._mapped: dict[int, Segment] = {}
         self.control = ControlBlock.open(owner, facts.control, facts.devices)
@@ -40,22 +43,26 @@ class AttachedMemories:
             self._mapped[device] = Segment.open(owner, facts.memories[device], size, common, keep=True)
         begin = facts.device_bytes
         pages = [_Part(segment, begin) for segment in self._mapped.values()]
-        headroom = HostHeadroom(devices, self._resident_bytes, self._free)
+        self._descriptors = [open_descriptor(owner, number, size) for number in (*facts.memories, facts.common)]
+        own = partial(held_part, self._mapped.values(), range(begin, 2 * begin))
+        promises = Promises(self.control, facts.promised)
+        headroom = SharedHeadroom(promises, heap_of(process), devices, own, self._free)
         self.heap = Heap(begin, pages, begin=begin, headroom=headroom)
 
     def memory(self, device: int) -> Segment:
         """That of a device of this process."""
         return self._mapped[device]
 
-    def _resident_bytes(self) -> int:
-        return sum(segment.resident_bytes() for segment in self._mapped.values())
-
     def _free(self) -> Limit:
+        """Bytes that the memories of all processes' devices may hold: the free memory, and what they hold."""
         free = free_memory()
-        return Limit(free.bytes + self._resident_bytes(), free.source)
+        return Limit(free.bytes + sum(map(resident_bytes, self._descriptors)), free.source)
 
     def close(self) -> None:
         """Close the descriptors; arrays stay valid."""
+        for descriptor in self._descriptors:
+            os.close(descriptor)
+        self._descriptors = []
         for segment in self._mapped.values():
             segment.close()
         with contextlib.suppress(OSError):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from distxla import clock
 from distxla.collectives.protocols import control_block as control_words
@@ -16,7 +17,7 @@ from distxla.ir.stream_key import StreamKey
 from distxla.jax.processes.launches import Serving
 from distxla.machine.segments import Segment
 from distxla.program.artifact import CompiledProgram
-from distxla.program.host_call_site import FunctionKey, HostCallSite
+from distxla.program.host_call_site import HostCallSite
 from distxla.runtime.arrays.host_calls import SLICE_S, BoundHostCall, HostCalls
 from distxla.runtime.streams.stream_ends import Allocate, LocalStreamMemory, StreamMemory
 from distxla.runtime.streams.stream_states import StreamPlace
@@ -71,7 +72,7 @@ class AttachedStreams:
     def bound(
         self,
         sites: Sequence[HostCallSite],
-        functions: Mapping[FunctionKey, Callable[..., object]],
+        functions: Mapping[Any, Callable[..., object]],
         devices: Sequence[int],
     ) -> tuple[BoundHostCall, ...]:
         """See HostCalls.bound."""
