@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 from distxla import clock
 from distxla.compiler import timings
-from distxla.compiler.passes.placements import Placements
 from distxla.errors import ArgumentError, UnsupportedOpError
+from distxla.jax.partitioner.array_placements import placements_of_arrays
 from distxla.jax.partitioner.host_callbacks import by_number
 from distxla.jax.partitioner.partitioning import Partitioned
 from distxla.jax.partitioner.protobuf import device_ids
@@ -23,7 +23,6 @@ from distxla.time_limit import phase, timed_phases
 
 if TYPE_CHECKING:
     from distxla.ir.module import Module
-    from distxla.ir.shards import Shards
     from distxla.jax.pjrt.client import Client
 
 TIMINGS: Final = "DISTXLA_TIMINGS"  # environment: not 0, and each program's times are printed
@@ -122,19 +121,8 @@ def loaded_program(client: Client, partitioned: Partitioned, rows: list[list[int
     calls = by_number(HOST_CALLBACKS.being_compiled)
     compiled = client.compiler.compile(partitioned, rows, donated, module, calls, client.checks)
     if client.checks:
-        compiled.placements = _placements(partitioned)
+        compiled.placements = placements_of_arrays(partitioned)
     return Program(compiled, partitioned, rows, options, donated)
-
-
-def _placements(partitioned: Partitioned) -> Placements:
-    """As far as arrays are cut in equal parts."""
-    found: list[tuple[Shards | None, ...]] = []
-    for name in ("parameters", "results"):
-        try:
-            found.append(tuple(array.shards for array in getattr(partitioned, name)))
-        except UnsupportedOpError:
-            found.append(())
-    return Placements(*found)
 
 
 def _donated(module: Module) -> frozenset[int]:

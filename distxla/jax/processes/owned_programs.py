@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from distxla import clock
 from distxla.errors import ArgumentError, ClusterError, InternalError
+from distxla.jax.partitioner.array_placements import placements_of_arrays
 from distxla.jax.partitioner.partitioned_bytes import pack_partitioned, unpack_partitioned
 from distxla.jax.partitioner.partitioning import Partitioned, by_server_once
 from distxla.jax.processes.facts import CompiledFacts, CompileRequest, LoadedFacts, PartitionRequest
@@ -153,6 +154,8 @@ class OwnedPrograms:
         )
         sites = tuple(call.site for call in executable.host_calls)
         executable.host_calls = ()  # the processes of the devices have the functions
+        if text.checks:
+            executable.placements = placements_of_arrays(partitioned)
         program = executable.program
         members = self._world.members(executable.devices)
         facts = CompiledFacts(
