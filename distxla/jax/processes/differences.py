@@ -110,9 +110,17 @@ def _arguments(donated: frozenset[int]) -> str:
 
 
 def _first_instruction(one: Module, other: Module) -> Difference | None:
-    """The first one that differs but for names."""
-    numbered = renamed(one).computations, renamed(other).computations
-    for mine, its, plain, its_plain in zip(one.computations, other.computations, *numbered):
+    """The first one that differs but for names: of the entry before others, a collective before others."""
+    if (found := _first_collective((one, one.entry_computation), (other, other.entry_computation))) is not None:
+        return found
+    numbered = renamed(one), renamed(other)
+    entries = [(one.entry_computation, numbered[0].entry_computation)]
+    entries.append((other.entry_computation, numbered[1].entry_computation))
+    others = [
+        [pair for pair in zip(module.computations, its.computations) if pair[0].name != module.entry]
+        for module, its in zip((one, other), numbered)
+    ]
+    for (mine, plain), (its, its_plain) in [(entries[0], entries[1]), *zip(*others)]:
         for k, (a, b) in enumerate(zip_longest(plain, its_plain)):
             if not _are_equal(a, b):
                 at = mine.instructions[k] if a is not None else None
@@ -124,6 +132,20 @@ def _first_instruction(one: Module, other: Module) -> Difference | None:
         counts = [counted(len(module.computations), "computation") for module in (one, other)]
         return Difference("instruction", counts[0], counts[1])
     return None
+
+
+def _first_collective(one: tuple[Module, Computation], other: tuple[Module, Computation]) -> Difference | None:
+    """The first that differs in more than names and operands, of the collectives in their order."""
+    sides = [[i for i in computation if i.op.is_collective] for _, computation in (one, other)]
+    for a, b in zip_longest(*sides):
+        if a is None or b is None or _signature(a) != _signature(b):
+            return _difference((*one, a), (*other, b))
+    return None
+
+
+def _signature(instruction: Instruction) -> str:
+    op = instruction.op.rename_computations(lambda name: "")
+    return _as_text(instruction.replace(name="", op=op, operands=(), control_predecessors=()))
 
 
 _Placed = tuple[Module, Computation, Instruction | None]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from distxla.jax.processes.differences import differences
-from tests.jax.processes.program_cases import edited, program
+from tests.jax.processes.program_cases import SCALED, edited, program
 
 ONE = program()
 
@@ -85,6 +85,24 @@ def test_names_and_lines_are_no_difference() -> None:
     assert (
         differences(ONE, program(edited(("multiply.2", "mul.7"), ("%region", "%adder"), ("line=12", "line=99")))) == []
     )
+
+
+def test_a_collective_is_told_before_others() -> None:
+    """And the entry before the computations that it calls, of which one program may have more."""
+    gather = edited(
+        ("%multiply.2 = f32[4]{0} multiply(%param", "%multiply.2 = f32[4]{0} add(%param"),
+        (" all-reduce(%reduce.3), channel_id=1", " all-reduce(%reduce.3), channel_id=2"),
+    )
+    (found,) = differences(ONE, program(gather))
+    assert (found.what, found.where) == ("instruction", "all-reduce.4")
+    assert ("channel_id=1" in found.one, "channel_id=2" in found.other) == (True, True)
+
+
+def test_a_collective_that_the_other_has_not() -> None:
+    local = SCALED[: SCALED.index("  ROOT %all-reduce.4")].replace("  %reduce.3", "  ROOT %reduce.3") + "}\n"
+    (found,) = differences(ONE, program(local))
+    assert (found.where, found.other) == ("all-reduce.4", "")
+    assert str(found).endswith("process 1 has none")
 
 
 def test_a_large_constant() -> None:
