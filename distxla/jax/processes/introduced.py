@@ -7,6 +7,7 @@ import platform
 import socket
 import sys
 
+from distxla.jax.partitioner.early_start import script_key
 from distxla.jax.private.backends import compiling_options
 from distxla.jax.private.names import jaxlib_version
 from distxla.jax.processes.owner_file import boot_id
@@ -35,6 +36,7 @@ def introduction(settings: OwnerSettings) -> Introduction:
         compiling_options(),
         os.path.basename(script),
         tuple(sys.argv[1:]),
+        script_key() or "",
     )
 
 

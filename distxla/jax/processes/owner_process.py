@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 from distxla.errors import DistxlaError
+from distxla.jax.partitioner.partition_server import SERVER
 from distxla.jax.processes.messages import pack_json
 from distxla.jax.processes.owner import Owner, say
 from distxla.jax.processes.owner_settings import OwnerSettings
@@ -52,6 +53,8 @@ def main(told: dict[str, Any]) -> int:
     except DistxlaError as error:
         say(str(error))
         return error.exit_status
+    finally:
+        SERVER.close()
     return 0
 
 
