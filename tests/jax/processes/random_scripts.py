@@ -44,6 +44,20 @@ def script_of(seed: int, processes: int) -> list[Step]:
     return [*steps, *(Step("check", members) for members in sets)]
 
 
+def wrong_step_of(seed: int, processes: int) -> tuple[int, int, str] | None:
+    """Where one process calls something else: the number of the step, the process, its function; None where no call is
+    of several processes."""
+    draw = random.Random(f"wrong {seed}")
+    script = script_of(seed, processes)
+    places = [k for k, step in enumerate(script) if step.kind == "call" and len(step.members) > 1]
+    if not places:
+        return None
+    place = draw.choice(places)
+    mine = script[place].function
+    others = [name for name in FUNCTIONS if name != mine and {name, mine} != {"scale", "fresh"}]  # one program
+    return place, draw.choice(script[place].members), draw.choice(others)
+
+
 def begun(seed: int, members: tuple[int, ...]) -> np.ndarray[Any, Any]:
     """The array of these members, before their first call."""
     random_ = np.random.default_rng([seed, *members])
@@ -71,11 +85,16 @@ class Agent:
         self.local = jax.jit(lambda x: (x * 5 + 2) % MODULO)
         self._jitted: dict[tuple[tuple[int, ...], str], Any] = {}
 
-    def run(self, seed: int) -> None:
-        """A script; AssertionError where a result is wrong."""
+    def run(self, seed: int, *, is_wrong: bool = False) -> int:
+        """A script; AssertionError where a result is wrong. is_wrong: one process calls something else, once.
+
+        Returns how often this one was told that they disagree.
+        """
+        wrong = wrong_step_of(seed, self.processes) if is_wrong else None
+        told = 0
         arrays: dict[tuple[int, ...], Any] = {}
         values: dict[tuple[int, ...], np.ndarray[Any, Any]] = {}
-        for step in script_of(seed, self.processes):
+        for number, step in enumerate(script_of(seed, self.processes)):
             if self.process not in step.members:
                 continue
             if step.kind == "sleep":
@@ -89,11 +108,24 @@ class Agent:
                 if members not in arrays:
                     values[members] = begun(seed, members)
                     arrays[members] = self._array(members, values[members])
-                if step.kind == "check":
+                if wrong is not None and number == wrong[0]:
+                    function = wrong[2] if self.process == wrong[1] else step.function
+                    self._require_answer(self._function(members, function), arrays.pop(members))
+                    told += 1
+                elif step.kind == "check":
                     self._check(arrays[members], values[members], f"script {seed}")
                 else:
                     arrays[members] = self._function(members, step.function)(arrays[members])
                     values[members] = expected(step.function, values[members])
+        return told
+
+    def _require_answer(self, function: Any, array: Any) -> None:
+        said = ""
+        try:
+            self.jax.block_until_ready(function(array))
+        except self.jax.errors.JaxRuntimeError as error:
+            said = str(error)
+        assert "processes disagree in call" in said, said or "nobody has said that processes disagree"
 
     def _sharding(self, members: tuple[int, ...], *axes: str) -> Any:
         sharding = self.jax.sharding
@@ -162,4 +194,4 @@ class Agent:
         assert np.array_equal(found, [[seed, p] for p in range(self.processes)]), f"script {seed}: {found}"
 
 
-__all__ = ["FUNCTIONS", "Agent", "Step", "script_of"]
+__all__ = ["FUNCTIONS", "Agent", "Step", "script_of", "wrong_step_of"]
