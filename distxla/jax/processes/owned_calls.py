@@ -17,7 +17,18 @@ from distxla.jax.processes.facts import CompiledFacts
 from distxla.jax.processes.findings import error_of
 from distxla.jax.processes.launches import LaunchSite
 from distxla.jax.processes.ledger import Ledger
-from distxla.jax.processes.ledger_facts import Called, Decision, Ending, Finding, Key, Notice, Start, Verdict
+from distxla.jax.processes.ledger_facts import (
+    Called,
+    Decision,
+    Ending,
+    Finding,
+    Key,
+    Notice,
+    Start,
+    Verdict,
+    function_of,
+    place_of,
+)
 from distxla.jax.processes.messages import (
     CALLBACK,
     INTERRUPTED,
@@ -195,7 +206,7 @@ class OwnedCalls:
             for key, call in self._calls.items():
                 if process in key[0] and call.is_started and call.has_host_calls and call.stop is None:
                     stopped.append(key)
-                    call.stop = _gone(process, how, call)
+                    call.stop = _gone(process, how, key, call)
             return self._ledger.ended(process, how)
 
         self._decide(decide)
@@ -287,7 +298,7 @@ class OwnedCalls:
             self._running = None
             gone = next((member for member in members if member in self._endings), None)
             if gone is not None and call.stop is None:
-                call.stop = _gone(gone, self._endings[gone], call)
+                call.stop = _gone(gone, self._endings[gone], key, call)
             call.unserved = set(members)
         if call.stop is not None:
             self._end_served([key])
@@ -348,8 +359,11 @@ class OwnedCalls:
         return rows
 
 
-def _gone(process: int, how: Ending, call: _Call) -> DistxlaError:
-    return ReplicaLostError(f"process {process} {how} while devices could call its functions in {call.name}")
+def _gone(process: int, how: Ending, key: Key, call: _Call) -> DistxlaError:
+    name, place = function_of(call.name), place_of(call.sites.get(process, LaunchSite()))
+    return ReplicaLostError(
+        f"process {process} {how} during its call {key[1] + 1} ({name}, {place}), whose devices call its functions"
+    )
 
 
 def _place(executable: Executable, rows: NDArray[np.uint64]) -> list[Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import textwrap
+
 import pytest
 
 from tests.jax.processes.group import Group
@@ -146,3 +148,78 @@ def test_a_callback_may_not_run_a_program(pair: Group) -> None:
     """
     for told in pair.printed(script):
         assert "it cannot run a program on a cluster itself" in told
+
+
+def test_buffer_callbacks_fill_the_results_here(pair: Group) -> None:
+    pytest.importorskip("jax.experimental.buffer_callback")
+    script = """
+        from jax.experimental.buffer_callback import buffer_callback
+        def fill(context, result, value):
+            np.asarray(result)[...] = np.asarray(value) + 1 + PROCESS
+        def step(v):
+            return jax.lax.psum(buffer_callback(fill, jax.ShapeDtypeStruct((1,), np.float32))(v), "d")
+        print(here(mapped(step)(sharded(np.arange(4, dtype=np.float32)))))
+    """
+    assert pair.printed(script) == ["[[12.0], [12.0]]"] * 2
+
+
+def test_threads_have_functions_of_their_own(pair: Group) -> None:
+    script = """
+        def run(factor):
+            x = jax.device_put(np.float32(1), jax.local_devices()[factor % 2])
+            def scaled(x):
+                scalar = jax.ShapeDtypeStruct((), np.float32)
+                return jax.pure_callback(lambda v: np.asarray(v) * np.float32(factor), scalar, x)
+            for _ in range(3):
+                last = float(jax.jit(scaled)(x))
+            found.append(last)
+        found = []
+        threads = [threading.Thread(target=run, args=(factor,)) for factor in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        print(sorted(found))
+    """
+    assert pair.printed(script) == ["[0.0, 1.0, 2.0, 3.0]"] * 2
+
+
+def test_large_arrays_pass_in_one_piece(pair: Group) -> None:
+    script = """
+        seen = []
+        def more(y):
+            seen.append(y.shape)
+            return np.asarray(y) + 1
+        y = mapped(lambda v: jax.pure_callback(more, v, v), out=P("d"))(sharded(np.arange(12e6, dtype=np.float32)))
+        print([shard.data[0].item() for shard in y.addressable_shards], seen)
+    """
+    sizes = [(3000000,), (3000000,)]
+    assert pair.printed(script) == [f"[{k}.0, {k + 3000000}.0] {sizes}" for k in (1, 6000001)]
+
+
+@pytest.mark.exhaustive
+def test_a_process_that_ends_in_its_function_ends_the_call() -> None:
+    script = """
+        def ends(x):
+            if PROCESS == 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return np.asarray(x)
+        def step(v):
+            return jax.lax.psum(jax.pure_callback(ends, v, v), "d")
+        print(caught(lambda: here(mapped(step)(sharded(np.arange(4.0))))).splitlines()[0])
+        print(jax.jit(lambda v: v + 1)(np.arange(3)))
+        caught(jax.effects_barrier)
+    """
+    group = Group(2, devices=2)
+    group.printed("require_right_total()")
+    for member in group.members:
+        member.send(textwrap.dedent(script))
+    try:
+        told, local = group.members[0].answer().splitlines()
+    finally:
+        for member in group.members:
+            member.popen.kill()  # JAX would wait for the other one
+        group.close()
+    assert "lost: process 1 was ended by SIGKILL during its call 2 (step, script.py:8)" in told
+    assert "whose devices call its functions" in told
+    assert local == "[1 2 3]"
