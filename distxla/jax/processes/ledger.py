@@ -9,7 +9,7 @@ queue; it is ready when the process has come to it. Processes whose heads wait f
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import Counter, deque
 from collections.abc import Iterator
 from typing import Final
 
@@ -75,8 +75,9 @@ class Ledger:
         self._told_apart: set[tuple[int, ...]] = set()
         self._calls: dict[Key, _Call] = {}
         self._queues: dict[int, dict[Key, Called]] = {p: {} for p in range(processes)}
+        self._heads: Counter[tuple[int, ...]] = Counter()  # sets of several of the calls at the heads of queues
         self._kept: dict[int, deque[Called]] = {p: deque(maxlen=MOST_KEPT) for p in range(processes)}
-        self._next: dict[tuple[int, tuple[int, ...]], int] = defaultdict(int)
+        self._next: dict[tuple[int, tuple[int, ...]], int] = {}
         self._endings: dict[int, Ending] = {}
         self._waits: dict[int, _Wait] = {}
 
@@ -91,15 +92,19 @@ class Ledger:
         if found.is_refused:
             self._forget(found)
             return []
-        self._queues[call.process][call.key] = call
-        other = next((each for each in found.made.values() if each.program != call.program), None)
-        if other is not None:
+        queue = self._queues[call.process]
+        queue[call.key] = call
+        is_first = len(queue) == 1
+        if is_first:
+            self._count_head(call.process, 1)
+        other = next(iter(found.made.values()))  # all until now are of one program
+        if other.program != call.program:
             pair = (other, call) if other.process < call.process else (call, other)
             return self._refused(found, MISMATCH, pair=pair, turns=tuple(self._turns(*pair)))
         self._note_apart(found, call)
-        if gone := [p for p in found.members if p in self._endings]:
+        if self._endings and (gone := [p for p in found.members if p in self._endings]):
             return self._refused(found, LOST, missing=tuple(gone))
-        return self._circles()
+        return self._circles() if is_first else []
 
     def ready(self, process: int, key: Key) -> list[Start | Verdict]:
         """A process has come to this call; all that it made before are over."""
@@ -232,7 +237,7 @@ class Ledger:
         """Refuse the first calls of processes that wait for one another in a circle, until there is none."""
         verdicts: list[Start | Verdict] = []
         while True:
-            waits = self._waiting_heads()
+            waits = self._waiting_heads() if len(self._heads) > 1 else {}
             deadlock = find_deadlock(waits, ()) if len(waits) > 1 else None
             if deadlock is None or not deadlock.cycles:
                 return verdicts
@@ -270,24 +275,25 @@ class Ledger:
 
     def _note_apart(self, found: _Call, call: Called) -> None:
         """Remember the first call from different lines; no longer, once it was told and they agree again."""
-        members = call.members
-        others = [other for other in found.made.values() if other is not call and other.site.line]
-        if not call.site.line or not others:
+        members, first = call.members, next(iter(found.made.values()))
+        if not call.site.line or not first.site.line or first is call:
             return
-        other = next((other for other in others if not _is_same_line(other, call)), None)
-        if other is not None:
-            self.apart.setdefault(members, (other, call) if other.process < call.process else (call, other))
-        elif not found.missing and members in self._told_apart:
-            self._told_apart.discard(members)
-            self.apart.pop(members, None)
+        if not _is_same_line(first, call):
+            self.apart.setdefault(members, (first, call) if first.process < call.process else (call, first))
+            return
+        if members in self._told_apart and not found.missing:
+            lines = {(each.site.file, each.site.line) for each in found.made.values()}
+            if len(lines) == 1:
+                self._told_apart.discard(members)
+                self.apart.pop(members, None)
 
     # --- queues
 
     def _require_next(self, call: Called) -> None:
         members, process = call.members, call.process
-        if process not in members or not all(p in self._queues for p in members):
+        if (process, members) not in self._next and not (process in members and self._queues.keys() >= set(members)):
             raise ClusterError(f"process {process} is none of {processes_named(members)}")
-        wanted = self._next[process, members]
+        wanted = self._next.get((process, members), 0)
         if call.ordinal != wanted:
             raise ClusterError(
                 f"process {process} makes call {call.number} of {processes_named(members)}, expected call {wanted + 1}"
@@ -304,8 +310,21 @@ class Ledger:
         return found.made[process] if found is not None and found.is_open and found.missing else None
 
     def _leave_queues(self, found: _Call) -> None:
-        for process in found.members:
-            self._queues[process].pop(found.key, None)
+        for process in found.made:
+            queue = self._queues[process]
+            if next(iter(queue), None) == found.key:
+                self._count_head(process, -1)
+                del queue[found.key]
+                self._count_head(process, 1)
+            else:
+                queue.pop(found.key, None)
+
+    def _count_head(self, process: int, change: int) -> None:
+        members, _ = next(iter(self._queues[process]), ((), 0))
+        if len(members) > 1:
+            self._heads[members] += change
+            if not self._heads[members]:
+                del self._heads[members]
 
     def _forget(self, found: _Call) -> None:
         """A refused call is kept until all who live have made it."""
