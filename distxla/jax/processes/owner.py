@@ -146,6 +146,16 @@ class Owner:
                 return False
             return len(self._came) == self.world.processes or clock.now() - self._changed_at > FIRST_S
 
+    def give_up(self, starter: int) -> bool:
+        """The process that has started the owner is gone: whether nothing can come of it any more. starter: its index,
+        if it is one of those that are served."""
+        with self._lock:
+            if starter in self._came:
+                return False
+        self._fail(ClusterError(f"process {starter}, which has started the owner of the devices, has ended"))
+        with self._lock:
+            return not self.peers
+
     def _remove_file(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
 

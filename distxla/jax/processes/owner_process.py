@@ -48,8 +48,12 @@ def main(told: dict[str, Any]) -> int:
     with suppress(OSError):
         os.write(ready, pack_json({"path": owner.path}) + b"\n")
     os.close(ready)
+
+    def is_over() -> bool:
+        return stops.is_wanted or (os.getppid() != told["parent"] and owner.give_up(0))
+
     try:
-        owner.serve(lambda: stops.is_wanted)
+        owner.serve(is_over)
     except DistxlaError as error:
         say(str(error))
         return error.exit_status

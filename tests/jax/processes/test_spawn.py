@@ -91,19 +91,19 @@ def test_where_its_devices_cannot_start_the_processes_are_told() -> None:
     assert ended(owner.pid)
 
 
-def test_a_guarded_one_ends_with_its_parent() -> None:
+@pytest.mark.parametrize("guarded", [True, False])
+def test_one_whose_parent_is_gone_before_it_came_ends(guarded) -> None:
     code = f"""
 import os
 from distxla.jax.processes.owner_settings import OwnerSettings
 from distxla.jax.processes.spawn import spawn_owner
-owner = spawn_owner(1, OwnerSettings({LOCAL}), guarded=True)
+owner = spawn_owner(2, OwnerSettings({LOCAL}), guarded={guarded})
 print(owner.pid, flush=True)
 os.kill(os.getpid(), 9)
 """
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=END_S)
-    pid = int(run.stdout)
     try:
-        descriptor = descriptor_of(pid)
+        descriptor = descriptor_of(int(run.stdout))
     except ProcessLookupError:
         return
     assert is_readable(descriptor, END_S)
