@@ -15,12 +15,12 @@ pytestmark = pytest.mark.cluster
 
 def test_a_second_process_adds_nothing(tmp_path: Path) -> None:
     body = """
-        from distxla.jax.pjrt import programs
-        partitioned, made = programs.partition_module, []
+        from distxla.jax.pjrt import compilers
+        partitioned, made = compilers.partition_module, []
         def noted(*args, **options):
             made.append(partitioned(*args, **options))
             return made[-1]
-        programs.partition_module = noted
+        compilers.partition_module = noted
         x = jax.device_put(np.arange(4, dtype=np.float32), NamedSharding(jax.make_mesh((2,), ("i",)), P("i")))
         y = jax.jit(lambda x: (jnp.sin(x).sum(), x[::-1]))(x)
         z = jnp.cumsum(jnp.arange(3) + 1)
