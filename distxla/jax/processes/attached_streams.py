@@ -89,7 +89,7 @@ class AttachedStreams:
                     yield _Serving(self._calls, finish)
             except BaseException:
                 self._unsettled.update(devices)
-                self._note_ends(devices)
+                self._streams.note_ends(devices, self._records(devices))
                 raise
 
     def infeed(self, device: int, channel: int | None = None) -> Infeed:
@@ -126,12 +126,9 @@ class AttachedStreams:
                 clock.sleep(SLICE_S / 10)
             self._unsettled.discard(device)
 
-    def _note_ends(self, devices: Collection[int]) -> None:
-        """Where one has met the end of a stream, items may be put there again."""
+    def _records(self, devices: Collection[int]) -> Records:
         rows = {device: record_bytes(self._control.view, device) for device in devices}
-        records = Records(rows, self._control.devices)
-        for device in devices:
-            self._streams.failure(device, records.record(device, control_words.R_STATUS), records)
+        return Records(rows, self._control.devices)
 
 
 __all__ = ["AttachedStreams"]

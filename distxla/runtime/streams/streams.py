@@ -423,6 +423,12 @@ class ClusterStreams:
                 error.add_note(f"also {self._failure_of(other, theirs, records).message}")
         return error
 
+    def note_ends(self, devices: Iterable[int], records: Records) -> None:
+        """Where one of the devices has met the end of a stream, items may be put there again."""
+        for device in devices:
+            if (status := records.record(device, control_words.R_STATUS)) in _FAILURES:
+                self._failure_of(device, status, records)
+
     def _failure_of(self, device: int, status: int, records: Records) -> DistxlaError:
         site, key = self._site(device, records)
         return self._infeeds[device, key].failure(status, site, records.record_long(device, control_words.R_ROUND))
