@@ -6,6 +6,7 @@ with Group(2, devices=4) as group:
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -14,12 +15,14 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 from pathlib import Path
 from types import TracebackType
 from typing import Final
 
 ROOT: Final = Path(__file__).parents[3]
 SECONDS: Final = 120.0  # of a script, until the processes are asked where they are
+PATIENCE_S: Final = 10.0  # the same, once another process has failed
 
 
 def free_port() -> int:
@@ -35,6 +38,7 @@ class Member:
     def __init__(self, process: int, count: int, port: int, environment: dict[str, str], late: bool) -> None:
         self.process = process
         self.errors = ""
+        self.told: dict[str, str] = {}
         self.popen = subprocess.Popen(
             [
                 *(sys.executable, "-X", "faulthandler", "-m", "tests.jax.processes.member"),
@@ -60,17 +64,12 @@ class Member:
         self.popen.stdin.write(json.dumps(script) + "\n")
         self.popen.stdin.flush()
 
-    def answer(self) -> str:
-        """What the last script printed; it must have ended well."""
+    def answer(self) -> None:
+        """Wait for `told`: what the last script printed, and its error; empty where the process has ended."""
         assert self.popen.stdout is not None
-        late = threading.Timer(SECONDS, self.popen.send_signal, (signal.SIGABRT,))
-        late.start()
+        self.told = {}
         line = self.popen.stdout.readline()
-        late.cancel()
-        assert line, f"process {self.process} has ended: {self.errors[-5000:]}"
-        told = json.loads(line)
-        assert not told["error"], f"process {self.process}: {told['error']}\n{self.errors[-5000:]}"
-        return str(told["printed"]).rstrip("\n")
+        self.told = json.loads(line) if line else {"printed": "", "error": "the process has ended"}
 
     def end(self) -> int:
         """End it; the status. Blocks until the owner has ended, too, which writes to the same pipe."""
@@ -78,7 +77,8 @@ class Member:
         assert self.popen.stdout is not None
         assert self.popen.stderr is not None
         try:
-            self.popen.stdin.close()
+            with contextlib.suppress(BrokenPipeError):
+                self.popen.stdin.close()
             self.popen.wait(60)
         finally:
             self.popen.kill()
@@ -99,6 +99,7 @@ class Group:
     def __init__(self, count: int, devices: int = 2, *, late: bool = False, **environment: str) -> None:
         self.count = count
         self.members: list[Member] = []
+        self._ended: list[Member] = []
         self._late = late
         taken = {name: value for name, value in os.environ.items() if not name.startswith(("DISTXLA_ADDR", "OMPI_"))}
         self._environment = {
@@ -123,19 +124,43 @@ class Group:
         assert len(scripts) == self.count
         for member, script in zip(self.members, scripts):
             member.send(textwrap.dedent(script))
-        return [member.answer() for member in self.members]
+        threads = [threading.Thread(target=member.answer, daemon=True) for member in self.members]
+        for thread in threads:
+            thread.start()
+        end, failed = time.monotonic() + SECONDS, False
+        while any(thread.is_alive() for thread in threads):
+            time.sleep(0.005)
+            if not failed and any(member.told.get("error") for member in self.members):
+                failed, end = True, min(end, time.monotonic() + PATIENCE_S)
+            if time.monotonic() > end:
+                self._abort()  # faulthandler tells where they are
+        told = [member.told for member in self.members]
+        wrong = "".join(f"process {k}: {one['error']}\n" for k, one in enumerate(told) if one["error"])
+        if wrong:
+            errors = "".join(f"--- process {member.process}\n{member.errors[-4000:]}" for member in self.members)
+            self._abort()
+            self.close()
+            raise AssertionError(f"{wrong}{errors}")
+        return [one["printed"].rstrip("\n") for one in told]
+
+    def _abort(self) -> None:
+        for member in self.members:
+            member.popen.send_signal(signal.SIGABRT)
 
     @property
     def errors(self) -> str:
-        """What all have written to stderr so far."""
-        return "".join(member.errors for member in self.members)
+        """What all have written to stderr so far, also those that have ended, but for notices of late ones."""
+        lines = "".join(member.errors for member in (*self._ended, *self.members)).splitlines(keepends=True)
+        return "".join(line for line in lines if " waits for process " not in line)
 
     def close(self) -> list[int]:
         """End them all at once; their statuses. Blocks until nothing of theirs is left."""
         members, self.members = self.members, []
+        self._ended += members
         for member in members:
             assert member.popen.stdin is not None
-            member.popen.stdin.close()
+            with contextlib.suppress(BrokenPipeError):
+                member.popen.stdin.close()
         return [member.end() for member in members]
 
     def __enter__(self) -> Group:

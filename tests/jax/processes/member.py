@@ -28,7 +28,9 @@ MESH = Mesh(jax.devices(), "d")
 
 def sharded(values, mesh=MESH, spec=P("d")):  # of which every process has all
     values = np.asarray(values)
-    return jax.make_array_from_callback(values.shape, NamedSharding(mesh, spec), lambda index: values[index])
+    sharding = NamedSharding(mesh, spec)
+    dtype = jax.dtypes.canonicalize_dtype(values.dtype)
+    return jax.make_array_from_callback(values.shape, sharding, lambda index: values[index], dtype=dtype)
 
 def mapped(function, out=P(), mesh=MESH):
     return jax.jit(jax.shard_map(function, mesh=mesh, in_specs=P("d"), out_specs=out))
