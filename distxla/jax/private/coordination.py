@@ -11,13 +11,13 @@ _PREFIX: Final = "distxla:"  # of keys
 
 
 def make_client(plugin: str) -> Any:
-    """JAX's client of a plugin. Where there are several processes it gets their number and which one it is, but not the
-    coordination service: JAX would watch that in a thread that outlives it, which delays the end of process 0 by 5 s,
-    and prints warnings at the end of each."""
+    """JAX's client of a plugin. After `jax.distributed.initialize` it gets the number of processes and which one it is,
+    but not the coordination service: JAX would watch that in a thread that outlives it, which delays the end of process
+    0 by 5 s, and prints warnings at the end of each."""
     bridge = jax_module("jax._src.xla_bridge")
     with expected_names():
         state = bridge.distributed.global_state
-        if state.client is None or state.num_processes == 1:
+        if state.client is None:
             return bridge.make_pjrt_c_api_client(plugin)
         library = bridge.xla_client
         if not library.pjrt_plugin_initialized(plugin):
