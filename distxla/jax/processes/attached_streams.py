@@ -18,7 +18,7 @@ from distxla.jax.processes.launches import Serving
 from distxla.machine.segments import Segment
 from distxla.program.artifact import CompiledProgram
 from distxla.program.host_call_site import HostCallSite
-from distxla.runtime.arrays.host_calls import SLICE_S, BoundHostCall, HostCalls
+from distxla.runtime.arrays.host_calls import SLICE_S, BoundHostCall, Finish, HostCalls
 from distxla.runtime.streams.stream_ends import Allocate, LocalStreamMemory, StreamMemory
 from distxla.runtime.streams.stream_states import StreamPlace
 from distxla.runtime.streams.streams import ClusterStreams, Infeed, Outfeed
@@ -31,7 +31,7 @@ Lost = Callable[[], DistxlaError | None]
 class _Serving:
     """See launches.Serving."""
 
-    def __init__(self, calls: HostCalls, finish: Callable[[], None]) -> None:
+    def __init__(self, calls: HostCalls, finish: Finish) -> None:
         self._calls = calls
         self.finish = finish
 

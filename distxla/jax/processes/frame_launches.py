@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from typing import Any, Final
 
 import numpy as np
@@ -106,10 +106,8 @@ class FrameLaunch:
             if clock.now() > end:
                 assert reason is not None
                 raise reason
-            if self._is_done and not has_served:
+            if self._is_done and not has_served and serving.finish(self._is_to_stop):
                 has_served = True
-                with suppress(DistxlaError):  # which `failure` is
-                    serving.finish()
                 if serving.failure is None:
                     launches.connection.tell(Served(*self.key))
             if not has_told and (reason := launches.stop_reason()) is not None:
@@ -120,6 +118,11 @@ class FrameLaunch:
                 launches.tell(self, CALLBACK, failure)
         if self.verdict is not None:
             raise reason or self.verdict
+
+    def _is_to_stop(self) -> bool:
+        """Whether there is more to do than to wait for functions."""
+        launches = self._launches
+        return self._is_over or launches.connection.failure is not None or launches.stop_reason() is not None
 
     def skip(self, why: BaseException) -> None:
         """It will never run here: the other processes are told why."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -64,8 +65,8 @@ class Serving(Protocol):
     def failure(self) -> DistxlaError | None:
         """Why the call has to end: one has raised."""
 
-    def finish(self) -> None:
-        """Once the devices are done: block until all functions have returned. Raises the error of one."""
+    def finish(self, stop: Callable[[], bool]) -> bool:
+        """Once the devices are done: block until all functions have returned; False where `stop` says so first."""
 
 
 class LaunchedExecutable(Protocol):

@@ -41,6 +41,16 @@ SLICE_S = 0.05  # of waits, in which Ctrl-C is handled
 _PACKAGE = str(Path(__file__).parents[1])
 _here = threading.local()
 
+Stop = Callable[[], bool]
+"""Whether a wait is in vain."""
+
+Finish = Callable[[Stop], bool]
+"""Blocks until functions have returned, or it is to stop: False then."""
+
+
+def never() -> bool:
+    return False
+
 
 class _ResultError(ValueError):
     """How a function's result differs from the instruction's."""
@@ -176,7 +186,7 @@ class HostCalls:
     @contextmanager
     def during(
         self, streams: ClusterStreams, tables: dict[int, tuple[BoundHostCall, ...]], time_limit: float | None
-    ) -> Iterator[Callable[[], None]]:
+    ) -> Iterator[Finish]:
         """The body runs programs on these devices, each with its calls. Afterwards all functions have returned.
 
         The body gets a function that waits for that, once the devices are done; it may leave that to the end. Raises
@@ -184,19 +194,16 @@ class HostCalls:
         """
         tables = {device: calls for device, calls in tables.items() if calls}
         if not tables:
-            yield lambda: None
+            yield lambda stop: True
             return
         end = None if time_limit is None else clock.now() + time_limit
 
-        def finish() -> None:
+        self._begin(streams, tables, end)
+        try:
+            yield lambda stop: self._await(streams, tables, end, stop)
             self._await(streams, tables, end)
             if self.failure is not None:
                 raise self.failure
-
-        self._begin(streams, tables, end)
-        try:
-            yield finish
-            finish()
         except BaseException:
             self._stale.update(tables)
             raise
@@ -222,21 +229,28 @@ class HostCalls:
         with self._changed:
             self.failure, self._tables = None, tables
 
-    def _await(self, streams: ClusterStreams, devices: Mapping[int, object], end: float | None) -> None:
-        """Block until everything that these devices have sent is done with."""
+    def _await(
+        self, streams: ClusterStreams, devices: Mapping[int, object], end: float | None, stop: Stop = never
+    ) -> bool:
+        """Block until everything that these devices have sent is done with; False where `stop` says so first."""
         for device in devices:
             posted = streams.outfeed(device, FIRST_HOST_CALL).posted
             with self._changed:
-                self._await_handled(device, posted, end)
+                if not self._await_handled(device, posted, end, stop):
+                    return False
+        return True
 
-    def _await_handled(self, device: int, posted: int, end: float | None) -> None:
+    def _await_handled(self, device: int, posted: int, end: float | None, stop: Stop) -> bool:
         """With the lock. The loop is not directly in the with-body: an interrupt there could leave the lock taken."""
         while self._handled[device] != posted:
+            if stop():
+                return False
             if end is not None and clock.now() >= end:
                 raise TimeLimitError(
                     f"the time limit ran out while a function that device {device} has called still ran"
                 )
             self._changed.wait(SLICE_S)
+        return True
 
     def _serve(self, device: int, inbox: queue.SimpleQueue[ClusterStreams | None]) -> None:
         """The thread of a device."""

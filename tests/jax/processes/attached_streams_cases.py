@@ -17,7 +17,7 @@ from distxla.jax.processes.owned_cluster import OwnedCluster
 from distxla.machine.heap import Heap
 from distxla.machine.segments import Segment
 from distxla.runtime.arrays.executable import Executable
-from distxla.runtime.arrays.host_calls import BoundHostCall
+from distxla.runtime.arrays.host_calls import BoundHostCall, never
 
 
 class Attached:
@@ -73,7 +73,7 @@ class Together:
         with self.during() as serving:
             outs = executable(args)
             for one in serving:
-                one.finish()
+                assert one.finish(never)
         return outs
 
     def close(self) -> None:

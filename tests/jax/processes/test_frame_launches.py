@@ -8,7 +8,7 @@ from __future__ import annotations
 import queue
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
@@ -53,12 +53,14 @@ class Functions:
         self.returned = threading.Event()
         self.failure: dx.DistxlaError | None = None
         self.fails = fails
+        self.refuse: dx.DistxlaError | None = None
 
-    def finish(self) -> None:
-        assert self.returned.wait(30)
+    def finish(self, stop: Callable[[], bool]) -> bool:
+        while not self.returned.wait(0.02):
+            if stop():
+                return False
         self.failure = self.fails
-        if self.failure is not None:
-            raise self.failure
+        return True
 
 
 class Executable:
@@ -76,6 +78,8 @@ class Executable:
             raise self.failure
 
     def serving(self) -> AbstractContextManager[Serving]:
+        if self.functions.refuse is not None:
+            raise self.functions.refuse
         return nullcontext(self.functions)
 
 
@@ -279,6 +283,38 @@ def test_a_function_that_raises_when_the_devices_are_done_is_told_too(owner: Own
     assert owner.frames(1) == [Trouble(1, 0, CALLBACK)]
     owner.tell(Over(1, 0), dx.ExecutionError("host call 0 raised ValueError"))
     with pytest.raises(dx.ExecutionError):
+        call.wait()
+
+
+def test_a_wait_for_functions_ends_with_the_call(owner: Owner, process: Process) -> None:
+    """One may never return: the verdict is told all the same."""
+    call = process.submit(BOTH, functions=Functions())
+    owner.frames(2)
+    owner.tell(Done(1, 0))
+    owner.tell(Over(1, 0), dx.ReplicaLostError("process 1 has ended"))
+    with pytest.raises(dx.ReplicaLostError, match="process 1 has ended"):
+        call.wait()
+
+
+def test_a_wait_for_functions_ends_with_an_interrupt(owner: Owner, process: Process) -> None:
+    call = process.submit(BOTH, functions=Functions())
+    owner.frames(2)
+    owner.tell(Done(1, 0))
+    interrupts = threading.Thread(target=process.queue.interrupt)
+    interrupts.start()
+    assert owner.frames(1) == [Trouble(1, 0, INTERRUPTED)]
+    owner.tell(Over(1, 0), dx.ClusterError("process 0 was interrupted"))
+    interrupts.join()
+    with pytest.raises(dx.ClusterError, match="the call was interrupted"):
+        call.wait()
+
+
+def test_a_call_whose_functions_cannot_be_served_is_skipped(owner: Owner, process: Process) -> None:
+    functions = Functions()
+    functions.refuse = dx.ClusterError("the cluster is closed")
+    call = process.submit(BOTH, functions=functions)
+    assert owner.frames(2) == [Launch(1, 7, 0, 0), Trouble(1, 0, SKIPPED)]
+    with pytest.raises(dx.ClusterError, match="closed"):
         call.wait()
 
 

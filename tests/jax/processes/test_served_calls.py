@@ -11,6 +11,7 @@ import pytest
 
 from distxla.errors import ExecutionError, ReplicaLostError
 from distxla.jax.processes import messages
+from distxla.runtime.arrays.host_calls import never
 from tests.jax.processes.attached_streams_cases import Attached
 from tests.jax.processes.fake_process_cases import LOCAL, FakeProcess, Served, partitioned
 from tests.runtime.arrays.host_calls_cases import PYTHON
@@ -98,7 +99,7 @@ def run(both: list[Serving]) -> list[float]:
         begun = [one.begin() for one in both]
         for one, (call, _), served in zip(both, begun, (first, second)):
             one.done(call)
-            served.finish()
+            served.finish(never)
             one.process.connection.send(messages.Served(*call), [])
         for one, (call, _) in zip(both, begun):
             one.process.over(call)
@@ -118,7 +119,7 @@ def test_a_call_is_over_when_all_functions_have_returned(both: list[Serving]) ->
         (call, _), (same, _) = one.begin(), other.begin()
         for serving, served in ((one, first), (other, second)):
             serving.done(call)
-            served.finish()
+            served.finish(never)
         one.process.connection.send(messages.Served(*call), [])
         one.process.load(one.program.program)  # its answer comes behind what SERVED has caused
         assert one.process.told.empty()
@@ -139,15 +140,16 @@ def test_a_function_that_fails_once_the_devices_are_done_is_told_to_all(both: li
             (call, _), (same, _) = one.begin(), other.begin()
             one.done(call)
             other.done(same)
-            first.finish()
+            first.finish(never)
             one.process.connection.send(messages.Served(*call), [])
-            with pytest.raises(ExecutionError) as failure:
-                second.finish()
-            other.process.trouble(same, messages.CALLBACK, failure.value)
+            assert second.finish(never)
+            failure = second.failure
+            assert failure is not None
+            other.process.trouble(same, messages.CALLBACK, failure)
             for serving in both:
                 with pytest.raises(ExecutionError, match=r"on device 2 \(process 1\): host call 0 raised ValueError"):
                     serving.process.over(call)
-            raise failure.value
+            raise failure
 
     with pytest.raises(ExecutionError, match="not told"):
         fail()
@@ -182,7 +184,7 @@ def test_a_process_that_ends_meanwhile_ends_the_call(both: list[Serving]) -> Non
         (call, _), _ = one.begin(), other.begin()
         for serving, served in ((one, first), (other, second)):
             serving.done(call)
-            served.finish()
+            served.finish(never)
         one.process.connection.send(messages.Served(*call), [])
         other.process.close()
         with pytest.raises(
