@@ -32,6 +32,7 @@ READER_GONE = 1
 # command -> first line of its help; each lives in distxla/cli/<command>.py as `command`
 COMMANDS = {
     "run": "Run a module on all its devices, or several programs on disjoint devices.",
+    "launch": "Start several JAX processes that share distxla's devices.",
     "check": "Verify modules and say what would keep them from running; run nothing.",
     "differ": "Say where a sharded program's values first leave the unsharded ones.",
     "compile": "Show a stage of the compiler: HLO, schedule, buffers, LLVM IR, assembly, object code.",

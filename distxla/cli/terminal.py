@@ -94,11 +94,12 @@ def has_written_json() -> bool:
     return bool(_json)
 
 
-def write_bytes(data: bytes) -> None:
-    """Write binary data to stdout."""
-    with _stdout():
-        sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
+def write_bytes(data: bytes, *, err: bool = False) -> None:
+    """Write binary data to stdout, or to stderr."""
+    stream = stream_of(err)
+    with _stderr() if err else _stdout():
+        stream.buffer.write(data)
+        stream.buffer.flush()
 
 
 def require_stdout() -> None:

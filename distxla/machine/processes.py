@@ -13,7 +13,7 @@ import signal
 import struct
 from contextlib import suppress
 
-_SET_PARENT_DEATH_SIGNAL = 1  # of prctl
+_SET_PARENT_DEATH_SIGNAL, _SET_CHILD_SUBREAPER = 1, 36  # of prctl
 _HIGHEST_SCORE = "1000"
 _STATUS_AT = 49  # in /proc/PID/stat, behind the name
 _GET_INFO = 0xC040FF0B  # PIDFD_GET_INFO, for a struct pidfd_info of 64 bytes
@@ -160,3 +160,8 @@ def let_be_killed_first() -> None:
 def end_with_parent() -> None:
     """Let the kernel end this process as soon as the thread that has started it ends."""
     _libc.prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
+
+
+def adopt_orphans() -> None:
+    """From here on descendants whose own parent has ended become children of this process."""
+    _libc.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)

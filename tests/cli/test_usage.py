@@ -197,7 +197,7 @@ def test_scripts_for_completion(
             "distxla ",
             {
                 f"plain,{name}"
-                for name in ("run", "check", "compile", "partition", "ops", "cache", "conformance", "differ")
+                for name in ("run", "launch", "check", "compile", "partition", "ops", "cache", "conformance", "differ")
             },
         ),
         ("distxla run --rep", {"plain,--replicas", "plain,--repeat", "plain,--report"}),

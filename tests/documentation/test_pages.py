@@ -13,6 +13,7 @@ NOT_RUN = {
     "docs/simulation.md": ["takes a minute"],
     "docs/guide/clusters.md": ["it starts a Ray head on a fixed port", "needs two hosts"],
     "docs/guide/gpu.md": ["needs a GPU"],
+    "docs/guide/processes.md": ["needs a terminal"],
 }
 NEEDED = {"docs/guide/dumps.md": ["torch_xla", "tensorflow"]}
 # commands of make, which are looked up, not run: one of them is `make test`

@@ -1,0 +1,174 @@
+"""How a launch of several processes ends: which one failed first, why, and with which status. Events in; no clock."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any, Final, NamedTuple
+
+from distxla.errors import DeadlockError, DistxlaError, ReplicaLostError, TimeLimitError
+from distxla.jax.processes.told_errors import unpack_error
+from distxla.wording import processes_named
+
+GRACE_S: Final = 5.0  # for the others, once one has failed
+RELATED_S: Final = 10.0  # after a verdict a failure is of it, whatever the script raises then
+SOON_S: Final = 1.0  # a verdict may be told later than the failure that it leads to
+RAISED: Final = 1  # Python's exit status
+MOST_VERDICTS: Final = 8  # that are remembered
+KINDS: Final = (DeadlockError, ReplicaLostError, TimeLimitError)
+
+
+class Failure(NamedTuple):
+    """The first one. process: None for the owner of the devices.  error: what it raised, "" where it is not known."""
+
+    process: int | None
+    how: str
+    error: str
+    at: float
+
+
+class Outcome:
+    """Of so many processes. statuses: wait statuses of those that have ended.  ended: those that the launcher did."""
+
+    def __init__(self, processes: int) -> None:
+        self.processes = processes
+        self.statuses: dict[int, int] = {}
+        self.ended: set[int] = set()
+        self.first: Failure | None = None
+        self.verdicts: list[tuple[DistxlaError, float]] = []  # and when they came
+        self.errors: dict[int, str] = {}  # what processes have raised
+
+    @property
+    def running(self) -> list[int]:
+        return [process for process in range(self.processes) if process not in self.statuses]
+
+    @property
+    def ends_at(self) -> float | None:
+        """When the processes that still run are ended; None: not yet."""
+        return None if self.first is None else self.first.at + GRACE_S
+
+    def has_ended(self, process: int, status: int, now: float) -> None:
+        """status: as `os.wait` gives it."""
+        self.statuses[process] = status
+        if process in self.ended or not status:
+            return
+        self._fail(process, _how(status), now)
+
+    def tell(self, news: dict[str, Any], now: float) -> None:
+        """What the owner of the devices says."""
+        if (verdict := news.get("verdict")) is not None:
+            self.verdicts = [*self.verdicts[1 - MOST_VERDICTS :], (unpack_error(verdict), now)]
+        if (ended := news.get("ended")) is not None:
+            process, how, error = ended["process"], ended["how"], ended["error"]
+            if how == "raised":
+                site = str(ended.get("site") or "")
+                self.errors[process] = f"{error} ({site})" if site else error
+                self._fail(process, "raised an exception", now)
+
+    def owner_has_ended(self, status: int, now: float) -> None:
+        """The owner of the devices has ended, which others still needed. status: as `subprocess` gives it."""
+        self._fail(None, _how(-status if status < 0 else status << 8), now)
+
+    def _fail(self, process: int | None, how: str, now: float) -> None:
+        if self.first is None:
+            error = "" if process is None else self.errors.get(process, "")
+            self.first = Failure(process, how, error, now)
+
+    def status(self) -> int:
+        """The launcher's exit status."""
+        first = self.first
+        if first is None:
+            return 0
+        if (verdict := self.verdict()) is not None:
+            return verdict.exit_status
+        if first.process is None:
+            return ReplicaLostError.exit_status
+        found = self.statuses.get(first.process)
+        if found is None or first.process in self.ended:
+            return RAISED
+        return os.waitstatus_to_exitcode(found) if not found & 0x7F else 128 + (found & 0x7F)
+
+    def verdict(self) -> DistxlaError | None:
+        """The one that the first failure is of: a disagreement, a process that is late, or the loss of a device. Where
+        a process has ended, its own status counts, whatever that means for the others."""
+        first = self.first
+        if first is None:
+            return None
+        for verdict, at in reversed(self.verdicts):
+            is_of_process = isinstance(verdict, ReplicaLostError) and verdict.diagnosis is not None
+            if is_of_process or at > first.at + SOON_S or not isinstance(verdict, KINDS):
+                continue
+            if first.at - at <= RELATED_S or _summary(verdict) in first.error:
+                return verdict
+        return None
+
+    def lines(self, said: bytes) -> list[str]:
+        """What is to be told at the end. said: what processes have written to stderr last."""
+        if self.first is None:
+            return []
+        lines = []
+        process, how, error, failed_at = self.first
+        related = [verdict for verdict, at in self.verdicts if at >= failed_at - RELATED_S]
+        verdict = self.verdict() or (related[0] if related else None)
+        if verdict is not None and _summary(verdict).encode() not in said:
+            lines.append(f"error: {verdict.code}: {verdict.message}")
+            if verdict.diagnosis is not None and (text := verdict.diagnosis.text()):
+                lines += text.split("\n")
+        if process is None:
+            lines.append(f"error: lost: the process that owns the devices {how}")
+        elif self.verdict() is None:
+            # of an error that distxla has told, the process's own is a copy
+            reason = f": {error}" if error and "distxla: " not in error else ""
+            lines.append(f"error: process {process} failed first: it {how}{reason}")
+        elif verdict is not None and not lines:
+            lines.append(f"error: {verdict.code}: as told above; process {process} failed first")
+        if self.ended:
+            were = "was" if len(self.ended) == 1 else "were"
+            which = "it" if process is None else f"process {process}"
+            lines.append(f"note: {processes_named(self.ended)} {were} ended, {GRACE_S:g} s after {which} failed")
+        return lines
+
+    def as_json(self, status: int) -> dict[str, Any]:
+        """One object."""
+        verdict, first = self.verdict(), self.first
+        return {
+            "exit_status": status,
+            "first_failure": None
+            if first is None
+            else {"process": first.process, "how": first.how, "error": first.error or None},
+            "processes": [
+                {
+                    "process": process,
+                    "status": self._code(process),
+                    "error": self.errors.get(process),
+                    "ended_by_launcher": process in self.ended,
+                }
+                for process in range(self.processes)
+            ],
+            "error": None
+            if verdict is None
+            else {"code": verdict.code, "message": verdict.message, "notes": list(getattr(verdict, "__notes__", ()))},
+            "diagnosis": None if verdict is None or verdict.diagnosis is None else verdict.diagnosis.as_json(),
+        }
+
+    def _code(self, process: int) -> int | None:
+        found = self.statuses.get(process)
+        return None if found is None else os.waitstatus_to_exitcode(found)
+
+
+def _summary(error: DistxlaError) -> str:
+    return error.message.partition("\n")[0]
+
+
+def _how(status: int) -> str:
+    """`exited with status 3`, `was ended by SIGKILL`; status: as `os.wait` gives it."""
+    number = status & 0x7F
+    if not number:
+        return f"exited with status {status >> 8}"
+    try:
+        return f"was ended by {signal.Signals(number).name}"
+    except ValueError:
+        return f"was ended by signal {number}"
+
+
+__all__ = ["GRACE_S", "KINDS", "RELATED_S", "Failure", "Outcome"]

@@ -1,0 +1,237 @@
+"""`distxla launch` with commands that need no JAX.
+
+Their output, its exit status, and that nothing stays: distxla/cli/launch.py, distxla/cli/launched.py,
+distxla/cli/launch_guard.py.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from distxla import clock
+from distxla.machine.processes import command_line, process_ids
+from tests.jax.pjrt.scripts import ROOT
+
+LIMIT_S = 120
+
+
+MARK = f"of_test_launch_{os.getpid()}"  # in the environment of all that a launch starts
+
+
+def left() -> list[bytes]:
+    """Processes of a launch of this file that still run."""
+    found = []
+    for process in process_ids():
+        try:
+            if MARK.encode() in Path(f"/proc/{process}/environ").read_bytes():
+                found.append(command_line(process))
+        except OSError:
+            continue
+    return found
+
+
+def await_end() -> None:
+    """Nobody is there any more to wait for what is being ended."""
+    end = clock.now() + LIMIT_S
+    while left() and clock.now() < end:
+        clock.sleep(0.05)
+    assert left() == []
+
+
+class Launch:
+    """A launch of processes that run the code."""
+
+    def __init__(self, code: str, *options: str, processes: int = 2, stdin: bytes | None = None) -> None:
+        text = "import os, signal, subprocess, sys, time\np = int(os.environ['DISTXLA_PROCESS'])\n"
+        command = [sys.executable, "-m", "distxla", "launch", "-n", str(processes), "--devices", "1", *options, "--"]
+        self.process = subprocess.Popen(
+            [*command, sys.executable, "-S", "-c", text + textwrap.dedent(code)],
+            stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": str(ROOT), "MARK": MARK},
+        )
+        if stdin is not None:
+            assert self.process.stdin is not None
+            self.process.stdin.write(stdin)
+            self.process.stdin.close()
+            self.process.stdin = None
+
+    def lines(self, count: int) -> list[str]:
+        """So many lines of stdout, in any order of the processes."""
+        assert self.process.stdout is not None
+        return sorted(self.process.stdout.readline().decode().strip() for _ in range(count))
+
+    def end(self) -> tuple[int, str, str]:
+        """Exit status, stdout, stderr; nothing is left."""
+        try:
+            out, err = self.process.communicate(timeout=LIMIT_S)
+        finally:
+            self.process.kill()
+        assert left() == []
+        return self.process.returncode, out.decode(), err.decode()
+
+
+def test_lines_have_the_process_and_all_end_well() -> None:
+    launch = Launch(
+        """
+        print("of", os.environ["OMPI_COMM_WORLD_SIZE"], os.environ["OMPI_COMM_WORLD_RANK"])
+        print("to stderr", file=sys.stderr)
+        names = ("JAX_PLATFORMS", "DISTXLA_DEVICES")
+        print(*(os.environ[name] for name in names), "JAX_COORDINATOR_ADDRESS" in os.environ)
+        """
+    )
+    status, out, err = launch.end()
+    assert status == 0, err
+    assert sorted(out.splitlines()) == ["[0] distxla 1 True", "[0] of 2 0", "[1] distxla 1 True", "[1] of 2 1"]
+    assert sorted(err.splitlines()) == ["[0] to stderr", "[1] to stderr"]
+
+
+def test_the_first_failure_gives_the_status_and_ends_the_others() -> None:
+    launch = Launch(
+        """
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        if p == 1:
+            sys.exit(7)
+        time.sleep(600)
+        """
+    )
+    status, out, err = launch.end()
+    assert (status, out) == (7, "")
+    assert err.splitlines() == [
+        "error: process 1 failed first: it exited with status 7",
+        "note: process 0 was ended, 5 s after process 1 failed",
+    ]
+
+
+def test_a_signal_and_an_error_of_all() -> None:
+    code = "def f():\n    raise ValueError('x')\nif p == 2:\n    time.sleep(0.5)\n    os.kill(os.getpid(), 9)\n"
+    status, _, err = Launch(code + "os.write(2, b'Traceback (most recent call last):\\n  File \"t\"\\nE: x\\n')").end()
+    assert status == 0
+    assert err.splitlines() == ["[0-1] Traceback (most recent call last):", '[0-1]   File "t"', "[0-1] E: x"]
+    status, _, err = Launch(code, processes=3).end()
+    assert status == 128 + 9
+    assert err.splitlines() == ["error: process 2 failed first: it was ended by SIGKILL"]
+
+
+def test_json_is_the_only_output_on_stdout() -> None:
+    status, out, err = Launch("print('hello'); sys.exit(3 * p)", "--json").end()
+    found = json.loads(out)
+    assert (status, found["exit_status"], [one["status"] for one in found["processes"]]) == (3, 3, [0, 3])
+    assert {"[0] hello", "[1] hello"} <= set(err.splitlines())
+
+
+def test_one_process_reads_stdin() -> None:
+    code = "print(repr(sys.stdin.read()))"
+    assert sorted(Launch(code, stdin=b"in\n").end()[1].splitlines()) == ["[0] 'in\\n'", "[1] ''"]
+    assert sorted(Launch(code, "--stdin", "1", stdin=b"in\n").end()[1].splitlines()) == ["[0] ''", "[1] 'in\\n'"]
+
+
+@pytest.mark.parametrize(
+    ("number", "status", "said"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")]
+)
+def test_ctrl_c_and_sigterm_end_all(number: signal.Signals, status: int, said: str) -> None:
+    launch = Launch(
+        """
+        try:
+            print("sleeps")
+            time.sleep(600)
+        except KeyboardInterrupt:
+            print("stopped")
+        """
+    )
+    assert launch.lines(2) == ["[0] sleeps", "[1] sleeps"]
+    launch.process.send_signal(number)
+    found, out, err = launch.end()
+    assert (found, err.splitlines()[-1]) == (status, said)
+    assert sorted(out.splitlines()) == (["[0] stopped", "[1] stopped"] if number is signal.SIGINT else [])
+
+
+SLEEPS = """
+# one that is nobody's child any more, and one of another session
+subprocess.Popen([sys.executable, "-c", "import os, time; os.fork() or (os.setsid(), time.sleep(600))"]).wait()
+print("sleeps", os.getppid())
+time.sleep(600 if p < 2 else 0)
+"""
+
+
+def test_what_processes_have_left_is_ended_with_them() -> None:
+    status, out, _ = Launch("p = 2" + SLEEPS).end()
+    assert (status, len(out.splitlines())) == (0, 2)
+
+
+@pytest.mark.parametrize("victim", ["launcher", "guard", "owner"])
+def test_nothing_stays_whoever_is_killed(victim: str) -> None:
+    launch = Launch(SLEEPS)
+    guard = {int(line.split()[-1]) for line in launch.lines(2)}
+    assert len(guard) == 1
+    if victim == "launcher":
+        launch.process.kill()
+    elif victim == "guard":
+        os.kill(guard.pop(), signal.SIGKILL)
+    else:
+        (owner,) = [p for p in process_ids() if _is_owner_of(p, launch.process.pid)]
+        os.kill(owner, signal.SIGKILL)
+    _, err = launch.process.communicate(timeout=LIMIT_S)
+    await_end()
+    expected = {"launcher": -9, "guard": 137, "owner": 4}[victim]
+    assert launch.process.returncode == expected, err
+
+
+def _is_owner_of(process: int, launcher: int) -> bool:
+    try:
+        words = command_line(process)
+    except OSError:
+        return False
+    return b"owner_process" in words and f'"parent": {launcher}'.encode() in words
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (
+            ["-n", "2", "--", "no-such-program"],
+            "error: argument: cannot start no-such-program: No such file or directory",
+        ),
+        (
+            ["-n", "2", "--address", "10.0.0.1:6379", "true"],
+            "JAX processes of several machines can't share devices yet",
+        ),
+        (["-n", "2", "--stdin", "2", "true"], "--stdin: expected a process, 0 to 1, or none, found '2'"),
+        (["-n", "2", "--report", "/no/such/folder/r.html", "true"], "cannot write /no/such/folder/r.html"),
+        (["-n", "2", "--check", "nans", "true"], "expected nan or replication, found 'nans'"),
+        (["-n", "2"], "COMMAND"),
+    ],
+)
+def test_what_cannot_be_launched_is_refused(args: list[str], said: str) -> None:
+    found = subprocess.run(
+        [sys.executable, "-m", "distxla", "launch", *args],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "MARK": MARK},
+        check=False,
+    )
+    assert found.returncode == 2
+    assert said in found.stderr
+    assert left() == []
+
+
+def test_the_folder_of_the_owner_is_removed_where_the_launcher_is_killed() -> None:
+    launch = Launch("print(os.environ['DISTXLA_OWNER'])" + SLEEPS)
+    assert launch.process.stdout is not None
+    paths = [word for line in launch.lines(4) for word in line.split() if word.startswith("/")]
+    assert len(set(paths)) == 1
+    assert Path(paths[0]).exists()
+    launch.process.kill()
+    launch.process.communicate(timeout=LIMIT_S)
+    await_end()
+    assert not Path(paths[0]).parent.exists()

@@ -1,0 +1,154 @@
+"""distxla/cli/launch_outcome.py."""
+
+from __future__ import annotations
+
+import json
+import signal
+
+import pytest
+
+from distxla.cli.launch_outcome import GRACE_S, RELATED_S, Outcome
+from distxla.diagnosis.facts.blocked import Doing
+from distxla.diagnosis.facts.processes import ProcessState
+from distxla.diagnosis.report.diagnosis import Diagnosis
+from distxla.errors import (
+    CollectiveMismatchError,
+    DeadlockError,
+    DistxlaError,
+    ExecutionError,
+    ReplicaLostError,
+    TimeLimitError,
+)
+from distxla.jax.processes.told_errors import pack_error
+
+SIGKILL, SIGABRT = int(signal.SIGKILL), int(signal.SIGABRT)
+
+
+def exited(status: int) -> int:
+    return status << 8
+
+
+def verdict(error: DistxlaError, *, of_processes: bool = True) -> dict[str, object]:
+    if of_processes:
+        state = ProcessState(1, Doing.ENDED, "f", "t.py:1", 1, "", (), ())
+        error.diagnosis = Diagnosis(error.code, error.message, processes=(state,))
+    return {"verdict": json.loads(json.dumps(pack_error(error)))}
+
+
+def ended(process: int, how: str = "raised", error: str = "ValueError: x", site: str = "") -> dict[str, object]:
+    return {"ended": {"process": process, "how": how, "error": error, "site": site, "signal": ""}}
+
+
+def of_all(outcome: Outcome, *statuses: int, now: float = 1.0) -> int:
+    """The launcher's status once the processes have ended with these."""
+    for process, status in enumerate(statuses):
+        outcome.has_ended(process, status, now)
+    return outcome.status()
+
+
+def test_all_end_well() -> None:
+    outcome = Outcome(2)
+    assert of_all(outcome, 0, 0) == 0
+    assert outcome.lines(b"") == []
+    assert outcome.ends_at is None
+    assert outcome.as_json(0)["first_failure"] is None
+
+
+def test_the_first_failure_gives_the_status() -> None:
+    outcome = Outcome(3)
+    outcome.has_ended(2, exited(7), 1)
+    assert outcome.ends_at == 1 + GRACE_S
+    assert of_all(outcome, exited(1), SIGABRT, now=2) == 7
+    assert outcome.lines(b"") == ["error: process 2 failed first: it exited with status 7"]
+
+
+def test_a_signal_is_told_as_a_shell_does() -> None:
+    outcome = Outcome(2)
+    assert of_all(outcome, 0, SIGKILL) == 128 + SIGKILL
+    assert outcome.lines(b"") == ["error: process 1 failed first: it was ended by SIGKILL"]
+
+
+def test_one_that_has_raised_is_first_even_where_it_ends_later() -> None:
+    """JAX's end waits for all processes."""
+    outcome = Outcome(2)
+    outcome.tell(ended(1, error="ValueError: data loader", site="train.py:47 in load"), 0)
+    outcome.has_ended(0, exited(1), 1)
+    outcome.ended.add(1)
+    outcome.has_ended(1, SIGKILL, 5)
+    assert outcome.status() == 1
+    assert outcome.lines(b"") == [
+        "error: process 1 failed first: it raised an exception: ValueError: data loader (train.py:47 in load)",
+        "note: process 1 was ended, 5 s after process 1 failed",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (CollectiveMismatchError("processes disagree in call 4"), 3),
+        (DeadlockError("each waits for the next"), 3),
+        (TimeLimitError("process 1 keeps the others"), 5),
+        (ReplicaLostError("process 1 was ended by SIGKILL"), 1),
+        (ExecutionError("a callback has raised"), 1),
+    ],
+)
+def test_an_answer_gives_the_status(error: DistxlaError, status: int) -> None:
+    outcome = Outcome(2)
+    outcome.tell(verdict(error), 0)
+    outcome.tell(ended(0, error=f"JaxRuntimeError: distxla: {error.code}: {error.message}"), 1)
+    assert of_all(outcome, exited(1), exited(1)) == status
+
+
+def test_the_loss_of_a_device_is_4() -> None:
+    outcome = Outcome(2)
+    outcome.tell(verdict(ReplicaLostError("device 3 was ended by SIGKILL"), of_processes=False), 0)
+    assert of_all(outcome, exited(1), exited(1)) == 4
+
+
+def test_the_loss_of_the_owner_is_4() -> None:
+    outcome = Outcome(2)
+    outcome.owner_has_ended(-SIGKILL, 0)
+    assert of_all(outcome, exited(1), exited(1)) == 4
+    assert outcome.lines(b"") == ["error: lost: the process that owns the devices was ended by SIGKILL"]
+
+
+def test_what_follows_from_a_disagreement_does_not_hide_it() -> None:
+    outcome = Outcome(2)
+    outcome.tell(verdict(CollectiveMismatchError("processes disagree in call 4")), 0)
+    outcome.tell(ended(1), 1)
+    outcome.tell(verdict(ReplicaLostError("process 1 ends with ValueError")), 1)
+    assert of_all(outcome, exited(1), exited(1)) == 3
+
+
+def test_a_disagreement_that_all_have_caught_is_not_the_reason_of_a_later_failure() -> None:
+    outcome = Outcome(2)
+    outcome.tell(verdict(CollectiveMismatchError("processes disagree in call 4")), 0)
+    assert of_all(outcome, 0, exited(9), now=RELATED_S + 1) == 9
+    outcome = Outcome(2)
+    outcome.tell(verdict(CollectiveMismatchError("processes disagree in call 4")), 0)
+    assert of_all(outcome, 0, 0) == 0
+
+
+def test_an_answer_that_nobody_has_shown_is_told_at_the_end() -> None:
+    outcome = Outcome(2)
+    outcome.tell(verdict(CollectiveMismatchError("processes disagree in call 4")), 0)
+    of_all(outcome, SIGABRT, SIGABRT)
+    assert outcome.lines(b"")[0] == "error: mismatch: processes disagree in call 4"
+    assert outcome.lines(b"[0] JaxRuntimeError: distxla: mismatch: processes disagree in call 4\n") == [
+        "error: mismatch: as told above; process 0 failed first"
+    ]
+
+
+def test_the_json_has_all_processes_and_the_answer() -> None:
+    outcome = Outcome(2)
+    outcome.tell(verdict(CollectiveMismatchError("processes disagree in call 4")), 0)
+    outcome.tell(ended(0, error="E: distxla: mismatch"), 1)
+    found = outcome.as_json(of_all(outcome, exited(1), SIGKILL))
+    assert found["exit_status"] == 3
+    assert found["first_failure"] == {"process": 0, "how": "raised an exception", "error": "E: distxla: mismatch"}
+    assert [(one["status"], one["error"]) for one in found["processes"]] == [
+        (1, "E: distxla: mismatch"),
+        (-SIGKILL, None),
+    ]
+    assert found["error"]["code"] == "mismatch"
+    assert found["diagnosis"]["processes"][0]["process"] == 1
