@@ -27,6 +27,7 @@ from distxla.jax.processes.ledger_facts import (
     Ending,
     Finding,
     Turn,
+    apart_text,
     place_of,
 )
 from distxla.jax.processes.program_text import ProgramText
@@ -181,10 +182,7 @@ def _apart(one: Called, other: Called) -> Difference:
         where=f"since call {one.number}",
         frame_one=places[0],
         frame_other=places[1],
-        sentence=(
-            f"apart since call {one.number}: process {one.process} at {places[0]}, "
-            f"process {other.process} at {places[1]}"
-        ),
+        sentence=apart_text(one, other),
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from distxla import clock
-from distxla.jax.processes.ledger_facts import Notice
+from distxla.jax.processes.ledger_facts import Notice, apart_text
 from distxla.jax.processes.places import Stack
 from distxla.machine.processes import is_stopped
 from distxla.machine.shortages import started_thread
@@ -96,14 +96,13 @@ def lines_of(notices: Sequence[Notice], where: Mapping[int, str]) -> list[tuple[
         verb = "waits" if len(waiting) == 1 else "wait"
         seconds = max(notice.seconds for notice in group)
         doing = f"it waits itself in {first.behind}" if first.behind is not None else where.get(first.late, "")
-        lines.append(
-            (
-                waiting,
-                first.late,
-                f"{processes_named(waiting)} {verb} for process {first.late}: {doing} "
-                f"[{seconds:.1f} s so far, in call {first.call.number}: {first.call}]",
-            )
+        text = (
+            f"{processes_named(waiting)} {verb} for process {first.late}: {doing} "
+            f"[{seconds:.1f} s so far, in call {first.call.number}: {first.call}]"
         )
+        if first.apart is not None:
+            text += f"; {apart_text(*first.apart)}"
+        lines.append((waiting, first.late, text))
     return lines
 
 

@@ -163,7 +163,8 @@ class Ledger:
                 while wait.next_notice <= seconds:
                     wait.next_notice *= 2
                 call = found.made[process]
-                decisions += [Notice(process, p, call, seconds, behind[p]) for p in late]
+                apart = self.apart.get(found.members)
+                decisions += [Notice(process, p, call, seconds, behind[p], apart) for p in late]
             at_fault = tuple(p for p in late if behind[p] is None)
             if self.stall_limit is not None and seconds >= self.stall_limit and at_fault:
                 refused = self._refused(found, LATE, missing=at_fault, seconds=seconds)

@@ -65,6 +65,12 @@ def place_of(site: LaunchSite) -> str:
     return f"{os.path.basename(site.file) or '?'}:{site.line}" if site.line else "?"
 
 
+def apart_text(one: Called, other: Called) -> str:
+    """`apart since call 3: process 0 at train.py:41, process 1 at train.py:54`."""
+    places = [f"process {call.process} at {place_of(call.site)}" for call in (one, other)]
+    return f"apart since call {one.number}: {', '.join(places)}"
+
+
 @dataclass(frozen=True)
 class Ending:
     """How a process has ended. how: "end": of its script; "raised": by an exception that nobody caught; "signal";
@@ -149,13 +155,14 @@ class Verdict(NamedTuple):
 
 class Notice(NamedTuple):
     """A process waits in `call` for a late one, which has not called it, for so many seconds so far. behind: the call
-    of other processes in which the late one waits itself."""
+    of other processes in which the late one waits itself.  apart: as in Finding."""
 
     waiting: int
     late: int
     call: Called
     seconds: float
     behind: Called | None = None
+    apart: tuple[Called, Called] | None = None
 
 
 Decision = Start | Verdict | Notice
@@ -175,6 +182,7 @@ __all__ = [
     "Start",
     "Turn",
     "Verdict",
+    "apart_text",
     "function_of",
     "place_of",
 ]

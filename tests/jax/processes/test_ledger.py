@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from distxla.errors import ClusterError, CollectiveMismatchError
+from distxla.jax.processes.late import lines_of
 from distxla.jax.processes.ledger_facts import DEADLOCK, LATE, LOST, MISMATCH, SKIPPED, Ending
 from tests.jax.processes.ledger_cases import KILLED, Told, made
 
@@ -288,6 +289,25 @@ def test_late_ones_are_told_after_a_second_and_then_less_and_less() -> None:
     told.call(1, BOTH, "step")
     assert not told.look(200)
     assert not told.findings
+
+
+def test_a_notice_has_the_lines_that_differ() -> None:
+    told = Told(2)
+    key = told.call(0, BOTH, "step", 41)
+    told.call(1, BOTH, "step", 54)
+    told.ledger.over(key)
+    told.call(0, BOTH, "step", 54)
+    told.look(0)
+    (notice,) = told.look(1)
+    assert notice.apart is not None
+    assert lines_of([notice], {1: "it is at train.py:60: input()"}) == [
+        (
+            (0,),
+            1,
+            "process 0 waits for process 1: it is at train.py:60: input() [1.0 s so far, in call 2: step "
+            "(train.py:54)]; apart since call 1: process 0 at train.py:41, process 1 at train.py:54",
+        )
+    ]
 
 
 def test_each_call_is_waited_for_anew() -> None:
