@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from typing import Final
 
@@ -20,4 +21,18 @@ def with_processes(text: str, world: World) -> str:
     return _DEVICE.sub(named, text)
 
 
-__all__ = ["with_processes"]
+class NamedDevices(logging.Filter):
+    """Notices about devices name their processes, which have the functions that devices call."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self._world = world
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Changes the record, and lets it pass."""
+        told = with_processes(record.getMessage(), self._world)
+        record.msg, record.args = told.replace("the function of the driver", "the function of its process"), ()
+        return True
+
+
+__all__ = ["NamedDevices", "with_processes"]

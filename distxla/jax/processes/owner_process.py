@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import sys
@@ -13,6 +14,7 @@ from typing import Any
 
 from distxla.errors import DistxlaError
 from distxla.jax.partitioner.partition_server import SERVER
+from distxla.jax.processes.device_names import NamedDevices
 from distxla.jax.processes.messages import pack_json
 from distxla.jax.processes.owner import Owner, say
 from distxla.jax.processes.owner_settings import OwnerSettings
@@ -45,6 +47,7 @@ def main(told: dict[str, Any]) -> int:
     except DistxlaError as error:
         os.write(ready, pack_json({"error": pack_error(error)}) + b"\n")
         return error.exit_status
+    logging.getLogger("distxla").addFilter(NamedDevices(owner.world))
     with suppress(OSError):
         os.write(ready, pack_json({"path": owner.path}) + b"\n")
     os.close(ready)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 
-from distxla.jax.processes.device_names import with_processes
+from distxla.jax.processes.device_names import NamedDevices, with_processes
 from distxla.jax.processes.world import World
 
 TEXTS = [
@@ -24,3 +26,10 @@ def test_devices_are_named_with_their_processes(text: str, named: str) -> None:
     world = World(0, 2, 4)
     assert with_processes(text, world) == named
     assert with_processes(named, world) == named
+
+
+def test_notices_name_the_process_that_has_the_function() -> None:
+    told = "device %d waits in f for the function of the driver that it has called"
+    record = logging.LogRecord("distxla", logging.WARNING, "", 0, told, (2,), None)
+    assert NamedDevices(World(0, 2, 2)).filter(record)
+    assert record.getMessage() == ("device 2 (process 1) waits in f for the function of its process that it has called")
