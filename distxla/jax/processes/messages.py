@@ -164,7 +164,7 @@ class Loaded(Frame):
     number: int = u32("of the program on its devices")
 
 
-@frame(37, payload="nothing where it went well, else JSON of an error")
+@frame(37, payload="nothing where it went well, else JSON of an error, and whether no call can run any more")
 class Over(Frame):
     """A call has ended on all devices, or has failed."""
 

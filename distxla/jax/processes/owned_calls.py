@@ -322,7 +322,9 @@ class OwnedCalls:
         members, ordinal = key
         if isinstance(error, DistxlaError):
             error.message = with_processes(error.message, self._world)
-        payload: list[Buffer] = [] if error is None else [pack_json(pack_error(error, members))]
+        payload: list[Buffer] = []
+        if error is not None:
+            payload.append(pack_json({**pack_error(error, members), "unusable": self._cluster.is_unusable()}))
 
         def decide() -> list[Start | Verdict]:
             if self._running is call:

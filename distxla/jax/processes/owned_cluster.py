@@ -61,6 +61,10 @@ class OwnedCluster(Cluster):
                 number, mine, tuple(offset for _, offset in here), executable.load_s, self._states(executable, mine)
             )
 
+    def is_unusable(self) -> bool:
+        """Whether no call can run any more: a replica has ended."""
+        return self.loader is None or self.loader.dispatcher.unusable() is not None
+
     def _states(self, executable: Executable, devices: tuple[int, ...]) -> tuple[tuple[int, str, int], ...]:
         streams = self._loader().streams
         assert isinstance(streams, StreamStates)

@@ -61,6 +61,7 @@ class FakeProcess:
         self._ordinals: dict[int, int] = {}
         self._turn = 0
         self.memory: AttachedMemory | None = None
+        self.told_error: dict[str, Any] = {}
         threading.Thread(target=self._receive, daemon=True).start()
         hello = introduction(**changes).to_json()
         self.connection.send(messages.Hello(process, os.getpid(), 0), [pack_json(hello)])
@@ -132,14 +133,15 @@ class FakeProcess:
         self.connection.send(messages.Trouble(*call, kind), [pack_json({"error": pack_error(error)})])
 
     def over(self, call: tuple[int, int]) -> None:
-        """Wait for the end of a call; raises its error."""
+        """Wait for the end of a call; raises its error, whose JSON is `told_error` from then on."""
         found = self.next_told()
         assert found is not None
         frame, payload = found
         assert isinstance(frame, messages.Over | messages.Refused), frame
         assert (frame.set, frame.ordinal) == call
         if payload:
-            raise unpack_error(unpack_json(payload))
+            self.told_error = unpack_json(payload)
+            raise unpack_error(self.told_error)
         assert isinstance(frame, messages.Over)
 
     def segment(self, device: int) -> Segment:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import threading
 import weakref
 from pathlib import Path
@@ -263,6 +264,28 @@ def test_one_that_ends_is_told_to_the_other_and_to_its_later_calls() -> None:
             call = both[0].launch(programs[0])
         ended = [news["ended"] for news in served.news if "ended" in news]
         assert [(one["process"], one["how"]) for one in ended] == [(1, "lost")]
+    finally:
+        served.end()
+
+
+def test_calls_after_the_loss_of_a_device_are_told_that_none_can_run_any_more() -> None:
+    served = Served()
+    try:
+        both = [served.join(0), served.join(1)]
+        for process in both:
+            process.attached()
+        programs = [process.compile(summing()) for process in both]
+        run(both, programs)
+        os.kill(served.owner.cluster.replicas_info[3][2], signal.SIGKILL)
+        for _ in range(2):
+            calls = [process.launch(program) for process, program in zip(both, programs)]
+            for process, call in zip(both, calls):
+                begin = process.memory.device_bytes
+                process.ready(call, [[begin, begin + 64]] * 2)
+            for process, call in zip(both, calls):
+                with pytest.raises(ReplicaLostError, match="the replica of device 3"):
+                    process.over(call)
+                assert process.told_error["unusable"] is True
     finally:
         served.end()
 
