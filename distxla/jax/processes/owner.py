@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -28,7 +26,7 @@ from distxla.jax.processes.messages import PROCESS_FRAMES, pack_json, pack_parts
 from distxla.jax.processes.owned_calls import OwnedCalls
 from distxla.jax.processes.owned_cluster import OwnedCluster
 from distxla.jax.processes.owned_programs import OwnedPrograms
-from distxla.jax.processes.owner_file import write_owner
+from distxla.jax.processes.owner_file import OwnerFile
 from distxla.jax.processes.owner_settings import OwnerSettings
 from distxla.jax.processes.places import Stack
 from distxla.jax.processes.told_errors import pack_error, unpack_error
@@ -90,7 +88,6 @@ class Owner:
         self.endings = Endings(self.ended, self._died)
         self.questions = Questions(self._ask)
         self._late = LateWatch(self.calls.look, self._where, self._tell_late)
-        self._folder = tempfile.mkdtemp(prefix="distxla-owner-")
         secret = new_secret()
         self._start()
         self._listener = Listener(
@@ -102,7 +99,8 @@ class Owner:
             peers=processes,
             largest=messages.LARGEST,
         )
-        self.path = write_owner(self._folder, self._listener.address, secret)
+        self._file = OwnerFile(self._listener.address, secret)
+        self.path = self._file.path
 
     # --- life
 
@@ -132,7 +130,7 @@ class Owner:
         try:
             self.cluster.close()
         finally:
-            self._remove_file()
+            self._file.close()
 
     def _start(self) -> None:
         try:
@@ -155,9 +153,6 @@ class Owner:
         self._fail(ClusterError(f"process {starter}, which has started the owner of the devices, has ended"))
         with self._lock:
             return not self.peers
-
-    def _remove_file(self) -> None:
-        shutil.rmtree(self._folder, ignore_errors=True)
 
     # --- processes
 
@@ -234,7 +229,7 @@ class Owner:
     def _attach(self) -> None:
         """All processes are there: tell them where the devices' memories are."""
         self._listener.close()
-        self._remove_file()  # which nobody needs any more
+        self._file.close()  # which nobody needs any more
         try:
             require_equal(self._introductions())
             memory = self.cluster.attached_memory()

@@ -1,21 +1,24 @@
-"""Where the owner listens, and its secret: in a file that only the user can read, whose path processes are told.
+"""Where the owner listens, and its secret: in a memory file that only the user can open, whose path processes are told.
 
-The path goes through JAX's key-value store, which anybody on the network may read; the secret never does.
+The path goes through JAX's key-value store, which anybody on the network may read; the secret never does. The file is
+gone with the owner, however that ends.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 from typing import Final
 
 from distxla.errors import ClusterError
+from distxla.machine.memory_files import memory_file
 from distxla.machine.processes import kernel_text
 from distxla.wire.handshake import SECRET_BYTES
 
 OWNER: Final = "DISTXLA_OWNER"  # environment: the path of the file
-_NAME: Final = "owner"
+_OF_PROCESS: Final = re.compile(r"/proc/\d+/fd/\d+")
 _MOST: Final = 4096  # bytes of the file
 
 
@@ -24,25 +27,32 @@ def boot_id() -> str:
     return kernel_text("sys/kernel/random/boot_id").strip()
 
 
-def write_owner(folder: str, address: tuple[str, int], secret: bytes) -> str:
-    """Write the file into a folder that only the user can enter; its path."""
-    path = os.path.join(folder, _NAME)
-    data = json.dumps({"address": list(address), "secret": secret.hex(), "boot_id": boot_id()}).encode()
-    written = f"{path}.new"
-    descriptor = os.open(written, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    try:
-        os.write(descriptor, data)
-    finally:
-        os.close(descriptor)
-    os.rename(written, path)  # nobody sees half of it
-    return path
+class OwnerFile:
+    """The file, of this process. path: for `read_owner`."""
+
+    def __init__(self, address: tuple[str, int], secret: bytes) -> None:
+        """ClusterError where there can be none."""
+        data = json.dumps({"address": list(address), "secret": secret.hex(), "boot_id": boot_id()}).encode()
+        try:
+            self._descriptor = memory_file("distxla-owner", sealable=True)
+        except OSError as error:
+            raise ClusterError(f"the owner of the devices can't tell where it listens: {error.strerror}") from error
+        os.write(self._descriptor, data)
+        self.path = f"/proc/{os.getpid()}/fd/{self._descriptor}"
+
+    def close(self) -> None:
+        """Nobody can read it any more. Twice is fine."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
 
 
 def read_owner(path: str) -> tuple[tuple[str, int], bytes]:
     """(address, secret). ClusterError where there is none, where others may write or read it, or it is of another
     machine."""
+    links = 0 if _OF_PROCESS.fullmatch(path) else os.O_NOFOLLOW
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+        descriptor = os.open(path, os.O_RDONLY | links | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
         raise ClusterError(f"the owner of the devices can't be found: {path}: {error.strerror}") from None
     try:
@@ -85,4 +95,4 @@ def _elsewhere(path: str) -> ClusterError:
     )
 
 
-__all__ = ["OWNER", "boot_id", "pack_path", "read_owner", "unpack_path", "write_owner"]
+__all__ = ["OWNER", "OwnerFile", "boot_id", "pack_path", "read_owner", "unpack_path"]
