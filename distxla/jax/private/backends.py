@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from distxla.errors import JaxError
-from distxla.jax.private.coordination import make_client
+from distxla.jax.private.coordination import alone, make_client
 from distxla.jax.private.names import expected_names, jax_module, private, require_jaxlib
 from distxla.lazy_dataclass import dataclass
 
@@ -156,7 +156,8 @@ def register_plugin(names: Names, capsule: Any, priority: int, not_chosen: Calla
             backends = bridge._backends  # another dictionary after each clear_backends
         if names.plugin not in backends:
             backends[names.plugin] = backends[names.platform] = make_client(names.plugin)
-            backends[names.own] = make_own()
+            with alone():
+                backends[names.own] = make_own()
             for hook in getattr(bridge, "_backend_initialization_hooks", ()):  # as _init_backend does; not in JAX 0.12
                 hook(backends[names.own])
         return backends[names.plugin]

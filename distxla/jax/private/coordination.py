@@ -1,7 +1,9 @@
-"""The private names of JAX that several processes need: of its coordination service, and how a client is made."""
+"""The private names of JAX that several processes need: of its coordination service, and how clients are made."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 from distxla.errors import ClusterError, raised
@@ -24,6 +26,20 @@ def make_client(plugin: str) -> Any:
             library.initialize_pjrt_plugin(plugin)
         make, options = library.make_c_api_client, {"node_id": state.process_id, "num_nodes": state.num_processes}
     return make(plugin, options, None)
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """Within, a client that JAX makes is that of one process. JAX's own CPU client beside the plugin has no part in
+    what processes do together: it would wait for those of the others, and there may be one such client only."""
+    with expected_names():
+        state = jax_module("jax._src.distributed").global_state
+        before = state.client, state.process_id, state.num_processes
+    try:
+        state.client, state.process_id, state.num_processes = None, 0, 1
+        yield
+    finally:
+        state.client, state.process_id, state.num_processes = before
 
 
 class CoordinationStore:
@@ -56,4 +72,4 @@ class CoordinationStore:
             raise ClusterError(f"JAX's coordination service has no value for {key}: {raised(error)}") from error
 
 
-__all__ = ["CoordinationStore", "make_client"]
+__all__ = ["CoordinationStore", "alone", "make_client"]

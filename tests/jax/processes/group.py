@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -26,10 +27,12 @@ PATIENCE_S: Final = 10.0  # the same, once another process has failed
 
 
 def free_port() -> int:
-    """A port of this machine that nobody uses now."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    """A port of this machine that nobody uses now, of those that the kernel gives to nobody who asks for any."""
+    while True:
+        port = 20_000 + secrets.randbelow(12_000)
+        with socket.socket() as found, contextlib.suppress(OSError):
+            found.bind(("127.0.0.1", port))
+            return port
 
 
 class Member:
