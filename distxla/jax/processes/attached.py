@@ -166,7 +166,7 @@ class AttachedCluster:
         self._memories = memories = AttachedMemories(facts, process, self._mine)
         self.heap = memories.heap
         allocate = partial(self.heap.allocate, of_runtime=True)
-        self._streams = AttachedStreams(memories.control, memories.memory, allocate, lambda: connection.failure)
+        self._streams = AttachedStreams(memories.control, memories.memory, allocate, lambda: self.launches.lost)
         self.direct = _Direct(memories.control.segment.address, self.launches)
 
     def _path(self) -> str:

@@ -162,6 +162,7 @@ class FrameLaunches:
         self._lock = threading.Lock()  # of the fields below
         self._ordinals: dict[int, int] = {}  # of the next call of each set
         self._turn = 0
+        self._unusable: DistxlaError | None = None
         self._active: dict[_Key, FrameLaunch] = {}
         self._refused: dict[_Key, DistxlaError] = {}  # that this process has not called yet
         self._kept: list[Any] = []
@@ -206,6 +207,11 @@ class FrameLaunches:
         self.connection.post(send)
         self.connection.flush()
 
+    @property
+    def lost(self) -> DistxlaError | None:
+        """Why no call can run any more."""
+        return self.connection.failure or self._unusable
+
     def keep(self, things: list[Any]) -> None:
         """Hold memory of a call that has failed, in which devices may still compute."""
         with self._lock:
@@ -234,8 +240,11 @@ class FrameLaunches:
         assert isinstance(frame, Over)
         with self._lock:
             launch = self._active.pop((frame.set, frame.ordinal), None)
+        told = unpack_json(payload) if payload else None
+        verdict = None if told is None else unpack_error(told)
+        if told is not None and told.get("unusable") is True:
+            self._unusable = verdict
         if launch is not None:
-            verdict = unpack_error(unpack_json(payload)) if payload else None
             launch.end(verdict)
             if verdict is not None:
                 self._refuse(launch, verdict)

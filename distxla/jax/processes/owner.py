@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import sys
@@ -35,9 +36,11 @@ from distxla.wire.checksums import Buffer
 from distxla.wire.connection import Connection
 from distxla.wire.frame import Frame
 from distxla.wire.handshake import Listener, new_secret
+from distxla.wording import processes_named
 
 FIRST_S: Final = 120.0  # for a process to come, while none is there
 LOOK_S: Final = 0.2
+NOTICE_S: Final = 1.0  # that a process waits for one that has not come
 _KEY: Final = re.compile("[0-9a-f]{64}")  # of an entry of the cache
 
 
@@ -75,6 +78,7 @@ class Owner:
         self._needed: tuple[str, Needed | None] | None = None
         self._changed = threading.Event()
         self._changed_at = clock.now()
+        self._first_at = math.inf  # when the first process came
         self._pool = ThreadPoolExecutor(2 * processes + 2, thread_name_prefix="distxla-serve")
         self.cluster = OwnedCluster(
             partitions=self.world.devices,
@@ -107,9 +111,11 @@ class Owner:
     def serve(self, stop: Callable[[], bool] = lambda: False) -> None:
         """Block until the last process is gone, or `stop` says so, and then until all is taken down."""
         try:
+            notice = NOTICE_S
             while not stop() and not self._is_over():
                 self._changed.wait(LOOK_S)
                 self._changed.clear()
+                notice = self._tell_missing(notice)
         finally:
             self.close()
 
@@ -143,6 +149,24 @@ class Owner:
             if self.peers or self.endings.is_one_lost():
                 return False
             return len(self._came) == self.world.processes or clock.now() - self._changed_at > FIRST_S
+
+    def _tell_missing(self, notice: float) -> float:
+        """Tell the processes that are there of those that have not used their devices yet, after 1 s, 2 s, 4 s, ... of
+        waiting for them. notice: seconds until the next time; returns those until the one after it."""
+        with self._lock:
+            there = sorted(self.peers)
+            missing = [process for process in range(self.world.processes) if process not in self._came]
+            waited = clock.now() - self._first_at
+        if not there or not missing or self._failure is not None or waited < notice:
+            return notice
+        verb, have = ("waits" if len(there) == 1 else "wait"), ("has" if len(missing) == 1 else "have")
+        text = (
+            f"{processes_named(there)} {verb} for {processes_named(missing)}, which {have} not used "
+            f"{'its' if len(missing) == 1 else 'their'} devices yet [{waited:.1f} s so far]"
+        )
+        for process in there:
+            self._tell_late(process, missing[0], text)
+        return 2 * notice
 
     def give_up(self, starter: int) -> bool:
         """The process that has started the owner is gone: whether nothing can come of it any more. starter: its index,
@@ -198,6 +222,7 @@ class Owner:
         with self._lock:
             self._came.add(frame.process)
             self._changed_at = clock.now()
+            self._first_at = min(self._first_at, self._changed_at)
             failure = self._failure
             if failure is None:
                 peer = self.peers[frame.process] = Peer(frame.process, frame.pid, introduction, connection)

@@ -186,6 +186,18 @@ def test_a_verdict_at_a_calls_end_is_its_error(owner: Owner, process: Process) -
         call.wait()
 
 
+def test_a_verdict_after_which_no_call_can_run_is_kept(owner: Owner, process: Process) -> None:
+    error = dx.ReplicaLostError("the replica of device 1 has ended")
+    for is_unusable in (False, True):
+        call = process.submit(BOTH)
+        owner.frames(2)
+        told = {**pack_error(error), "unusable": is_unusable}
+        owner.connection.send(Over(1, int(is_unusable)), [pack_json(told)])
+        with pytest.raises(dx.ReplicaLostError):
+            call.wait()
+        assert (process.launches.lost is not None) == is_unusable
+
+
 def test_a_call_behind_others_is_refused_at_once(owner: Owner, process: Process) -> None:
     first, second = process.submit(ALONE), process.submit(BOTH)
     assert Launch(1, 7, 0, 1) in owner.frames(3)

@@ -268,6 +268,21 @@ def test_one_that_ends_is_told_to_the_other_and_to_its_later_calls() -> None:
         served.end()
 
 
+def test_one_that_waits_for_another_to_come_is_told_so() -> None:
+    served = Served()
+    try:
+        one = served.join(0)
+        for _ in range(2):
+            frame, payload = one.next_told()
+            assert frame == messages.News(1, messages.LATE)
+            said = "process 0 waits for process 1, which has not used its devices yet ["
+            assert messages.unpack_json(payload)["text"].startswith(said)
+        served.join(1).attached()
+        one.attached()
+    finally:
+        served.end()
+
+
 def test_calls_after_the_loss_of_a_device_are_told_that_none_can_run_any_more() -> None:
     served = Served()
     try:
