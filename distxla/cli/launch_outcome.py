@@ -15,6 +15,7 @@ RELATED_S: Final = 10.0  # after a verdict a failure is of it, whatever the scri
 SOON_S: Final = 1.0  # a verdict may be told later than the failure that it leads to
 RAISED: Final = 1  # Python's exit status
 MOST_VERDICTS: Final = 8  # that are remembered
+MOST_REASON: Final = 200  # characters; the whole is above
 KINDS: Final = (DeadlockError, ReplicaLostError, TimeLimitError)
 
 
@@ -118,14 +119,13 @@ class Outcome:
             lines.append(f"error: lost: the process that owns the devices {how}")
         elif self.verdict() is None:
             # of an error that distxla has told, the process's own is a copy
-            reason = f": {error}" if error and "distxla: " not in error else ""
+            reason = f": {error[:MOST_REASON]}" if error and "distxla: " not in error else ""
             lines.append(f"error: process {process} failed first: it {how}{reason}")
         elif verdict is not None and not lines:
             lines.append(f"error: {verdict.code}: as told above; process {process} failed first")
         if self.ended:
             were = "was" if len(self.ended) == 1 else "were"
-            which = "it" if process is None else f"process {process}"
-            lines.append(f"note: {processes_named(self.ended)} {were} ended, {GRACE_S:g} s after {which} failed")
+            lines.append(f"note: {processes_named(self.ended)} {were} ended, {GRACE_S:g} s after the first failure")
         return lines
 
     def as_json(self, status: int) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from distxla.testing.sections import CLUSTERS
 
 if TYPE_CHECKING:
     from distxla.testing.pool import ClusterPool, PooledCluster
+    from distxla.testing.processes import Processes, ProcessPool
 
 unrewritten.install()
 
@@ -65,6 +66,23 @@ def make_cluster(request: pytest.FixtureRequest) -> Callable[..., PooledCluster]
         return checks_of(request.config).take(size_of(partitions, replicas=replicas, **options))
 
     return make
+
+
+@pytest.fixture(scope="session")
+def distxla_process_pool() -> Generator[ProcessPool, None, None]:
+    """JAX processes for fixtures of wider scopes: `distxla_process_pool.take(2, devices=4)`."""
+    from distxla.testing.processes import ProcessPool
+
+    pool = ProcessPool()
+    yield pool
+    pool.close()
+
+
+@pytest.fixture
+def distxla_processes(distxla_process_pool: ProcessPool) -> Callable[..., Processes]:
+    """`distxla_processes(2, devices=4).run(function, *args)`: what the function returns in each of two JAX processes,
+    which share distxla's devices and stay for later tests."""
+    return distxla_process_pool.take
 
 
 @pytest.hookimpl(wrapper=True)

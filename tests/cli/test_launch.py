@@ -11,73 +11,12 @@ import os
 import signal
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
 import pytest
 
-from distxla import clock
-from distxla.machine.processes import command_line, process_ids
+from tests.cli.launch_cases import LIMIT_S, MARK, Launch, await_end, left, owner_of
 from tests.jax.pjrt.scripts import ROOT
-
-LIMIT_S = 120
-
-
-MARK = f"of_test_launch_{os.getpid()}"  # in the environment of all that a launch starts
-
-
-def left() -> list[bytes]:
-    """Processes of a launch of this file that still run."""
-    found = []
-    for process in process_ids():
-        try:
-            if MARK.encode() in Path(f"/proc/{process}/environ").read_bytes():
-                found.append(command_line(process))
-        except OSError:
-            continue
-    return found
-
-
-def await_end() -> None:
-    """Nobody is there any more to wait for what is being ended."""
-    end = clock.now() + LIMIT_S
-    while left() and clock.now() < end:
-        clock.sleep(0.05)
-    assert left() == []
-
-
-class Launch:
-    """A launch of processes that run the code."""
-
-    def __init__(self, code: str, *options: str, processes: int = 2, stdin: bytes | None = None) -> None:
-        text = "import os, signal, subprocess, sys, time\np = int(os.environ['DISTXLA_PROCESS'])\n"
-        command = [sys.executable, "-m", "distxla", "launch", "-n", str(processes), "--devices", "1", *options, "--"]
-        self.process = subprocess.Popen(
-            [*command, sys.executable, "-S", "-c", text + textwrap.dedent(code)],
-            stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": str(ROOT), "MARK": MARK},
-        )
-        if stdin is not None:
-            assert self.process.stdin is not None
-            self.process.stdin.write(stdin)
-            self.process.stdin.close()
-            self.process.stdin = None
-
-    def lines(self, count: int) -> list[str]:
-        """So many lines of stdout, in any order of the processes."""
-        assert self.process.stdout is not None
-        return sorted(self.process.stdout.readline().decode().strip() for _ in range(count))
-
-    def end(self) -> tuple[int, str, str]:
-        """Exit status, stdout, stderr; nothing is left."""
-        try:
-            out, err = self.process.communicate(timeout=LIMIT_S)
-        finally:
-            self.process.kill()
-        assert left() == []
-        return self.process.returncode, out.decode(), err.decode()
 
 
 def test_lines_have_the_process_and_all_end_well() -> None:
@@ -108,7 +47,7 @@ def test_the_first_failure_gives_the_status_and_ends_the_others() -> None:
     assert (status, out) == (7, "")
     assert err.splitlines() == [
         "error: process 1 failed first: it exited with status 7",
-        "note: process 0 was ended, 5 s after process 1 failed",
+        "note: process 0 was ended, 5 s after the first failure",
     ]
 
 
@@ -178,20 +117,11 @@ def test_nothing_stays_whoever_is_killed(victim: str) -> None:
     elif victim == "guard":
         os.kill(guard.pop(), signal.SIGKILL)
     else:
-        (owner,) = [p for p in process_ids() if _is_owner_of(p, launch.process.pid)]
-        os.kill(owner, signal.SIGKILL)
+        os.kill(owner_of(launch), signal.SIGKILL)
     _, err = launch.process.communicate(timeout=LIMIT_S)
     await_end()
     expected = {"launcher": -9, "guard": 137, "owner": 4}[victim]
     assert launch.process.returncode == expected, err
-
-
-def _is_owner_of(process: int, launcher: int) -> bool:
-    try:
-        words = command_line(process)
-    except OSError:
-        return False
-    return b"owner_process" in words and f'"parent": {launcher}'.encode() in words
 
 
 @pytest.mark.parametrize(

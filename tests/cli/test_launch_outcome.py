@@ -78,7 +78,7 @@ def test_one_that_has_raised_is_first_even_where_it_ends_later() -> None:
     assert outcome.status() == 1
     assert outcome.lines(b"") == [
         "error: process 1 failed first: it raised an exception: ValueError: data loader (train.py:47 in load)",
-        "note: process 1 was ended, 5 s after process 1 failed",
+        "note: process 1 was ended, 5 s after the first failure",
     ]
 
 
