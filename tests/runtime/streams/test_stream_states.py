@@ -113,7 +113,6 @@ def test_failures_at_streams_are_told_without_ends(memories: Memories) -> None:
     error = memories.states.failure(1, Status.ITEM_REFUSED, _records(Status.ITEM_REFUSED, 4))
     assert isinstance(error, ArgumentError)
     assert error.message == "i.0 on device 1: item 4 of the infeed: expected f32[4], found another type"
-    assert memories.states.failure(1, Status.OK, _records(Status.OK, 0)) is None
 
 
 def test_a_closed_cluster_makes_no_more_states(memories: Memories) -> None:
