@@ -17,8 +17,9 @@ import sys
 import textwrap
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Final
 
 ROOT: Final = Path(__file__).parents[3]
@@ -96,14 +97,24 @@ class Member:
 class Group:
     """The processes; they start with the first script, and end with `close`.
 
-    members: by process.  late: a script initialises JAX.  environment: of all, beside that of the tests.
+    members: by process.  late: a script initialises JAX.  last: the environment that the last process alone has.
+    environment: of all, beside that of the tests.
     """
 
-    def __init__(self, count: int, devices: int = 2, *, late: bool = False, **environment: str) -> None:
+    def __init__(
+        self,
+        count: int,
+        devices: int = 2,
+        *,
+        late: bool = False,
+        last: Mapping[str, str] = MappingProxyType({}),
+        **environment: str,
+    ) -> None:
         self.count = count
         self.members: list[Member] = []
         self._ended: list[Member] = []
         self._late = late
+        self._last = last
         taken = {name: value for name, value in os.environ.items() if not name.startswith(("DISTXLA_ADDR", "OMPI_"))}
         self._environment = {
             **taken,
@@ -117,8 +128,10 @@ class Group:
         """Start them, if they do not run."""
         if not self.members:
             port = free_port()
-            members = [Member(k, self.count, port, self._environment, self._late) for k in range(self.count)]
-            self.members = members
+            environments = [self._environment] * (self.count - 1) + [{**self._environment, **self._last}]
+            self.members = [
+                Member(k, self.count, port, environment, self._late) for k, environment in enumerate(environments)
+            ]
 
     def printed(self, *bodies: str) -> list[str]:
         """What the processes print: each runs its own script, or all the same one. All must end well."""

@@ -94,3 +94,60 @@ def test_what_needs_a_refused_result_fails_too_and_the_next_call_is_right(pair: 
     """
     for told in pair.printed(script.format(constant=1), script.format(constant=2)):
         assert "processes disagree in call" in told
+
+
+def test_a_skipped_call_is_named_in_the_error_that_comes_of_it_later() -> None:
+    """The next call of the same function agrees with the skipped one: its result is right, and its line differs."""
+    script = """
+        def step(v): return jax.lax.psum(v, "d")
+        def other(v): return jax.lax.psum(3 * v, "d")
+        step, other, x = mapped(step), mapped(other), sharded(np.arange(4.0))
+        if PROCESS == 0:
+            step(x)
+        made = step(x)
+        if PROCESS == 1:
+            made = other(x)
+        print(caught(lambda: here(made)))
+    """
+    with Group(2, devices=2) as group:
+        for told in group.printed(script):
+            assert "mismatch: processes disagree in call 2 of processes 0 and 1" in told
+            assert "process 0 calls step (script.py:7), process 1 calls other (script.py:9)" in told
+            assert "apart since call 1: process 0 at script.py:6, process 1 at script.py:7" in told
+
+
+@pytest.mark.exhaustive
+def test_pairs_of_processes_in_a_circle_are_told_and_go_on() -> None:
+    script = """
+        def pair(a, b):
+            mesh = Mesh(np.array(jax.devices())[[a, b]], "d")
+            return lambda: here(mapped(lambda v: jax.lax.psum(v, "d"), mesh=mesh)(sharded(np.arange(2.0), mesh)))
+
+        calls = {(0, 1): pair(0, 1), (1, 2): pair(1, 2), (0, 2): pair(0, 2)}
+        for pair in calls:
+            calls[pair]()
+        order = {0: [(0, 1), (0, 2)], 1: [(1, 2), (0, 1)], 2: [(0, 2), (1, 2)]}[PROCESS]
+        print(caught(calls[order[0]]), caught(calls[order[1]]))
+        barrier("told")
+        for pair in calls:
+            assert calls[pair]() == ([[1.0]] if PROCESS in pair else [])
+        require_right_total()
+    """
+    with Group(3, devices=1) as group:
+        for told in group.printed(script):
+            assert told.count("a deadlock of processes 0 -> 1 -> 2 -> 0") == 2
+
+
+@pytest.mark.exhaustive
+def test_processes_that_differ_are_told_at_the_start() -> None:
+    with Group(2, devices=2, late=True, last={"DISTXLA_DEVICES": "3"}) as group:
+        script = """
+            jax.distributed.initialize(f"localhost:{PORT}", 2, RANK)
+            try:
+                jax.device_put(1.0).block_until_ready()
+            except Exception as error:
+                print(error)
+        """
+        for told in group.printed(*(script.replace("RANK", str(rank)) for rank in range(2))):
+            assert "process 1" in told
+            assert "DISTXLA_DEVICES" in told
