@@ -228,18 +228,22 @@ class OwnedCalls:
         """Ask the ledger and do what it says, but for the notices, which are returned."""
         with self._lock:
             decisions = list(decide())
-            for one in decisions:
-                if isinstance(one, Start):
-                    self._calls[one.key].is_started = True
-                elif isinstance(one, Verdict):
-                    call = self._calls.pop(one.key, None)
-                    if late := set(one.key[0]) - set(() if call is None else call.sites):
-                        self._refused[one.key] = late
-                    self._to_refuse.put(one)
+            self._note(decisions)
         for one in decisions:
             if isinstance(one, Start):
                 self._to_issue.put(one.key)
         return [one for one in decisions if isinstance(one, Notice)]
+
+    def _note(self, decisions: Iterable[Decision]) -> None:
+        """With the lock: which calls have started, and which will never run."""
+        for one in decisions:
+            if isinstance(one, Start):
+                self._calls[one.key].is_started = True
+            elif isinstance(one, Verdict):
+                call = self._calls.pop(one.key, None)
+                if late := set(one.key[0]) - set(() if call is None else call.sites):
+                    self._refused[one.key] = late
+                self._to_refuse.put(one)
 
     def _refuse_all(self) -> None:
         while (verdict := self._to_refuse.get()) is not None:

@@ -126,8 +126,7 @@ class OwnedPrograms:
         found = self._flights.once(digest, read)
         with self._lock:
             self._fingerprints[digest] = found.fingerprint
-            while len(self._fingerprints) > _MOST_DIGESTS:
-                self._fingerprints.popitem(last=False)
+            _trim(self._fingerprints, _MOST_DIGESTS)
         return found
 
     def _text(self, request: CompileRequest, partitioned: Partitioned) -> ProgramText:
@@ -203,8 +202,7 @@ class OwnedPrograms:
                 continue
             del self._programs[number]
             self._texts[number] = owned.text
-            while len(self._texts) > _MOST_TEXTS:
-                self._texts.popitem(last=False)
+            _trim(self._texts, _MOST_TEXTS)
 
     def text(self, program: int) -> ProgramText:
         """What is known of a program, for messages. KeyError where it was dropped long ago."""
@@ -226,6 +224,12 @@ class OwnedPrograms:
         if owned is None:
             raise ClusterError(f"no process has program {program}")
         return owned
+
+
+def _trim(kept: OrderedDict[Any, Any], most: int) -> None:
+    """Forget the oldest."""
+    while len(kept) > most:
+        kept.popitem(last=False)
 
 
 def _elsewhere(*_: Any) -> Any:
