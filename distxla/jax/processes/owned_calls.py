@@ -54,7 +54,7 @@ from distxla.wire.checksums import Buffer
 from distxla.wire.frame import Frame
 
 _ENDS_CALLS: Final = (CALLBACK, INTERRUPTED)  # kinds of Trouble that end a call that runs
-_SOON_S: Final = 0.25  # until a mismatch is told, for the next call to come
+_SOON_S: Final = 0.1  # until a mismatch is told, for the next call to come
 _LOOK_S: Final = 0.01
 
 Tell = Callable[[int, Frame, list[Buffer]], None]
