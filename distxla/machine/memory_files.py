@@ -7,6 +7,7 @@ import ctypes
 import errno
 import fcntl
 import os
+import re
 
 from distxla.errors import ClusterError
 
@@ -60,6 +61,16 @@ def held_bytes(descriptor: int, begin: int, end: int) -> int:
         at = min(end, os.lseek(descriptor, start, os.SEEK_HOLE))
         found += at - start
     return found
+
+
+def path_of(descriptor: int) -> str:
+    """The path by which others of this user open a memory file of this process, as long as it is open here."""
+    return f"/proc/{os.getpid()}/fd/{descriptor}"
+
+
+def is_of_process(path: str) -> bool:
+    """Whether a path is one of `path_of`, of whatever process."""
+    return re.fullmatch(r"/proc/\d+/fd/\d+", path) is not None
 
 
 def open_descriptor(pid: int, descriptor: int, size: int) -> int:

@@ -350,7 +350,7 @@ class OwnedCalls:
         """The rows of all processes, in the order of the program's devices. ClusterError where one has another size."""
         executable, world = call.executable, self._world
         count = len(executable.parameters) + len(executable.results)
-        rows = np.empty((len(executable.devices), count), np.uint64)
+        rows = np.zeros((len(executable.devices), count), np.uint64)
         of_process: dict[int, list[int]] = {}
         for row, device in enumerate(executable.devices):
             of_process.setdefault(world.process_of(device), []).append(row)

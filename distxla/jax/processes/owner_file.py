@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import stat
 from typing import Final
 
 from distxla.errors import ClusterError
-from distxla.machine.memory_files import memory_file
+from distxla.machine.memory_files import is_of_process, memory_file, path_of
 from distxla.machine.processes import kernel_text
 from distxla.wire.handshake import SECRET_BYTES
 
 OWNER: Final = "DISTXLA_OWNER"  # environment: the path of the file
-_OF_PROCESS: Final = re.compile(r"/proc/\d+/fd/\d+")
 _MOST: Final = 4096  # bytes of the file
 
 
@@ -38,7 +36,7 @@ class OwnerFile:
         except OSError as error:
             raise ClusterError(f"the owner of the devices can't tell where it listens: {error.strerror}") from error
         os.write(self._descriptor, data)
-        self.path = f"/proc/{os.getpid()}/fd/{self._descriptor}"
+        self.path = path_of(self._descriptor)
 
     def close(self) -> None:
         """Nobody can read it any more. Twice is fine."""
@@ -50,7 +48,7 @@ class OwnerFile:
 def read_owner(path: str) -> tuple[tuple[str, int], bytes]:
     """(address, secret). ClusterError where there is none, where others may write or read it, or it is of another
     machine."""
-    links = 0 if _OF_PROCESS.fullmatch(path) else os.O_NOFOLLOW
+    links = 0 if is_of_process(path) else os.O_NOFOLLOW
     try:
         descriptor = os.open(path, os.O_RDONLY | links | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
