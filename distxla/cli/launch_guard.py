@@ -2,9 +2,10 @@
 launcher has ended, however it ended.
 
 Run as `python -m distxla.cli.launch_guard CONTROL REPORT LAUNCHER`: two descriptors and a process. On CONTROL comes a
-line of JSON, {"command", "folder", "processes": [{"environment", "has_stdin", "out", "err"}]}, then lines: `signal 2`
-sends a signal to all, `kill` ends them. At its end all are ended, and `folder` is removed. On REPORT go lines of JSON:
-{"started": [pids]} or {"error", "errno"}, {"ended": process, "status": wait status}; it is closed when nothing is left.
+line of JSON, {"command", "processes": [{"environment", "has_stdin", "out", "err"}]}, then lines: `signal 2`
+sends a signal to all, `kill` ends them. At its end all are ended. On REPORT go lines of JSON:
+{"started": [pids]} or {"error", "errno"}, {"ended": process, "status": wait status}, and what processes say themselves
+(in_process/sitecustomize.py); it is closed when nothing is left.
 
 It is the subreaper of its descendants, so none of them can leave it by outliving its own parent, and the leader of a
 session: Ctrl-C in a terminal reaches the launcher alone.
@@ -15,7 +16,6 @@ from __future__ import annotations
 import json
 import os
 import select
-import shutil
 import signal
 import subprocess
 import sys
@@ -23,6 +23,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from distxla import clock
+from distxla.cli.in_process.sitecustomize import LAUNCHER
 from distxla.machine.processes import adopt_orphans, descriptor_of, end_with_parent
 from distxla.runtime.ray.supervisor import kill_descendants
 
@@ -42,7 +43,6 @@ class _Guard:
         self._wake, self._woken = os.pipe()
         for end in (self._wake, self._woken):
             os.set_blocking(end, False)
-        self.folder: str | None = None
 
     def run(self) -> None:
         """Until all processes have ended, or are to."""
@@ -55,7 +55,6 @@ class _Guard:
         if told is None:
             return
         start = json.loads(told)
-        self.folder = start["folder"]
         if not self._start(start):
             return
         while self._reap():
@@ -91,7 +90,7 @@ class _Guard:
                     stdin=0 if one["has_stdin"] else subprocess.DEVNULL,
                     stdout=one["out"],
                     stderr=one["err"],
-                    env=one["environment"],
+                    env={**one["environment"], LAUNCHER: f"{guard}:{self._report}"},
                     preexec_fn=ready,
                 )
             except OSError as error:
@@ -168,8 +167,6 @@ class _Guard:
         kill_descendants()
         for process in self._children.values():
             self._tell({"ended": process, "status": int(signal.SIGKILL)})
-        if self.folder is not None:
-            shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def main(control: int, report: int, launcher: int) -> None:

@@ -38,6 +38,8 @@ class Outcome:
         self.first: Failure | None = None
         self.verdicts: list[tuple[DistxlaError, float]] = []  # and when they came
         self.errors: dict[int, str] = {}  # what processes have raised
+        self._came: set[int] = set()  # those that have used their devices
+        self._over: set[int] = set()  # those whose scripts have come to their end
 
     @property
     def running(self) -> list[int]:
@@ -51,20 +53,43 @@ class Outcome:
     def has_ended(self, process: int, status: int, now: float) -> None:
         """status: as `os.wait` gives it."""
         self.statuses[process] = status
-        if process in self.ended or not status:
-            return
-        self._fail(process, _how(status), now)
+        self._over.add(process)
+        if status and process not in self.ended:
+            self._fail(process, _how(status), now)
+        self._look(now)
+
+    def script_has_ended(self, told: dict[str, Any], now: float) -> None:
+        """What a process says itself at the end of its script, behind which JAX waits for the others."""
+        process = told["process"]
+        self._over.add(process)
+        if told["how"] == "raised":
+            self._raised(process, told, now)
+        self._look(now)
+
+    def _raised(self, process: int, told: dict[str, Any], now: float) -> None:
+        error, site = str(told["error"]), str(told.get("site") or "")
+        self.errors.setdefault(process, f"{error} ({site})" if site else error)
+        self._fail(process, "raised an exception", now)
+
+    def _look(self, now: float) -> None:
+        """Whether processes wait in vain for one that has not used its devices."""
+        missing = sorted(self._over - self._came)
+        if missing and self._came - self._over:
+            waits = "waits" if len(self._came - self._over) == 1 else "wait"
+            waiting = processes_named(self._came - self._over)
+            self._fail(missing[0], f"ended before it had used its devices, for which {waiting} {waits}", now)
 
     def tell(self, news: dict[str, Any], now: float) -> None:
         """What the owner of the devices says."""
         if (verdict := news.get("verdict")) is not None:
             self.verdicts = [*self.verdicts[1 - MOST_VERDICTS :], (unpack_error(verdict), now)]
-        if (ended := news.get("ended")) is not None:
-            process, how, error = ended["process"], ended["how"], ended["error"]
-            if how == "raised":
-                site = str(ended.get("site") or "")
-                self.errors[process] = f"{error} ({site})" if site else error
-                self._fail(process, "raised an exception", now)
+        if (ended := news.get("ended")) is not None and ended["how"] == "raised":
+            self._raised(ended["process"], ended, now)
+        if (came := news.get("came")) is not None:
+            self._came.add(came)
+            self._look(now)
+        if "attached" in news:
+            self._came = set(range(self.processes))
 
     def owner_has_ended(self, status: int, now: float) -> None:
         """The owner of the devices has ended, which others still needed. status: as `subprocess` gives it."""
@@ -85,7 +110,7 @@ class Outcome:
         if first.process is None:
             return ReplicaLostError.exit_status
         found = self.statuses.get(first.process)
-        if found is None or first.process in self.ended:
+        if not found or first.process in self.ended:
             return RAISED
         return os.waitstatus_to_exitcode(found) if not found & 0x7F else 128 + (found & 0x7F)
 

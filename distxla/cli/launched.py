@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from distxla import clock
+from distxla.cli.in_process.sitecustomize import FOLDER, PYTHONPATH
 from distxla.cli.launch_outcome import GRACE_S, Outcome
 from distxla.cli.process_lines import ProcessLines
 from distxla.errors import ArgumentError
@@ -61,6 +62,9 @@ def environments(options: LaunchOptions, owner: str, base: Mapping[str, str]) ->
         OWNER: owner,
         **options.environment,
     }
+    if (paths := common.get("PYTHONPATH")) is not None:
+        common[PYTHONPATH] = paths
+    common["PYTHONPATH"] = os.pathsep.join(filter(None, (FOLDER, paths)))
     ranks = ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "DISTXLA_PROCESS")
     return [{**common, **dict.fromkeys(ranks, str(process))} for process in range(options.processes)]
 
@@ -154,7 +158,7 @@ class Launched:
             {"environment": environment, "has_stdin": process == options.stdin, **ends}
             for process, (environment, ends) in enumerate(zip(given, outputs))
         ]
-        self._tell({"command": options.command, "folder": str(Path(owner).parent), "processes": processes})
+        self._tell({"command": options.command, "processes": processes})
 
     def run(self) -> None:
         """Until all processes have ended; those that outlive the first failure by GRACE_S are. Blocks."""
@@ -256,6 +260,8 @@ class Launched:
                 self.outcome.has_ended(process, signal.SIGKILL, clock.now())
         elif "error" in told:
             raise ArgumentError(f"cannot start {self._options.command[0]}: {told['error']}")
+        elif "script" in told:
+            self.outcome.script_has_ended(told["script"], clock.now())
         elif "ended" in told:
             self.outcome.has_ended(told["ended"], told["status"], clock.now())
 

@@ -42,7 +42,13 @@ class Launch:
     """A launch of processes that run the code. script: its file; None: it is given to Python, without site-packages."""
 
     def __init__(
-        self, code: str, *options: str, processes: int = 2, stdin: bytes | None = None, script: Path | None = None
+        self,
+        code: str,
+        *options: str,
+        processes: int = 2,
+        stdin: bytes | None = None,
+        script: Path | None = None,
+        **environment: str,
     ) -> None:
         text = "import os, signal, subprocess, sys, time\np = int(os.environ['DISTXLA_PROCESS'])\n"
         command = [sys.executable, "-m", "distxla", "launch", "-n", str(processes), "--devices", "1", *options, "--"]
@@ -54,7 +60,7 @@ class Launch:
             stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": str(ROOT), "MARK": MARK},
+            env={**os.environ, "PYTHONPATH": str(ROOT), "MARK": MARK, **environment},
         )
         if stdin is not None:
             assert self.process.stdin is not None

@@ -94,6 +94,42 @@ def test_ctrl_c_and_sigterm_end_all(number: signal.Signals, status: int, said: s
     assert sorted(out.splitlines()) == (["[0] stopped", "[1] stopped"] if number is signal.SIGINT else [])
 
 
+def test_pythons_start_is_the_users(tmp_path: Path) -> None:
+    """distxla/cli/in_process/sitecustomize.py: what it was needed for is gone when the script begins."""
+    (tmp_path / "sitecustomize.py").write_text("print('of the user')\n")
+    code = """
+        import sitecustomize
+        print(sitecustomize.__file__)
+        names = ("DISTXLA_LAUNCHER", "DISTXLA_PYTHONPATH")
+        print(os.environ["PYTHONPATH"], [name for name in names if name in os.environ])
+        print([path for path in sys.path if "in_process" in path])
+    """
+    launch = Launch(code, processes=1, script=tmp_path / "script.py", PYTHONPATH=f"{tmp_path}{os.pathsep}{ROOT}")
+    status, out, err = launch.end()
+    assert status == 0, err
+    assert [line for line in out.splitlines() if line.startswith("[0]")] == [
+        "[0] of the user",
+        f"[0] {tmp_path / 'sitecustomize.py'}",
+        f"[0] {tmp_path}{os.pathsep}{ROOT} []",
+        "[0] []",
+    ]
+
+
+def test_a_script_that_raises_says_so_before_its_process_has_ended(tmp_path: Path) -> None:
+    code = """
+        import atexit
+        atexit.register(time.sleep, 600 * p)
+        if p == 1:
+            raise ValueError("data loader")
+    """
+    status, _, err = Launch(code, script=tmp_path / "script.py").end()
+    assert status == 1
+    assert err.splitlines()[-2:] == [
+        "error: process 1 failed first: it raised an exception: ValueError: data loader (script.py:7)",
+        "note: process 1 was ended, 5 s after the first failure",
+    ]
+
+
 SLEEPS = """
 # one that is nobody's child any more, and one of another session
 subprocess.Popen([sys.executable, "-c", "import os, time; os.fork() or (os.setsid(), time.sleep(600))"]).wait()
@@ -153,15 +189,3 @@ def test_what_cannot_be_launched_is_refused(args: list[str], said: str) -> None:
     assert found.returncode == 2
     assert said in found.stderr
     assert left() == []
-
-
-def test_the_folder_of_the_owner_is_removed_where_the_launcher_is_killed() -> None:
-    launch = Launch("print(os.environ['DISTXLA_OWNER'])" + SLEEPS)
-    assert launch.process.stdout is not None
-    paths = [word for line in launch.lines(4) for word in line.split() if word.startswith("/")]
-    assert len(set(paths)) == 1
-    assert Path(paths[0]).exists()
-    launch.process.kill()
-    launch.process.communicate(timeout=LIMIT_S)
-    await_end()
-    assert not Path(paths[0]).parent.exists()

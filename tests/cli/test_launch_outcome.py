@@ -152,3 +152,35 @@ def test_the_json_has_all_processes_and_the_answer() -> None:
     ]
     assert found["error"]["code"] == "mismatch"
     assert found["diagnosis"]["processes"][0]["process"] == 1
+
+
+def test_one_that_ends_before_it_has_used_its_devices_keeps_others_waiting() -> None:
+    """They wait in the start of theirs, and it in JAX's end."""
+    outcome = Outcome(2)
+    outcome.script_has_ended({"process": 1, "how": "end", "error": "", "site": ""}, 0)
+    assert outcome.ends_at is None
+    outcome.tell({"came": 0}, 1)
+    assert outcome.ends_at == 1 + GRACE_S
+    assert of_all(outcome, SIGKILL, 0) == 1
+    said = "error: process 1 failed first: it ended before it had used its devices, for which process 0 waits"
+    assert outcome.lines(b"") == [said]
+
+
+def test_one_that_ends_after_all_have_come_does_not() -> None:
+    outcome = Outcome(2)
+    for news in ({"came": 1}, {"came": 0}, {"attached": 2}):
+        outcome.tell(news, 0)
+    outcome.script_has_ended({"process": 1, "how": "end", "error": "", "site": ""}, 0)
+    outcome.has_ended(1, 0, 1)
+    assert outcome.ends_at is None
+    assert of_all(outcome, 0) == 0
+
+
+def test_a_script_says_what_it_has_raised_before_jax_waits_for_the_others() -> None:
+    outcome = Outcome(2)
+    outcome.script_has_ended({"process": 1, "how": "raised", "error": "ValueError: x", "site": "t.py:4"}, 2)
+    outcome.tell(ended(1), 3)
+    outcome.ended |= {0, 1}
+    assert of_all(outcome, SIGKILL, SIGKILL) == 1
+    assert outcome.ends_at == 2 + GRACE_S
+    assert outcome.lines(b"")[0] == "error: process 1 failed first: it raised an exception: ValueError: x (t.py:4)"

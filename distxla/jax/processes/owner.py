@@ -60,8 +60,8 @@ class Peer:
 class Owner:
     """Serves so many JAX processes. path: of the file that tells them where (owner_file.py).
 
-    news: gets what a launcher wants to know: {"attached": n}, {"verdict": error}, {"ended": ...}; without one, verdicts
-    go to stderr.
+    news: gets what a launcher wants to know: {"came": process}, {"attached": n}, {"verdict": error}, {"ended": ...};
+    without one, verdicts go to stderr.
     """
 
     def __init__(
@@ -231,6 +231,7 @@ class Owner:
         if failure is not None:
             _refuse(connection, failure)
             return None
+        self._say_news({"came": frame.process})
         self.endings.watch(frame.process, frame.pid)
         if frame.process == 0 and _KEY.fullmatch(introduction.needed):
             self._later(lambda: self._start_early(introduction.needed))

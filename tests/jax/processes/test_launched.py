@@ -110,6 +110,27 @@ def test_a_stopped_process_is_told_and_goes_on(script: Path) -> None:
     assert (status, out.count("] 2\n")) == (0, 2)
 
 
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(
+    ("end", "said"),
+    [
+        ("raise ValueError('x')", "it raised an exception: ValueError: x (train.py:6)"),
+        ("sys.exit(3)", "it ended before it had used its devices, for which process 0 waits"),
+    ],
+)
+def test_a_process_that_ends_before_it_has_used_its_devices_is_told(script: Path, end: str, said: str) -> None:
+    code = f"""
+import jax
+jax.distributed.initialize()
+if p == 1: {end}
+print(jax.numpy.ones(3).sum())
+"""
+    status, out, err = Launch(code, script=script).end()
+    assert (status, out) == (1, "")
+    assert f"error: process 1 failed first: {said}" in err.splitlines()
+    assert "distxla: process 0 waits for process 1, which has not used its devices yet" in err
+
+
 LONG = """
 def spin(x):
     return jax.lax.fori_loop(0, 20000, lambda k, v: jax.lax.psum(v, "x") / 2, x)

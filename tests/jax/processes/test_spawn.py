@@ -62,8 +62,9 @@ def test_it_serves_until_its_last_process_is_gone() -> None:
     assert owner.process.wait(END_S) == 0
     with open(read) as news:
         told = [json.loads(line) for line in news]
-    assert told[0] == {"attached": 2}
-    assert sorted(one["ended"]["process"] for one in told[1:]) == [0, 1]
+    assert sorted(one["came"] for one in told[:2]) == [0, 1]
+    assert told[2] == {"attached": 2}
+    assert sorted(one["ended"]["process"] for one in told[3:]) == [0, 1]
 
 
 def test_it_takes_all_along_where_it_is_told_to_end() -> None:
