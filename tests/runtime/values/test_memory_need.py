@@ -13,6 +13,7 @@ import distxla as dx
 from distxla.collectives.transports.control_block_view import CONTROL_BYTES
 from distxla.machine.memory_limits import Limit
 from distxla.machine.segments import HUGE_PAGE
+from distxla.runtime.hosts.budget import Budget
 from distxla.runtime.values.memory_need import LARGEST_MEMORY, Need, Room, require_host_memory, require_memory
 from tests.cli.called import call
 
@@ -108,6 +109,22 @@ def test_a_device_gets_what_all_limits_leave(room: Room, devices: int, wanted: i
     found = room.device_memory(devices, wanted).bytes
     assert found == size
     assert (2 * devices + 1) * (found + HUGE_PAGE) + room.others <= room.addresses.bytes
+
+
+@pytest.mark.parametrize("devices", [1, 8])
+def test_memories_of_two_parts_take_twice_the_addresses(devices: int) -> None:
+    room = limited(64 * GiB, most=1 << 40)
+    one, two = (room.device_memory(devices, parts=parts).bytes for parts in (1, 2))
+    assert 2 * two <= one < 2 * (two + 2 * HUGE_PAGE)
+    assert 2 * (2 * devices + 1) * (two + HUGE_PAGE) + room.others <= room.addresses.bytes
+    assert room.device_memory(devices, GiB, 2).bytes == GiB
+
+
+def test_where_values_are_apart_a_memory_has_a_part_for_them() -> None:
+    for values_apart, parts in ((False, 1), (True, 2)):
+        budget = Budget(5 * MiB, values_apart=values_apart)
+        budget.settle_here(2, lambda: Limit(GiB, "the group"))
+        assert (budget.device_bytes, budget.part_bytes, budget.segment_bytes) == (5 * MiB, 6 * MiB, parts * 6 * MiB)
 
 
 @pytest.mark.parametrize(
