@@ -24,6 +24,7 @@ from typing import Any, Final
 
 from distxla import clock
 from distxla.cli.in_process.sitecustomize import LAUNCHER
+from distxla.machine.memory_files import path_of
 from distxla.machine.processes import adopt_orphans, descriptor_of, end_with_parent
 from distxla.runtime.ray.supervisor import kill_descendants
 
@@ -90,7 +91,7 @@ class _Guard:
                     stdin=0 if one["has_stdin"] else subprocess.DEVNULL,
                     stdout=one["out"],
                     stderr=one["err"],
-                    env={**one["environment"], LAUNCHER: f"{guard}:{self._report}"},
+                    env={**one["environment"], LAUNCHER: f"{guard}:{path_of(self._report)}"},
                     preexec_fn=ready,
                 )
             except OSError as error:

@@ -64,7 +64,8 @@ def held_bytes(descriptor: int, begin: int, end: int) -> int:
 
 
 def path_of(descriptor: int) -> str:
-    """The path by which others of this user open a memory file of this process, as long as it is open here."""
+    """The path by which others of this user open a memory file, or a pipe, of this process, as long as it is open
+    here."""
     return f"/proc/{os.getpid()}/fd/{descriptor}"
 
 

@@ -26,11 +26,11 @@ def begin() -> None:
     else:
         os.environ["PYTHONPATH"] = paths
     sys.path[:] = [path for path in sys.path if os.path.abspath(path) != FOLDER]
-    guard, _, descriptor = told.partition(":")
+    guard, _, path = told.partition(":")
     register = getattr(threading, "_register_atexit", None)  # before atexit's functions, of which JAX has one
     if register is not None and guard.isdecimal() and int(guard) == os.getppid():
         pid = os.getpid()
-        register(lambda: end(f"/proc/{guard}/fd/{descriptor}") if os.getpid() == pid else None)
+        register(lambda: end(path) if os.getpid() == pid else None)
 
 
 def end(path: str) -> None:
