@@ -39,6 +39,7 @@ class _Command(click.Command):
 @click.option(
     "--stall-limit",
     type=click.FloatRange(0, min_open=True),
+    envvar="DISTXLA_STALL_LIMIT",
     metavar="S",
     help="Exit 5 where a process keeps others waiting for so many seconds; by default that is only told.",
 )

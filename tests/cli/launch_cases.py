@@ -39,7 +39,8 @@ def await_end() -> None:
 
 
 class Launch:
-    """A launch of processes that run the code. script: its file; None: it is given to Python, without site-packages."""
+    """A launch of processes that run the code. script: its file; None: it is given to Python, without site-packages.
+    terminal: in place of stdin and stdout."""
 
     def __init__(
         self,
@@ -48,6 +49,7 @@ class Launch:
         processes: int = 2,
         stdin: bytes | None = None,
         script: Path | None = None,
+        terminal: int | None = None,
         **environment: str,
     ) -> None:
         text = "import os, signal, subprocess, sys, time\np = int(os.environ['DISTXLA_PROCESS'])\n"
@@ -57,8 +59,8 @@ class Launch:
             script.write_text(code)
         self.process = subprocess.Popen(
             [*command, sys.executable, *(["-S", "-c", code] if script is None else [str(script)])],
-            stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
-            stdout=subprocess.PIPE,
+            stdin=terminal or (subprocess.DEVNULL if stdin is None else subprocess.PIPE),
+            stdout=terminal or subprocess.PIPE,
             stderr=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": str(ROOT), "MARK": MARK, **environment},
         )
@@ -80,7 +82,7 @@ class Launch:
         finally:
             self.process.kill()
         assert left() == []
-        return self.process.returncode, out.decode(), err.decode()
+        return self.process.returncode, (out or b"").decode(), err.decode()
 
 
 def owner_of(launch: Launch) -> int:

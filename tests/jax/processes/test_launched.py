@@ -131,6 +131,28 @@ print(jax.numpy.ones(3).sum())
     assert "distxla: process 0 waits for process 1, which has not used its devices yet" in err
 
 
+@pytest.mark.exhaustive
+def test_a_debugger_of_one_process_has_the_terminal(script: Path) -> None:
+    code = BEGIN + "if p == 1:\n    breakpoint()\nprint(int(largest(x)))\n"
+    terminal, end = os.openpty()
+    try:
+        launch = Launch(code, "--stdin", "1", script=script, terminal=end)
+        shown = b""
+        while b"(Pdb) " not in shown:
+            shown += os.read(terminal, 1 << 16)
+        assert b"[1] (Pdb) " in shown
+        assert launch.process.stderr is not None
+        said = launch.process.stderr.readline().decode()
+        assert said.startswith("[0] distxla: process 0 waits for process 1: it is at a breakpoint at train.py:1")
+        os.write(terminal, b"p 1000 + p\nc\n")
+        status, _, _ = launch.end()
+        shown += os.read(terminal, 1 << 16)
+    finally:
+        os.close(terminal)
+        os.close(end)
+    assert (status, b"1001" in shown, b"[0] 2\r\n" in shown) == (0, True, True)
+
+
 LONG = """
 def spin(x):
     return jax.lax.fori_loop(0, 20000, lambda k, v: jax.lax.psum(v, "x") / 2, x)
