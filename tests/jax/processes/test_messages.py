@@ -89,7 +89,7 @@ def test_a_place_comes_back() -> None:
     assert LaunchSite.unpack(LaunchSite().pack()) == LaunchSite()
 
 
-@pytest.mark.parametrize("payload", [b"", b"a\0b\0c", b"a\0001", b"a\0001\0c\0d", b"a\0" + b"9" * 50 + b"\0c"])
+@pytest.mark.parametrize("payload", [b"", b"a\0b\0c", b"a\0001", b"a\0001\0c\0d\0e", b"a\0" + b"9" * 50 + b"\0c"])
 def test_other_places_are_refused(payload) -> None:
     with pytest.raises(ClusterError, match="without a place"):
         LaunchSite.unpack(payload)
