@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from typing import Any, Final, NamedTuple
 
@@ -16,6 +17,7 @@ SOON_S: Final = 1.0  # a verdict may be told later than the failure that it lead
 RAISED: Final = 1  # Python's exit status
 MOST_VERDICTS: Final = 8  # that are remembered
 MOST_REASON: Final = 200  # characters; the whole is above
+_TOLD: Final = re.compile(r"distxla: ([\w-]+): ")
 KINDS: Final = (DeadlockError, ReplicaLostError, TimeLimitError)
 
 
@@ -143,8 +145,8 @@ class Outcome:
         if process is None:
             lines.append(f"error: lost: the process that owns the devices {how}")
         elif self.verdict() is None:
-            # of an error that distxla has told, the process's own is a copy
-            reason = f": {error[:MOST_REASON]}" if error and "distxla: " not in error else ""
+            own = _TOLD.search(error)  # an error of distxla's, which the process has shown
+            reason = f": {own[1]}, as told above" if own is not None else f": {error[:MOST_REASON]}" if error else ""
             lines.append(f"error: process {process} failed first: it {how}{reason}")
         elif verdict is not None and not lines:
             lines.append(f"error: {verdict.code}: as told above; process {process} failed first")

@@ -184,3 +184,12 @@ def test_a_script_says_what_it_has_raised_before_jax_waits_for_the_others() -> N
     assert of_all(outcome, SIGKILL, SIGKILL) == 1
     assert outcome.ends_at == 2 + GRACE_S
     assert outcome.lines(b"")[0] == "error: process 1 failed first: it raised an exception: ValueError: x (t.py:4)"
+
+
+def test_an_error_of_distxlas_is_told_by_its_code() -> None:
+    outcome = Outcome(1)
+    outcome.tell(
+        ended(0, error="jax.errors.JaxRuntimeError: INTERNAL: distxla: cluster: Ray has ended", site="t.py:4"), 0
+    )
+    assert of_all(outcome, exited(1)) == 1
+    assert outcome.lines(b"") == ["error: process 0 failed first: it raised an exception: cluster, as told above"]
