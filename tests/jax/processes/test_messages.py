@@ -86,6 +86,8 @@ def test_missing_facts_are_refused() -> None:
 def test_a_place_comes_back() -> None:
     site = LaunchSite("/home/ä/train.py", 47, "step")
     assert (LaunchSite.unpack(site.pack()), str(site)) == (site, "train.py:47 in step")
+    named = LaunchSite("train.py", 47, "step", "loss")
+    assert LaunchSite.unpack(named.pack()) == named
     assert LaunchSite.unpack(LaunchSite().pack()) == LaunchSite()
 
 
