@@ -220,16 +220,16 @@ class Owner:
         except DistxlaError as error:
             self._fail(error)
         with self._lock:
-            self._came.add(frame.process)
-            self._changed_at = clock.now()
-            self._first_at = min(self._first_at, self._changed_at)
             failure = self._failure
             if failure is None:
+                self._note_coming(frame.process)
                 peer = self.peers[frame.process] = Peer(frame.process, frame.pid, introduction, connection)
                 is_last = len(self._came) == self.world.processes
-        self._changed.set()
         if failure is not None:
             _refuse(connection, failure)
+            with self._lock:  # not before: with the last one the owner ends
+                self._note_coming(frame.process)
+            self._changed.set()
             return None
         self._say_news({"came": frame.process})
         self.endings.watch(frame.process, frame.pid)
@@ -238,6 +238,12 @@ class Owner:
         if is_last:
             self._later(self._attach)
         return peer
+
+    def _note_coming(self, process: int) -> None:
+        """With the lock: a process has said hello."""
+        self._came.add(process)
+        self._changed_at = clock.now()
+        self._first_at = min(self._first_at, self._changed_at)
 
     def _start_early(self, key: str) -> None:
         """Start what the script's programs will need, and keep at the end what its next run will."""
