@@ -130,10 +130,13 @@ def test_a_call_is_over_when_all_functions_have_returned(both: list[Serving]) ->
 
 def test_a_function_that_fails_once_the_devices_are_done_is_told_to_all(both: list[Serving]) -> None:
     one, other = both
+    others = threading.Event()
 
     def raises(x: Any, *, device: int) -> None:
         if device == 2:
+            assert others.wait(30)  # once one has failed, calls of other devices get no results
             raise ValueError("not told")
+        others.set()
 
     def fail() -> None:
         with one.during() as first, other.during(tell=raises) as second:
