@@ -88,7 +88,7 @@ class Introduction:
 
 
 _HINTS: Final = {
-    "boot_id": "start processes of several machines with distxla launch --address",
+    "boot_id": "all processes must run on one machine",
     "devices": "give each process the same DISTXLA_DEVICES",
     "distxla": "install the same version everywhere",
     "jax": "install the same version everywhere",

@@ -36,6 +36,10 @@ def test_some_of_it_may_differ() -> None:
             "devices: process 0 has 4, process 2 has 8 (hint: give each process the same DISTXLA_DEVICES)",
         ),
         (
+            {"boot_id": "b-2"},
+            "boot_id: process 0 has 'b-1', process 2 has 'b-2' (hint: all processes must run on one machine)",
+        ),
+        (
             {"jax": "0.11"},
             "jax: process 0 has '0.12', process 2 has '0.11' (hint: install the same version everywhere)",
         ),
