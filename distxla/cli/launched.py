@@ -56,6 +56,7 @@ def environments(options: LaunchOptions, owner: str, base: Mapping[str, str]) ->
         "DISTXLA_DEVICES": str(options.settings.local),
         "DISTXLA_PROCESSES": str(options.processes),
         "JAX_COORDINATOR_ADDRESS": f"127.0.0.1:{port}",
+        "JAX_COORDINATOR_BIND_ADDRESS": f"127.0.0.1:{port}",  # else JAX listens on all interfaces, and asks for no key
         "OMPI_MCA_orte_hnp_uri": f"4096.0;tcp://127.0.0.1:{port}",
         "OMPI_COMM_WORLD_SIZE": str(options.processes),
         "PYTHONUNBUFFERED": "1",

@@ -44,6 +44,20 @@ def test_processes_that_agree_say_nothing_else_and_leave_nothing(script: Path, m
         assert os.listdir(folder) == []
 
 
+def test_jax_listens_on_this_machine_alone(script: Path) -> None:
+    code = """
+        import jax
+        jax.distributed.initialize()
+        sockets = {os.path.basename(os.path.realpath(entry.path)) for entry in os.scandir("/proc/self/fd")}
+        rows = [line.split() for name in ("tcp", "tcp6") for line in open(f"/proc/self/net/{name}")]
+        listening = [row[1] for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in sockets]
+        print("listens at", *sorted({address.partition(":")[0][-8:] for address in listening}))  # IPv6 maps IPv4
+    """
+    status, out, err = Launch(code, script=script).end()
+    assert status == 0, err
+    assert sorted(out.splitlines()) == ["[0] listens at 0100007F", "[1] listens at"]
+
+
 def test_a_process_that_raises_is_told_to_the_others_and_gives_the_status(script: Path) -> None:
     code = BEGIN + 'if p == 1:\n    raise ValueError("data loader")\nprint(total(x))\n'
     status, _, err = Launch(code, script=script).end()
