@@ -28,6 +28,7 @@ from distxla.jax.processes.ledger_facts import (
     Finding,
     Turn,
     apart_text,
+    doing_in,
     place_of,
 )
 from distxla.jax.processes.program_text import ProgramText
@@ -83,8 +84,9 @@ def _lost(finding: Finding) -> str:
 
 def _late(finding: Finding) -> str:
     late = processes_named(finding.missing)
+    waiting = [call for call in finding.calls if call.process not in finding.missing]
     return (
-        f"{_calls(finding, finding.calls[:1])} and has waited for {late} for {finding.seconds:.1f} s, "
+        f"{_calls(finding, waiting[:1], of=waiting)} and has waited for {late} for {finding.seconds:.1f} s, "
         "longer than the limit for late processes"
     )
 
@@ -115,10 +117,12 @@ def _call(finding: Finding) -> str:
     return f"call {ordinal + 1} of {processes_named(members)}"
 
 
-def _calls(finding: Finding, calls: Sequence[Called]) -> str:
-    """`process 0 calls step (train.py:44)`, with all that call the same from the same line."""
+def _calls(finding: Finding, calls: Sequence[Called], of: Sequence[Called] | None = None) -> str:
+    """`process 0 calls step (train.py:44)`, with all that call the same from the same line. of: those that may; None:
+    all."""
     (call,) = calls
-    same = [c.process for c in finding.calls if (c.program, c.name, c.site) == (call.program, call.name, call.site)]
+    among = finding.calls if of is None else of
+    same = [c.process for c in among if (c.program, c.name, c.site) == (call.program, call.name, call.site)]
     who = same if call.process in same else [call.process]
     return f"{processes_named(who)} call{'s' if len(who) == 1 else ''} {call}"
 
@@ -223,6 +227,8 @@ def _doing(finding: Finding, process: int, call: Called | None) -> tuple[Doing, 
             Doing.WAITS,
             f"makes call {call.number} of {processes_named(call.members)}, {call}: waits for process {following}",
         )
+    if process in finding.behind and process in finding.missing:
+        return Doing.COMPUTES, doing_in(*finding.behind[process]).removeprefix("it ")
     if call is None:
         last = finding.last_before(process)
         if process in finding.missing or finding.kind == MISMATCH:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from distxla import clock
-from distxla.jax.processes.ledger_facts import Notice, apart_text
+from distxla.jax.processes.ledger_facts import Notice, apart_text, doing_in
 from distxla.jax.processes.places import Stack
 from distxla.machine.processes import is_stopped
 from distxla.machine.shortages import started_thread
@@ -74,7 +74,7 @@ class LateWatch:
             notices = self._look(clock.now())
             if not notices:
                 continue
-            where = self._where(sorted({notice.late for notice in notices if notice.behind is None}))
+            where = self._where(sorted({notice.late for notice in notices if notice.is_busy}))
             for waiting, late, text in lines_of(notices, where):
                 for process in waiting:
                     self._tell(process, late, text)
@@ -95,7 +95,9 @@ def lines_of(notices: Sequence[Notice], where: Mapping[int, str]) -> list[tuple[
         waiting = tuple(sorted(notice.waiting for notice in group))
         verb = "waits" if len(waiting) == 1 else "wait"
         seconds = max(notice.seconds for notice in group)
-        doing = f"it waits itself in {first.behind}" if first.behind is not None else where.get(first.late, "")
+        doing = "" if first.behind is None else doing_in(first.behind, first.doing)
+        if first.is_busy and first.late in where:
+            doing += f"{', and ' if doing else ''}{where[first.late]}"
         text = (
             f"{processes_named(waiting)} {verb} for process {first.late}: {doing} "
             f"[{seconds:.1f} s so far, in call {first.call.number}: {first.call}]"

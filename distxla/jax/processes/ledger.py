@@ -10,7 +10,7 @@ queue; it is ready when the process has come to it. Processes whose heads wait f
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from distxla.diagnosis.graph import Clauses, all_of, find_deadlock
@@ -20,7 +20,10 @@ from distxla.jax.processes.ledger_facts import (
     LATE,
     LOST,
     MISMATCH,
+    PREPARES,
+    RUNS,
     SKIPPED,
+    WAITS,
     Called,
     Ending,
     Finding,
@@ -150,7 +153,7 @@ class Ledger:
         decisions: list[Notice | Verdict] = []
         for process in range(self.processes):
             found = self._head(process)
-            late = found.missing if found is not None and found.is_open else []
+            late = [] if found is None else self._late_for(process, found)
             if found is None or not late:
                 self._waits.pop(process, None)
                 continue
@@ -158,16 +161,17 @@ class Ledger:
             if wait is None or wait.key != found.key:
                 wait = self._waits[process] = _Wait(found.key, now)
             seconds = now - wait.since
-            behind = {p: self._waits_in(p) for p in late}
+            behind = {p: self._at_head(p) for p in late}
             if seconds >= wait.next_notice:
                 while wait.next_notice <= seconds:
                     wait.next_notice *= 2
                 call = found.made[process]
                 apart = self.apart.get(found.members)
-                decisions += [Notice(process, p, call, seconds, behind[p], apart) for p in late]
-            at_fault = tuple(p for p in late if behind[p] is None)
+                decisions += [Notice(process, p, call, seconds, one[0], apart, one[1]) for p, one in behind.items()]
+            at_fault = tuple(p for p in late if not self._waits_for_others(p))
             if self.stall_limit is not None and seconds >= self.stall_limit and at_fault:
-                refused = self._refused(found, LATE, missing=at_fault, seconds=seconds)
+                found_behind = {p: (call, doing) for p, (call, doing) in behind.items() if call is not None}
+                refused = self._refused(found, LATE, missing=at_fault, seconds=seconds, behind=found_behind)
                 decisions += [decision for decision in refused if isinstance(decision, Verdict)]
         return decisions
 
@@ -196,9 +200,10 @@ class Ledger:
         missing: tuple[int, ...] = (),
         why: DistxlaError | None = None,
         seconds: float = 0.0,
+        behind: Mapping[int, tuple[Called, str]] | None = None,
     ) -> list[Start | Verdict]:
         """The verdict on this call, and those on circles that show now that it is out of the way."""
-        verdict = self._refuse(found, kind, pair, turns, cycle, missing, why, seconds)
+        verdict = self._refuse(found, kind, pair, turns, cycle, missing, why, seconds, behind)
         return [verdict, *self._circles()]
 
     def _refuse(
@@ -211,6 +216,7 @@ class Ledger:
         missing: tuple[int, ...],
         why: DistxlaError | None,
         seconds: float,
+        behind: Mapping[int, tuple[Called, str]] | None = None,
     ) -> Verdict:
         concerned = sorted({*found.members, *(call.process for call in cycle)})
         finding = Finding(
@@ -226,6 +232,7 @@ class Ledger:
             seconds,
             self.apart.get(found.members),
             {p: tuple(self.history(p)) for p in concerned},
+            behind or {},
         )
         found.is_refused = True
         if found.members in self.apart:
@@ -305,10 +312,28 @@ class Ledger:
         key = next(iter(self._queues[process]), None)
         return None if key is None else self._calls[key]
 
-    def _waits_in(self, process: int) -> Called | None:
-        """The call in which a process waits for others."""
+    def _late_for(self, process: int, found: _Call) -> list[int]:
+        """For whom a process waits in the call at the head of its queue."""
+        if not found.is_open:
+            return []
+        missing = found.missing
+        if process not in found.ready and not missing:
+            return []  # the others wait for it
+        others = [p for p in found.members if p != process and p not in found.ready]
+        return [p for p in others if p in missing or not missing or self._head(p) is not found]
+
+    def _at_head(self, process: int) -> tuple[Called | None, str]:
+        """The call at the head of a process's queue, and what the process does in it."""
         found = self._head(process)
-        return found.made[process] if found is not None and found.is_open and found.missing else None
+        if found is None:
+            return None, WAITS
+        if found.is_open:
+            return found.made[process], WAITS if self._waits_for_others(process) else PREPARES
+        return found.made[process], RUNS
+
+    def _waits_for_others(self, process: int) -> bool:
+        found = self._head(process)
+        return found is not None and bool(self._late_for(process, found))
 
     def _leave_queues(self, found: _Call) -> None:
         for process in found.made:

@@ -18,6 +18,11 @@ LOST: Final = "lost"
 LATE: Final = "time-limit"
 SKIPPED: Final = "skipped"
 
+# what a late process does in the call at the head of its queue
+WAITS: Final = "waits"  # for others
+RUNS: Final = "runs"
+PREPARES: Final = "prepares"  # it is not ready for it
+
 _PREFIXES = ("jit_", "pjit_", "pmap_")  # that JAX puts before the names of functions
 
 
@@ -58,6 +63,14 @@ def function_of(name: str) -> str:
     """The user's function of a module's name: `step` of `jit_step`."""
     found = next((name[len(prefix) :] for prefix in _PREFIXES if name.startswith(prefix)), name)
     return "<lambda>" if found == "_lambda" else found
+
+
+def doing_in(call: Called, doing: str) -> str:
+    """What a process does in a call at the head of its queue, to follow "process 1: "."""
+    if doing == WAITS:
+        return f"it waits itself in {call}"
+    what = "still runs" if doing == RUNS else "is not ready yet for"
+    return f"it {what} its call {call.number}: {call}"
 
 
 def place_of(site: LaunchSite) -> str:
@@ -116,6 +129,7 @@ class Finding:
     cycle: of a deadlock, the first call in the queue of each process, which waits for the process of the next.
     missing: those that are late, or that end or skip.  endings: of those that have ended.  why: of the one that skips.
     seconds: how long the others have waited, as far as LATE.
+    behind: of late ones, the call at the head of their queues, if any, and what they do in it.
     apart: the first call of these members which they made from different lines.
     histories: the last calls of each process concerned, oldest first.
     """
@@ -132,6 +146,7 @@ class Finding:
     seconds: float = 0.0
     apart: tuple[Called, Called] | None = None
     histories: Mapping[int, tuple[Called, ...]] = field(default_factory=dict)
+    behind: Mapping[int, tuple[Called, str]] = field(default_factory=dict)
 
     def last_before(self, process: int) -> Called | None:
         """The process's last call of these members before this one."""
@@ -154,8 +169,9 @@ class Verdict(NamedTuple):
 
 
 class Notice(NamedTuple):
-    """A process waits in `call` for a late one, which has not called it, for so many seconds so far. behind: the call
-    of other processes in which the late one waits itself.  apart: as in Finding."""
+    """A process waits in `call` for a late one, which is not ready for it, for so many seconds so far. behind: the call
+    at the head of the late one's queue, in which it does what `doing` says; None: it has called nothing that is not
+    over.  apart: as in Finding."""
 
     waiting: int
     late: int
@@ -163,6 +179,12 @@ class Notice(NamedTuple):
     seconds: float
     behind: Called | None = None
     apart: tuple[Called, Called] | None = None
+    doing: str = WAITS
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether the late one waits for no other."""
+        return self.behind is None or self.doing != WAITS
 
 
 Decision = Start | Verdict | Notice
@@ -172,7 +194,10 @@ __all__ = [
     "LATE",
     "LOST",
     "MISMATCH",
+    "PREPARES",
+    "RUNS",
     "SKIPPED",
+    "WAITS",
     "Called",
     "Decision",
     "Ending",
@@ -183,6 +208,7 @@ __all__ = [
     "Turn",
     "Verdict",
     "apart_text",
+    "doing_in",
     "function_of",
     "place_of",
 ]

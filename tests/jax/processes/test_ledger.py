@@ -5,11 +5,17 @@ from __future__ import annotations
 import pytest
 
 from distxla.errors import ClusterError, CollectiveMismatchError
+from distxla.jax.processes.findings import error_of
 from distxla.jax.processes.late import lines_of
-from distxla.jax.processes.ledger_facts import DEADLOCK, LATE, LOST, MISMATCH, SKIPPED, Ending
+from distxla.jax.processes.ledger_facts import DEADLOCK, LATE, LOST, MISMATCH, PREPARES, SKIPPED, WAITS, Ending
+from distxla.jax.processes.program_text import ProgramText
 from tests.jax.processes.ledger_cases import KILLED, Told, made
 
 BOTH = (0, 1)
+
+
+def no_text(program: int) -> ProgramText:
+    raise KeyError(program)
 
 
 def test_a_call_starts_when_all_are_ready_for_it() -> None:
@@ -351,6 +357,69 @@ def test_the_limit_for_late_ones() -> None:
     assert not told.findings
     told.look(5)
     assert told.finding.kind == LATE
+    assert told.finding.missing == (2,)
+
+
+def test_one_that_has_called_and_still_runs_another_call_is_late() -> None:
+    told = Told(2, stall_limit=5)
+    local = told.call(1, [1], "save", 70)
+    told.ready(1, local)
+    for process in BOTH:
+        key = told.call(process, BOTH, "step", 44)
+    told.ready(0, key)
+    told.look(0)
+    assert [line for _, _, line in lines_of(told.look(1), {1: "it is at a.py:8: input()"})] == [
+        "process 0 waits for process 1: it still runs its call 1: save (train.py:70), and it is at a.py:8: input() "
+        "[1.0 s so far, in call 1: step (train.py:44)]"
+    ]
+    told.look(5)
+    assert (told.finding.kind, told.finding.key, told.finding.missing) == (LATE, key, (1,))
+    assert error_of(told.finding, no_text).message == (
+        "process 0 calls step (train.py:44) and has waited for process 1 for 5.0 s, longer than the limit for late "
+        "processes"
+    )
+    assert told.ledger.over(local) == []
+
+
+def test_one_that_has_called_and_is_not_ready_is_late() -> None:
+    told = Told(2, stall_limit=5)
+    for process in (1, 0):
+        key = told.call(process, BOTH, "step", 44)
+    assert not [*told.look(0), *told.look(1)]  # neither is ready
+    told.ready(1, key)
+    told.look(2)
+    (notice,) = told.look(3)
+    assert (notice.waiting, notice.late, notice.doing) == (1, 0, PREPARES)
+    assert "process 0: it is not ready yet for its call 1: step (train.py:44) [" in lines_of([notice], {})[0][2]
+    told.look(7)
+    error = error_of(told.finding, no_text)
+    assert error.message.startswith("process 1 calls step (train.py:44) and has waited for process 0 for 5.0 s")
+    assert error.diagnosis is not None
+    assert [state.detail for state in error.diagnosis.processes] == [
+        "is not ready yet for its call 1: step (train.py:44)",
+        "",
+    ]
+
+
+def test_one_that_waits_where_it_has_called_is_not_late() -> None:
+    told = Told(3, stall_limit=5)
+    for process in BOTH:
+        told.call(process, (0, 1, 2), "step")
+    told.look(0)
+    assert [(notice.waiting, notice.late) for notice in told.look(1)] == [(0, 2), (1, 2)]
+    told.look(5)
+    assert told.finding.missing == (2,)
+
+
+def test_one_behind_a_call_in_which_it_waits_itself_is_not_at_fault() -> None:
+    told = Told(3, stall_limit=5)
+    told.call(1, (1, 2), "total")
+    for process in BOTH:
+        key = told.call(process, BOTH, "step")
+    told.ready(0, key)
+    told.look(0)
+    assert {(notice.waiting, notice.late, notice.doing) for notice in told.look(1)} == {(0, 1, WAITS), (1, 2, WAITS)}
+    told.look(5)
     assert told.finding.missing == (2,)
 
 
