@@ -8,7 +8,7 @@ import queue
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -260,7 +260,8 @@ class CallQueue:
                 self._take_direct()
             used = sum(other.result_bytes for other in calls)
             if len(calls) >= MOST_CALLS or (calls and used + result_bytes > MOST_BYTES):
-                return calls[len(calls) // 2]  # waking up for each one would cost more
+                later = list(calls)[len(calls) // 2 :]  # waking up for each one would cost more
+                return _unfinished(later) or _unfinished(calls) or calls[0]
             if call is not None:
                 self._append(call)
         return None
@@ -309,7 +310,7 @@ class CallQueue:
         """Block until no call is under way, so that calls may be issued directly: for so many seconds at most, but as
         long as it takes where there is no room for another call. Ctrl-C as `PendingCall.wait`."""
         with self._lock:
-            last = self._calls[-1] if self._calls else None
+            last = _unfinished(reversed(self._calls))
             is_full = len(self._calls) >= MOST_CALLS
         if last is not None and is_full:
             self.wait(last)
@@ -364,9 +365,9 @@ class CallQueue:
         self.take_direct()
         if self._calls and not self._is_own_thread():
             with self._lock:
-                last = self._calls[-1] if self._calls else None
-            if last is not None:
-                self.wait(last)
+                calls = list(self._calls)
+            for call in reversed(calls):  # mostly all are over with the last one; `fail` may have ended that before
+                self.wait(call)
 
     def interrupt(self) -> None:
         """End all calls under way, which then fail with ClusterError; blocks until the one that runs has ended."""
@@ -477,6 +478,11 @@ class CallQueue:
         self._require_outside()
         if self._is_own_thread():
             raise ClusterError("a call cannot wait for another call of the cluster that runs it")
+
+
+def _unfinished(calls: Iterable[PendingCall]) -> PendingCall | None:
+    """The first one that is not over."""
+    return next((call for call in calls if not call.is_over), None)
 
 
 def _again(error: BaseException) -> BaseException:
