@@ -33,7 +33,7 @@ class _Command(click.Command):
     "devices",
     type=click.IntRange(1),
     metavar="K",
-    help="Devices of each; by default DISTXLA_DEVICES, else 8 in all.",
+    help="Devices of each; by default DISTXLA_DEVICES, else JAX_NUM_CPU_DEVICES, else 8 // N, at least 1.",
 )
 @click.option("--address", metavar="RAY", help="Processes on several machines: not there yet.")
 @click.option(
