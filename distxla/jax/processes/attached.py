@@ -215,7 +215,7 @@ class AttachedCluster:
         return self._attached()[1].outfeed(device)
 
     def bye(self) -> None:
-        """This process comes to its end and calls nothing more. Blocks until its calls are over."""
+        """This process ends and calls nothing more. Blocks until its calls are over."""
         if self._pid != os.getpid() or self._has_said_bye:
             return
         self._has_said_bye = True

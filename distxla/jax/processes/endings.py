@@ -26,7 +26,7 @@ _MOST_ERROR: Final = 300  # characters of an error that a process ends with
 
 
 def own_ending() -> dict[str, Any]:
-    """The JSON of BYE: how this process comes to its end. Asked at exit, when Python has shown an error that nobody
+    """The JSON of BYE: how this process ends. Asked at exit, when Python has shown an error that nobody
     has caught."""
     error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
     if not isinstance(error, BaseException) or hasattr(sys, "ps1"):  # at a prompt, errors end nothing

@@ -1,7 +1,7 @@
 """The fingerprint of a partitioned program: equal in all processes exactly if they compiled the same.
 
 It is of the parsed module, not of its text: tables of source lines stand between the header and the first computation,
-and whoever cuts them out of the text may cut out too much. Then different programs would count as one, and their
+and cutting them out of the text may cut out too much. Then different programs would count as one, and their
 devices would compute wrong numbers without an error.
 """
 

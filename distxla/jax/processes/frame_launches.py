@@ -147,7 +147,7 @@ class FrameLaunches:
     """The launches of this process. connection: to the owner.
 
     stop_reason: why the call that this thread runs should end.  refused: told of a launch that will never run, maybe
-    before its turn.
+    while earlier ones run.
     """
 
     def __init__(

@@ -85,7 +85,7 @@ class LaunchedExecutable(Protocol):
 class Launch(Protocol):
     """A call on devices of several processes, of which this one has some; see also call_queue.Launch.
 
-    verdict: why it will never run, told before its turn; None while nothing is.
+    verdict: why it will never run, maybe told while earlier calls run; None while nothing is.
     """
 
     verdict: DistxlaError | None

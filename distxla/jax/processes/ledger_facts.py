@@ -28,9 +28,9 @@ _PREFIXES = ("jit_", "pjit_", "pmap_")  # that JAX puts before the names of func
 
 @dataclass(frozen=True)
 class Called:
-    """A process's part of a call. ordinal: from 0, of the calls of these members.  turn: of all calls of the process.
-    program: the owner's number: equal for programs with one fingerprint.  name: the module's.  site: the user's
-    line."""
+    """A process's part of a call. ordinal: from 0, of the calls of these members.  turn: the position among all calls
+    of the process.  program: the owner's number: equal for programs with one fingerprint.  name: the module's.  site:
+    the user's line."""
 
     process: int
     members: tuple[int, ...]

@@ -1,8 +1,8 @@
 """Frames between a JAX process and the owner of its cluster, over one connection (distxla/wire/).
 
 A request has a number, which its answer repeats; answers come in any order. All else is told without an answer. The
-owner unpickles nothing: what comes from a process is fields, JSON and bytes. A process unpickles the program of
-COMPILED alone, which its own owner has sent.
+owner unpickles nothing: a process sends fields, JSON and bytes. A process unpickles the program of COMPILED alone,
+which its own owner has sent.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Launch(Frame):
     set: int = u32(_SET)
     program: int = u32(_PROGRAM)
     ordinal: int = u64(_ORDINAL)
-    turn: int = u64("of the call among all of this process")
+    turn: int = u64("position of the call among all of this process")
 
 
 @frame(7, payload="offsets of arguments and results, u64 each, a row for each device of this process")
@@ -108,7 +108,7 @@ class Trouble(Frame):
 
 @frame(9, payload='JSON {how: "end" or "raised", error, site}')
 class Bye(Frame):
-    """The process comes to its end and calls nothing more."""
+    """The process ends and calls nothing more."""
 
 
 @frame(10, payload="JSON of a Stack")

@@ -19,7 +19,7 @@ from distxla.machine.shortages import not_started
 
 START_S: Final = 60.0
 _MOST: Final = 1 << 16
-_children: list[subprocess.Popen[bytes]] = []  # they outlive whoever has started them
+_children: list[subprocess.Popen[bytes]] = []  # owners outlive the objects that started them
 
 
 class OwnerProcess(NamedTuple):
