@@ -16,6 +16,7 @@ from distxla.jax.processes.launches import LaunchSite
 from distxla.jax.processes.ledger_facts import Ending
 from distxla.jax.processes.messages import unpack_json
 from distxla.jax.processes.places import site_of_traceback
+from distxla.jax.processes.said import guarded
 from distxla.machine.processes import descriptor_of, ended_by, exit_status_of
 from distxla.machine.shortages import started_thread
 from distxla.runtime.hosts.process_ends import KillCounts, how_ended
@@ -153,7 +154,7 @@ class Endings:
         how = _how(pid, descriptor, "" if kills is None else kills.risen())
         os.close(descriptor)
         self._tell(process, how)
-        self._died(process)
+        guarded(lambda: self._died(process))
 
     def _tell(self, process: int, how: Ending) -> None:
         with self._lock:
@@ -161,7 +162,7 @@ class Endings:
             if process in self._told or self._is_closed:
                 return
             self._told.add(process)
-        self._ended(process, how)
+        guarded(lambda: self._ended(process, how))
 
 
 def _how(pid: int, descriptor: int, lacking: str) -> Ending:

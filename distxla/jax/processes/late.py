@@ -9,6 +9,7 @@ from typing import Final
 from distxla import clock
 from distxla.jax.processes.ledger_facts import Notice, apart_text, doing_in
 from distxla.jax.processes.places import Stack
+from distxla.jax.processes.said import guarded
 from distxla.machine.processes import is_stopped
 from distxla.machine.shortages import started_thread
 from distxla.wording import processes_named
@@ -71,13 +72,16 @@ class LateWatch:
 
     def _run(self) -> None:
         while not self._closed.wait(LOOK_S):
-            notices = self._look(clock.now())
-            if not notices:
-                continue
-            where = self._where(sorted({notice.late for notice in notices if notice.is_busy}))
-            for waiting, late, text in lines_of(notices, where):
-                for process in waiting:
-                    self._tell(process, late, text)
+            guarded(self._look_once)
+
+    def _look_once(self) -> None:
+        notices = self._look(clock.now())
+        if not notices:
+            return
+        where = self._where(sorted({notice.late for notice in notices if notice.is_busy}))
+        for waiting, late, text in lines_of(notices, where):
+            for process in waiting:
+                self._tell(process, late, text)
 
 
 def lines_of(notices: Sequence[Notice], where: Mapping[int, str]) -> list[tuple[tuple[int, ...], int, str]]:

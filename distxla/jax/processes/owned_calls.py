@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -45,6 +46,7 @@ from distxla.jax.processes.messages import (
 )
 from distxla.jax.processes.owned_cluster import OwnedCluster
 from distxla.jax.processes.owned_programs import OwnedPrograms
+from distxla.jax.processes.said import guarded
 from distxla.jax.processes.told_errors import pack_error
 from distxla.jax.processes.world import World
 from distxla.lazy_dataclass import replace
@@ -247,17 +249,17 @@ class OwnedCalls:
 
     def _refuse_all(self) -> None:
         while (verdict := self._to_refuse.get()) is not None:
-            self._refuse(*verdict)
+            guarded(partial(self._refuse, *verdict))
 
     def _refuse(self, key: Key, finding: Finding) -> None:
         members, ordinal = key
-        finding = self._with_turns(finding)
         try:
-            error: DistxlaError = error_of(finding, self._programs.text)
+            error: DistxlaError = error_of(self._with_turns(finding), self._programs.text)
+            payload = pack_json(pack_error(error, members))
         except Exception as failure:
             which = f"call {ordinal + 1} of the processes {list(members)}"
             error = ClusterError(f"{which} can't run, and why can't be told: {raised(failure)}")
-        payload = pack_json(pack_error(error, members))
+            payload = pack_json(pack_error(error, members))
         number = self._programs.set_of(members)
         for member in members:
             self._tell(member, Refused(number, ordinal), [payload])
@@ -277,7 +279,7 @@ class OwnedCalls:
 
     def _issue_all(self) -> None:
         while (key := self._to_issue.get()) is not None:
-            self._issue(key)
+            guarded(partial(self._issue, key))
 
     def _issue(self, key: Key) -> None:
         with self._lock:
@@ -324,11 +326,16 @@ class OwnedCalls:
     def _over(self, key: Key, call: _Call, error: BaseException | None) -> None:
         """Tell its processes how a call has ended."""
         members, ordinal = key
-        if isinstance(error, DistxlaError):
-            error.message = with_processes(error.message, self._world)
         payload: list[Buffer] = []
         if error is not None:
-            payload.append(pack_json({**pack_error(error, members), "unusable": self._cluster.is_unusable()}))
+            is_unusable = self._cluster.is_unusable()
+            try:
+                if isinstance(error, DistxlaError):
+                    error.message = with_processes(error.message, self._world)
+                payload.append(pack_json({**pack_error(error, members), "unusable": is_unusable}))
+            except Exception as failure:
+                error = ClusterError(f"call {ordinal + 1} has failed, and why can't be told: {raised(failure)}")
+                payload.append(pack_json({**pack_error(error, members), "unusable": is_unusable}))
 
         def decide() -> list[Start | Verdict]:
             if self._running is call:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import os
 import re
-import sys
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -30,6 +28,7 @@ from distxla.jax.processes.owned_programs import OwnedPrograms
 from distxla.jax.processes.owner_file import OwnerFile
 from distxla.jax.processes.owner_settings import OwnerSettings
 from distxla.jax.processes.places import Stack
+from distxla.jax.processes.said import guarded, say
 from distxla.jax.processes.told_errors import pack_error, unpack_error
 from distxla.jax.processes.world import Introduction, World, require_equal
 from distxla.wire.checksums import Buffer
@@ -194,6 +193,8 @@ class Owner:
                 except DistxlaError as error:
                     say(f"process {peer.process} has broken the protocol, and is not served any more: {error.message}")
                     return
+                except Exception as error:  # of the owner: the process has done nothing wrong
+                    self._failed(peer, frame, ClusterError(f"{frame.NAME} of process {peer.process}: {raised(error)}"))
         except DistxlaError:
             return  # its end
         finally:
@@ -359,10 +360,19 @@ class Owner:
             raise ClusterError(f"a {frame.NAME} frame, which the owner does not take")
         handler(self, peer, frame, payload)
 
+    def _failed(self, peer: Peer, frame: Frame, error: ClusterError) -> None:
+        """A frame could not be handled: nobody waits for what it asks."""
+        say(str(error))
+        if isinstance(frame, messages.Partition | messages.Compile | messages.Load):
+            peer.tell(messages.Failed(frame.request), [pack_json(pack_error(error))])
+        elif isinstance(frame, messages.Launch | messages.Ready | messages.Trouble | messages.Served):
+            trouble = messages.Trouble(frame.set, frame.ordinal, messages.CALLBACK)
+            guarded(lambda: self.calls.trouble(peer.process, trouble, error))
+
     def _later(self, work: Callable[[], None]) -> None:
         """Have it done by another thread; nothing is done any more once the owner is closed."""
         with suppress(RuntimeError):
-            self._pool.submit(_reported, work)
+            self._pool.submit(guarded, work)
 
     def answer(self, peer: Peer, request: int, work: Callable[[], tuple[Frame, list[Buffer]]]) -> None:
         """Answer a request by what `work` gives, or raises, in another thread."""
@@ -457,18 +467,4 @@ HANDLERS: Final[dict[type[Frame], Handler]] = {
 }
 
 
-def _reported(work: Callable[[], None]) -> None:
-    """Do work in a thread of the pool, which would not tell what it raises."""
-    try:
-        work()
-    except BaseException as error:
-        say(raised(error))
-
-
-def say(text: str) -> None:
-    """To stderr, in one piece."""
-    with suppress(OSError, ValueError):
-        os.write(sys.stderr.fileno(), f"distxla: {text}\n".encode(errors="replace"))
-
-
-__all__ = ["HANDLERS", "Owner", "Peer", "say"]
+__all__ = ["HANDLERS", "Owner", "Peer"]

@@ -16,8 +16,9 @@ from distxla.errors import DistxlaError
 from distxla.jax.partitioner.partition_server import SERVER
 from distxla.jax.processes.device_names import NamedDevices
 from distxla.jax.processes.messages import pack_json
-from distxla.jax.processes.owner import Owner, say
+from distxla.jax.processes.owner import Owner
 from distxla.jax.processes.owner_settings import OwnerSettings
+from distxla.jax.processes.said import say
 from distxla.jax.processes.told_errors import pack_error
 from distxla.machine.processes import end_with_parent
 

@@ -93,6 +93,26 @@ def test_a_connection_that_ends_alone_is_told_as_lost(watched: Watched) -> None:
     assert watched.told.get(timeout=30) == (1, Ending("lost"))
 
 
+def test_an_error_in_what_an_end_calls_does_not_keep_the_next_one_from_being_told(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    told: queue.Queue[int] = queue.Queue()
+
+    def ended(process: int, how: Ending) -> None:
+        told.put(process)
+        if process == 0:
+            raise ValueError("broken")
+
+    endings = Endings(ended)
+    try:
+        for process in (0, 1):
+            endings.lost(process)
+        assert {told.get(timeout=30), told.get(timeout=30)} == {0, 1}
+    finally:
+        endings.close()
+    assert capfd.readouterr().err == "distxla: ValueError: broken\n"
+
+
 def said_at_exit(code: str) -> Ending:
     """What a script says of its end when it comes to it."""
     first = "import atexit, json\nfrom distxla.jax.processes.endings import own_ending\n"

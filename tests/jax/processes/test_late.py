@@ -83,14 +83,21 @@ def test_answers_are_waited_for_and_late_ones_are_dropped() -> None:
     assert questions.ask([], seconds=600) == {}
 
 
-def test_the_watch_tells_each_that_waits() -> None:
+def test_the_watch_tells_each_that_waits(capfd: pytest.CaptureFixture[str]) -> None:
     told: queue.Queue[tuple[int, int, str]] = queue.Queue()
     found = [[Notice(0, 1, called(0), 1, None), Notice(2, 1, called(2), 1, None)]]
 
     def where(processes: Sequence[int]) -> dict[int, str]:
         return dict.fromkeys(processes, "it is at its end")
 
-    watch = LateWatch(lambda now: found.pop() if found else [], where, lambda *one: told.put(one))
+    looks = iter([ValueError("broken")])  # a look that fails ends nothing
+
+    def look(now: float) -> list[Notice]:
+        for error in looks:
+            raise error
+        return found.pop() if found else []
+
+    watch = LateWatch(look, where, lambda *one: told.put(one))
     try:
         first, second = told.get(timeout=30), told.get(timeout=30)
     finally:
@@ -98,3 +105,4 @@ def test_the_watch_tells_each_that_waits() -> None:
     assert first[:2] == (0, 1)
     assert second[:2] == (2, 1)
     assert first[2] == second[2]
+    assert capfd.readouterr().err == "distxla: ValueError: broken\n"

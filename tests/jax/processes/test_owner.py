@@ -8,6 +8,7 @@ import signal
 import threading
 import weakref
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,10 +18,12 @@ from distxla.errors import ClusterError, CollectiveMismatchError, DistxlaError, 
 from distxla.jax.partitioner.early_start import Needed
 from distxla.jax.partitioner.partition_server import SERVER
 from distxla.jax.private.names import PartitionerOptions
-from distxla.jax.processes import messages
+from distxla.jax.processes import messages, owned_calls
 from distxla.jax.processes.launches import LaunchSite
 from distxla.jax.processes.messages import pack_json, unpack_json
+from distxla.jax.processes.owner import HANDLERS
 from distxla.jax.processes.places import Stack
+from distxla.jax.processes.told_errors import pack_error
 from tests.jax.processes.fake_process_cases import LOCAL, FakeProcess, Served, summing
 
 
@@ -316,6 +319,46 @@ def test_a_process_that_breaks_the_protocol_is_not_served_any_more(capfd) -> Non
         assert "process 1 has broken the protocol" in capfd.readouterr().err
     finally:
         served.end()
+
+
+def test_an_error_of_the_owner_ends_neither_its_threads_nor_a_process(monkeypatch, capfd, both) -> None:
+    programs = [process.compile(summing()) for process in both]
+    failures: list[str] = []
+
+    def failing(error: BaseException, processes: tuple[int, ...] = ()) -> dict[str, Any]:
+        if not failures:
+            failures.append(str(error))
+            raise ValueError("no room")
+        return pack_error(error, processes)
+
+    for is_started in (False, True):
+        calls = [process.launch(program) for process, program in zip(both, programs)]
+        failures.clear()
+        monkeypatch.setattr(owned_calls, "pack_error", failing)
+        if is_started:
+            for process, call in zip(both, calls):
+                process.ready(call, [[0]])
+        else:
+            both[0].trouble(calls[0], messages.SKIPPED, ClusterError("its argument is gone"))
+        for process, call in zip(both, calls):
+            with pytest.raises(ClusterError, match="why can't be told: ValueError: no room"):
+                process.over(call)
+
+    def broken(*_: object) -> None:
+        raise ValueError("broken")
+
+    for frame in (messages.Compile, messages.Ready):
+        monkeypatch.setitem(HANDLERS, frame, broken)
+    with pytest.raises(ClusterError, match="COMPILE of process 1: ValueError: broken"):
+        both[1].compile(summing())
+    calls = [process.launch(program) for process, program in zip(both, programs)]
+    both[1].ready(calls[1], [[0]])
+    for process, call in zip(both, calls):
+        with pytest.raises(ClusterError, match="READY of process 1: ValueError: broken"):
+            process.over(call)
+    assert "READY of process 1: ValueError: broken" in capfd.readouterr().err
+    monkeypatch.undo()
+    np.testing.assert_array_equal(run(both, programs), np.full((4, 4), 20, np.float32))
 
 
 def test_a_late_process_is_told_to_the_one_that_waits() -> None:
