@@ -161,7 +161,8 @@ class Processes:
     def _start(self) -> None:
         if self._members:
             return
-        settings = OwnerSettings(self.devices)
+        memory, backend = (os.environ.get(name) or None for name in ("DISTXLA_DEVICE_MEMORY", "DISTXLA_BACKEND"))
+        settings = OwnerSettings(self.devices, None, memory, backend or "cpu")
         self._owner = spawn_owner(self.count, settings, guarded=False)
         options = LaunchOptions((), self.count, settings, self._environment, None)
         paths = [str(Path(__file__).resolve().parents[2]), os.environ.get("PYTHONPATH", "")]

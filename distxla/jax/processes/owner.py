@@ -264,7 +264,8 @@ class Owner:
         self._listener.close()
         self._file.close()  # which nobody needs any more
         try:
-            require_equal(self._introductions())
+            require_equal(given := self._introductions())
+            self.settings.require_those_of(given[0])
             memory = self.cluster.attached_memory()
         except DistxlaError as error:
             self._fail(error)

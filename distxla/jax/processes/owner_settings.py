@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from distxla.errors import ClusterError
 from distxla.jax.processes.facts import Facts
+from distxla.jax.processes.world import Introduction
 from distxla.lazy_dataclass import dataclass
+from distxla.runtime.hosts.budget import checked_memory
+
+_HINTS: Final = {
+    "address": "",
+    "device_memory": ": set DISTXLA_DEVICE_MEMORY in the launcher's environment, not in the script",
+    "backend": ": set DISTXLA_BACKEND in the launcher's environment, not in the script",
+}
 
 
 @dataclass(frozen=True)
@@ -21,6 +32,17 @@ class OwnerSettings(Facts):
     checks: tuple[str, ...] = ()
     stall_limit: float | None = None
     host: str = "127.0.0.1"
+
+    def require_those_of(self, all_of_them: Introduction) -> None:
+        """ClusterError where the processes, which are equal, have settings of a cluster that the owner was not started
+        with: `distxla launch` starts it before any script runs."""
+        for name, hint in _HINTS.items():
+            own, theirs = getattr(self, name), getattr(all_of_them, name)
+            is_equal = checked_memory(own) == checked_memory(theirs) if name == "device_memory" else own == theirs
+            if not is_equal:
+                raise ClusterError(
+                    f"the processes have {name}={theirs!r}, and the owner of the devices was started with {own!r}{hint}"
+                )
 
 
 __all__ = ["OwnerSettings"]

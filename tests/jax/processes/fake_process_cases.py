@@ -166,7 +166,8 @@ class Served:
         self._thread.start()
 
     def join(self, process: int, **changes: object) -> FakeProcess:
-        self.processes.append(FakeProcess(self.path, process, **changes))
+        given = {"device_memory": self.owner.settings.device_memory, **changes}
+        self.processes.append(FakeProcess(self.path, process, **given))
         return self.processes[-1]
 
     def end(self) -> None:

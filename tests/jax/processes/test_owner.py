@@ -225,6 +225,28 @@ def test_processes_that_differ_are_told_so_at_the_start(change, said) -> None:
         served.end()
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"device_memory": "1GiB"}, "device_memory='1GiB', and the owner .* with '64MiB': set DISTXLA_DEVICE_MEMORY"),
+        ({"backend": "cuda"}, "backend='cuda', and the owner .* with 'cpu': set DISTXLA_BACKEND"),
+        ({"address": "a:1"}, "address='a:1', and the owner .* with None"),
+        ({"device_memory": 64 << 20}, None),
+    ],
+)
+def test_processes_whose_settings_are_not_those_of_the_owner_are_told_so(change, said) -> None:
+    served = Served()
+    try:
+        for process in [served.join(0, **change), served.join(1, **change)]:
+            if said is None:
+                process.attached()
+                continue
+            with pytest.raises(ClusterError, match=said):
+                process.attached()
+    finally:
+        served.end()
+
+
 def test_what_a_script_needs_is_started_by_the_owner_and_kept(monkeypatch, tmp_path) -> None:
     monkeypatch.setenv("DISTXLA_CACHE_DIR", str(tmp_path))
     key = "ab" * 32

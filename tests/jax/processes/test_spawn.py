@@ -49,7 +49,7 @@ def test_it_serves_until_its_last_process_is_gone() -> None:
     owner = spawn_owner(2, SETTINGS, guarded=False, news=write)
     os.close(write)
     assert owners() == [owner.pid]
-    both = [FakeProcess(owner.path, process) for process in range(2)]
+    both = [FakeProcess(owner.path, process, device_memory=SETTINGS.device_memory) for process in range(2)]
     for process in both:
         process.attached()
     with pytest.raises(ClusterError):  # what has its number now is something else
@@ -69,7 +69,7 @@ def test_it_serves_until_its_last_process_is_gone() -> None:
 
 def test_it_takes_all_along_where_it_is_told_to_end() -> None:
     owner = spawn_owner(2, SETTINGS, guarded=False)
-    both = [FakeProcess(owner.path, process) for process in range(2)]
+    both = [FakeProcess(owner.path, process, device_memory=SETTINGS.device_memory) for process in range(2)]
     for process in both:
         process.attached()
     owner.process.send_signal(signal.SIGTERM)
