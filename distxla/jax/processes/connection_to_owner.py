@@ -22,6 +22,7 @@ from distxla.wire.connection import Connection
 from distxla.wire.frame import Frame
 
 SLICE_S: Final = 0.05  # a waiting thread looks for Ctrl-C this often
+_LAST_S: Final = 1.0  # for what was posted to be sent, when the connection is closed
 _END_S: Final = 0.5  # for the kernel to tell that the owner has ended, once its connection has
 
 
@@ -175,12 +176,17 @@ class OwnersConnection:
         self.lost(self.failure)
 
     def close(self, why: DistxlaError) -> None:
-        """End the connection; pending requests fail. Twice is fine."""
+        """End the connection, once what was posted is sent or 1 s is over; pending requests fail. Twice is fine."""
         if self.failure is None:
             self.failure = why
         self._news.put(False)
-        if self._connection is not None:
-            self._connection.close()
+        try:
+            for thread in self._threads[1:]:  # BYE may be the last; not the one that receives
+                if thread is not threading.current_thread():
+                    thread.join(_LAST_S)
+        finally:
+            if self._connection is not None:
+                self._connection.close()
         for thread in self._threads:
             if thread is not threading.current_thread():
                 thread.join()

@@ -23,6 +23,7 @@ from distxla.jax.processes.messages import (
     INTERRUPTED,
     PROCESS_FRAMES,
     SKIPPED,
+    Bye,
     Done,
     Failed,
     Launch,
@@ -328,6 +329,23 @@ def test_a_call_whose_functions_cannot_be_served_is_skipped(owner: Owner, proces
     assert owner.frames(2) == [Launch(1, 7, 0, 0), Trouble(1, 0, SKIPPED)]
     with pytest.raises(dx.ClusterError, match="closed"):
         call.wait()
+
+
+def test_a_frame_is_sent_although_the_connection_is_closed_right_behind_it(owner: Owner, process: Process) -> None:
+    connection = process.connection
+
+    sends = threading.Event()
+
+    def until_closing() -> None:
+        sends.set()
+        while connection.failure is None:
+            threading.Event().wait(0.01)
+
+    connection.post(until_closing)
+    sends.wait()
+    connection.tell(Bye())
+    connection.close(dx.ClusterError("closed"))
+    assert owner.frames(1) == [Bye()]
 
 
 def test_all_calls_fail_where_the_owner_ends(owner: Owner, process: Process) -> None:
