@@ -13,7 +13,6 @@ from distxla.errors import (
     CollectiveMismatchError,
     DeadlockError,
     DistxlaError,
-    OutOfMemoryError,
     ReplicaLostError,
     TimeLimitError,
 )
@@ -95,7 +94,7 @@ def _skipped(finding: Finding) -> str:
     why = finding.why
     assert why is not None
     reason = why.message.partition("\n")[0]
-    if not isinstance(why, OutOfMemoryError):
+    if finding.by_argument:
         reason = f"its argument comes from a call that failed: {reason}"
     process = finding.missing[0]
     made = next((call for call in finding.calls if call.process == process), None)

@@ -124,12 +124,12 @@ class FrameLaunch:
         launches = self._launches
         return self._is_over or launches.connection.failure is not None or launches.stop_reason() is not None
 
-    def skip(self, why: BaseException) -> None:
-        """It will never run here: the other processes are told why."""
+    def skip(self, why: BaseException, *, by_argument: bool = False) -> None:
+        """See launches.Launch."""
         if not self._is_skipped:
             self._is_skipped = True
             self.begin()
-            self._launches.skip(self, why)
+            self._launches.skip(self, why, by_argument=by_argument)
 
     def devices_done(self) -> None:
         """The owner has told that the devices are done, and asks for what they have called here."""
@@ -195,9 +195,9 @@ class FrameLaunches:
         frame, payload = Trouble(*launch.key, kind), pack_json({"error": pack_error(why)})
         self.connection.tell(frame, [payload])
 
-    def skip(self, launch: FrameLaunch, why: BaseException) -> None:
+    def skip(self, launch: FrameLaunch, why: BaseException, *, by_argument: bool) -> None:
         """See FrameLaunch.skip."""
-        payload = pack_json({"error": pack_error(why)})
+        payload = pack_json({"error": pack_error(why), "by_argument": by_argument})
 
         def send() -> None:
             with self._lock:

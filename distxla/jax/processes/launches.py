@@ -97,8 +97,9 @@ class Launch(Protocol):
         """Block until the devices of this process are done; raises the verdict. rows: offsets of arguments and
         results, by device.  kept: memory that devices may use until then."""
 
-    def skip(self, why: BaseException) -> None:
-        """It will never run here: the other processes are told why. May be called again."""
+    def skip(self, why: BaseException, *, by_argument: bool = False) -> None:
+        """It will never run here: the other processes are told why. May be called again. by_argument: since a call
+        failed whose result it takes."""
 
 
 class Launches(Protocol):

@@ -128,12 +128,12 @@ class Ledger:
         self._leave_queues(found)
         return self._circles()
 
-    def skipped(self, process: int, key: Key, why: DistxlaError) -> list[Start | Verdict]:
-        """A process can't run this call."""
+    def skipped(self, process: int, key: Key, why: DistxlaError, *, by_argument: bool = False) -> list[Start | Verdict]:
+        """A process can't run this call. by_argument: since a call failed whose result it takes."""
         found = self._calls.get(key)
         if found is None or not found.is_open:
             return []
-        return self._refused(found, SKIPPED, missing=(process,), why=why)
+        return self._refused(found, SKIPPED, missing=(process,), why=why, by_argument=by_argument)
 
     def ended(self, process: int, how: Ending) -> list[Start | Verdict]:
         """A process has ended. Calls that run already go on."""
@@ -201,9 +201,10 @@ class Ledger:
         why: DistxlaError | None = None,
         seconds: float = 0.0,
         behind: Mapping[int, tuple[Called, str]] | None = None,
+        by_argument: bool = False,
     ) -> list[Start | Verdict]:
         """The verdict on this call, and those on circles that show now that it is out of the way."""
-        verdict = self._refuse(found, kind, pair, turns, cycle, missing, why, seconds, behind)
+        verdict = self._refuse(found, kind, pair, turns, cycle, missing, why, seconds, behind, by_argument)
         return [verdict, *self._circles()]
 
     def _refuse(
@@ -217,6 +218,7 @@ class Ledger:
         why: DistxlaError | None,
         seconds: float,
         behind: Mapping[int, tuple[Called, str]] | None = None,
+        by_argument: bool = False,
     ) -> Verdict:
         concerned = sorted({*found.members, *(call.process for call in cycle)})
         finding = Finding(
@@ -233,6 +235,7 @@ class Ledger:
             self.apart.get(found.members),
             {p: tuple(self.history(p)) for p in concerned},
             behind or {},
+            by_argument,
         )
         found.is_refused = True
         if found.members in self.apart:

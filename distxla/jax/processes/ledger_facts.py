@@ -122,12 +122,13 @@ class Turn(NamedTuple):
 class Finding:
     """Why the members' call `key` will never run.
 
-    kind: MISMATCH, DEADLOCK, LOST (a process that is needed has ended), LATE (the limit for that is over), SKIPPED (the
-    arguments of one come from a call that failed).
+    kind: MISMATCH, DEADLOCK, LOST (a process that is needed has ended), LATE (the limit for that is over), SKIPPED (one
+    can't run it).
     calls: of those that have called it, in order of processes.
     pair: of a mismatch, two calls of different programs.  turns: what tells that only the order differs.
     cycle: of a deadlock, the first call in the queue of each process, which waits for the process of the next.
     missing: those that are late, or that end or skip.  endings: of those that have ended.  why: of the one that skips.
+    by_argument: whether that one has an argument of a call that failed, with this error.
     seconds: how long the others have waited, as far as LATE.
     behind: of late ones, the call at the head of their queues, if any, and what they do in it.
     apart: the first call of these members which they made from different lines.
@@ -147,6 +148,7 @@ class Finding:
     apart: tuple[Called, Called] | None = None
     histories: Mapping[int, tuple[Called, ...]] = field(default_factory=dict)
     behind: Mapping[int, tuple[Called, str]] = field(default_factory=dict)
+    by_argument: bool = False
 
     def last_before(self, process: int) -> Called | None:
         """The process's last call of these members before this one."""

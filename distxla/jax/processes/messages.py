@@ -23,7 +23,7 @@ SLOW: Final = 1  # the devices of a call here are not done after 50 ms
 ABORTED: Final = 2  # the abort flag of this process's devices is set
 CALLBACK: Final = 3  # a function of this process, which a device called, has raised
 INTERRUPTED: Final = 4  # Ctrl-C
-SKIPPED: Final = 5  # this process can't run its call: an argument is of a call that failed, or memory lacks
+SKIPPED: Final = 5  # this process can't run its call: an argument is of a call that failed, memory lacks, ...
 DISAGREES: Final = 6  # this process has found another program in the call
 
 # kinds of News
@@ -97,9 +97,10 @@ class Ready(Frame):
     ordinal: int = u64(_ORDINAL)
 
 
-@frame(8, payload="JSON {error, device}, either may be absent")
+@frame(8, payload="JSON {error, by_argument}, either may be absent")
 class Trouble(Frame):
-    """A call does not go on as it should. All but SLOW are answered by OVER, with the verdict."""
+    """A call does not go on as it should. All but SLOW are answered by OVER, with the verdict. by_argument: of SKIPPED,
+    whether a call has failed whose result it takes."""
 
     set: int = u32(_SET)
     ordinal: int = u64(_ORDINAL)

@@ -157,8 +157,8 @@ class OwnedCalls:
 
         self._decide(decide)
 
-    def trouble(self, process: int, frame: Trouble, error: DistxlaError) -> None:
-        """A call does not go on as it should in a process."""
+    def trouble(self, process: int, frame: Trouble, error: DistxlaError, *, by_argument: bool = False) -> None:
+        """A call does not go on as it should in a process. by_argument: see Trouble."""
         if frame.kind == SLOW:
             return
         key = self._members(process, frame.set), frame.ordinal
@@ -172,7 +172,7 @@ class OwnedCalls:
                     stopped.append(key)
                     call.stop = self._reason(process, frame.kind, call, error)
                 return []
-            return self._ledger.skipped(process, key, error)
+            return self._ledger.skipped(process, key, error, by_argument=by_argument)
 
         if frame.kind not in (*_ENDS_CALLS, SKIPPED):
             raise ClusterError(f"trouble of kind {frame.kind}, which calls by frames don't have")

@@ -436,9 +436,10 @@ def _ready(owner: Owner, peer: Peer, frame: messages.Ready, payload: bytearray) 
 
 
 def _trouble(owner: Owner, peer: Peer, frame: messages.Trouble, payload: bytearray) -> None:
-    told = unpack_json(payload).get("error") if payload else None
-    error = unpack_error(told) if told is not None else ClusterError("the process does not say why")
-    owner.calls.trouble(peer.process, frame, error)
+    told = unpack_json(payload) if payload else {}
+    why = told.get("error")
+    error = unpack_error(why) if why is not None else ClusterError("the process does not say why")
+    owner.calls.trouble(peer.process, frame, error, by_argument=told.get("by_argument") is True)
 
 
 def _served(owner: Owner, peer: Peer, frame: messages.Served, payload: bytearray) -> None:

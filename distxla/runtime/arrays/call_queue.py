@@ -58,8 +58,8 @@ class Launch(Protocol):
     def begin(self) -> None:
         """The call has its place in the queue."""
 
-    def skip(self, why: BaseException) -> None:
-        """It will never run."""
+    def skip(self, why: BaseException, *, by_argument: bool = False) -> None:
+        """It will never run. by_argument: since a call failed whose result it takes."""
 
 
 class PendingCall:
@@ -165,7 +165,7 @@ class PendingCall:
                 self.failed_first = call.failed_first
                 error = _again(call.error)
                 error.add_note(f"{self.name} was not run: it takes a result of {call.name}, which failed")
-                self._skip(error)
+                self._skip(error, by_argument=True)
                 return error
         assert self._run is not None
         try:
@@ -175,9 +175,9 @@ class PendingCall:
             return error
         return None
 
-    def _skip(self, why: BaseException) -> None:
+    def _skip(self, why: BaseException, *, by_argument: bool = False) -> None:
         if self.launch is not None:
-            self.launch.skip(why)
+            self.launch.skip(why, by_argument=by_argument)
 
     def _let_go(self) -> None:
         """Give up the memory that it holds: arguments and results."""

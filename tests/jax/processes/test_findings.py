@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from distxla.errors import (
+    ClusterError,
     CollectiveMismatchError,
     DeadlockError,
     DistxlaError,
@@ -173,25 +174,39 @@ def test_a_late_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("why", "wanted"),
+    ("why", "by_argument", "wanted"),
     [
         (
             CollectiveMismatchError("processes disagree in call 1\nmore"),
+            True,
             "mismatch: process 1 can't take part in call 1 of processes 0 and 1 (step, train.py:44): its argument "
             "comes from a call that failed: processes disagree in call 1",
         ),
         (
             OutOfMemoryError("device 5 has 1 GiB left"),
+            False,
             "memory: process 1 can't take part in call 1 of processes 0 and 1 (step, train.py:44): "
             "device 5 has 1 GiB left",
         ),
+        (
+            OutOfMemoryError("device 5 has 1 GiB left"),
+            True,
+            "memory: process 1 can't take part in call 1 of processes 0 and 1 (step, train.py:44): its argument comes "
+            "from a call that failed: device 5 has 1 GiB left",
+        ),
+        (
+            ClusterError("the call was interrupted"),
+            False,
+            "cluster: process 1 can't take part in call 1 of processes 0 and 1 (step, train.py:44): the call was "
+            "interrupted",
+        ),
     ],
 )
-def test_one_that_can_not_run_it(why: DistxlaError, wanted: str) -> None:
+def test_one_that_can_not_run_it(why: DistxlaError, by_argument: bool, wanted: str) -> None:
     told = Told(2)
     key = told.call(0, BOTH, "step", 43)
     told.call(1, BOTH, "step", 44)
-    told.decisions += told.ledger.skipped(1, key, why)
+    told.decisions += told.ledger.skipped(1, key, why, by_argument=by_argument)
     error = error_of(told.finding, text)
     assert str(error).splitlines()[0] == wanted
     assert type(error) is type(why)

@@ -232,8 +232,23 @@ def test_a_program_that_cannot_be_loaded_is_skipped(owner: Owner, process: Proce
     frame, told = owner.get()
     assert frame == Trouble(1, 0, SKIPPED)
     assert unpack_json(told)["error"]["message"] == "no memory"
+    assert unpack_json(told)["by_argument"] is False
     with pytest.raises(dx.OutOfMemoryError):
         call.wait()
+
+
+def test_a_call_whose_argument_failed_is_skipped_for_that(owner: Owner, process: Process) -> None:
+    first = process.submit(BOTH, dx.OutOfMemoryError("no memory"))
+    owner.frames(2)
+    launch = process.launches.of(Executable(BOTH))
+    second = PendingCall("f", lambda: None, [first], launch=launch)
+    process.queue.submit(second)
+    assert owner.frames(1) == [Launch(1, 7, 1, 1)]
+    frame, told = owner.get()
+    assert frame == Trouble(1, 1, SKIPPED)
+    assert unpack_json(told)["by_argument"] is True
+    with pytest.raises(dx.OutOfMemoryError):
+        second.wait()
 
 
 def test_a_call_that_is_never_queued_takes_its_place_among_those_of_the_others(owner: Owner, process: Process) -> None:

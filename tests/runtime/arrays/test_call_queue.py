@@ -409,8 +409,8 @@ class Told:
     def begin(self) -> None:
         self._seen.append(f"{self._name} begins")
 
-    def skip(self, why: BaseException) -> None:
-        self._seen.append(f"{self._name} skips: {why}")
+    def skip(self, why: BaseException, *, by_argument: bool = False) -> None:
+        self._seen.append(f"{self._name} skips{' by its argument' if by_argument else ''}: {why}")
 
 
 def test_other_processes_are_told_of_calls_in_the_order_of_the_queue(queue: CallQueue) -> None:
@@ -433,7 +433,7 @@ def test_other_processes_are_told_of_a_call_whose_argument_failed(queue: CallQue
     queue.submit(call)
     with pytest.raises(dx.ExecutionError):
         call.wait()
-    assert seen == ["call begins", "call skips: execution: a device failed"]
+    assert seen == ["call begins", "call skips by its argument: execution: a device failed"]
 
 
 def test_other_processes_are_told_of_a_call_that_was_withdrawn(queue: CallQueue) -> None:
