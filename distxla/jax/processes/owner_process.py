@@ -7,8 +7,6 @@ import logging
 import os
 import signal
 import sys
-import threading
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -16,6 +14,7 @@ from distxla.errors import DistxlaError
 from distxla.jax.partitioner.partition_server import SERVER
 from distxla.jax.processes.device_names import NamedDevices
 from distxla.jax.processes.messages import pack_json
+from distxla.jax.processes.news_pipe import NewsPipe
 from distxla.jax.processes.owner import Owner
 from distxla.jax.processes.owner_settings import OwnerSettings
 from distxla.jax.processes.said import say
@@ -43,8 +42,9 @@ def main(told: dict[str, Any]) -> int:
         if os.getppid() != told["parent"]:
             return 1
     ready: int = told["ready"]
+    news = None if told["news"] is None else NewsPipe(told["news"])
     try:
-        owner = Owner(OwnerSettings.of_json(told["settings"]), told["processes"], _news_to(told["news"]))
+        owner = Owner(OwnerSettings.of_json(told["settings"]), told["processes"], None if news is None else news.tell)
     except DistxlaError as error:
         os.write(ready, pack_json({"error": pack_error(error)}) + b"\n")
         return error.exit_status
@@ -63,22 +63,9 @@ def main(told: dict[str, Any]) -> int:
         return error.exit_status
     finally:
         SERVER.close()
+        if news is not None:
+            news.flush()
     return 0
-
-
-def _news_to(descriptor: int | None) -> Callable[[dict[str, Any]], None] | None:
-    """Writes news as lines of JSON; nothing is lost where nobody reads them any more."""
-    if descriptor is None:
-        return None
-    turn = threading.Lock()
-
-    def write(news: dict[str, Any]) -> None:
-        with turn, suppress(OSError):
-            data = memoryview(pack_json(news) + b"\n")
-            while data:
-                data = data[os.write(descriptor, data) :]
-
-    return write
 
 
 if __name__ == "__main__":
