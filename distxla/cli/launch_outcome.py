@@ -58,7 +58,6 @@ class Outcome:
         self._over.add(process)
         if status and process not in self.ended:
             self._fail(process, _how(status), now)
-        self._look(now)
 
     def script_has_ended(self, told: dict[str, Any], now: float) -> None:
         """What a process says itself at the end of its script, behind which JAX waits for the others."""
@@ -66,15 +65,15 @@ class Outcome:
         self._over.add(process)
         if told["how"] == "raised":
             self._raised(process, told, now)
-        self._look(now)
 
     def _raised(self, process: int, told: dict[str, Any], now: float) -> None:
         error, site = str(told["error"]), str(told.get("site") or "")
         self.errors.setdefault(process, f"{error} ({site})" if site else error)
         self._fail(process, "raised an exception", now)
 
-    def _look(self, now: float) -> None:
-        """Whether processes wait in vain for one that has not used its devices."""
+    def look(self, now: float) -> None:
+        """Whether processes wait in vain for one that has not used its devices. To be called once all is told that has
+        been said so far: a process may have come before its script ended, and be told of in another order."""
         missing = sorted(self._over - self._came)
         if missing and self._came - self._over:
             waits = "waits" if len(self._came - self._over) == 1 else "wait"
@@ -89,7 +88,6 @@ class Outcome:
             self._raised(ended["process"], ended, now)
         if (came := news.get("came")) is not None:
             self._came.add(came)
-            self._look(now)
         if "attached" in news:
             self._came = set(range(self.processes))
 

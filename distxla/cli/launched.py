@@ -94,6 +94,8 @@ class Launched:
         self._open.callback(self._selector.close)
         self._guard: subprocess.Popen[bytes] | None = None
         self._owner: OwnerProcess | None = None
+        self._news: _JsonLines | None = None  # of the owner
+        self._report: _JsonLines | None = None  # of the guard
         self._control: IO[bytes] | None = None
         self._outputs: set[int] = set()  # those that are open
         self._is_over = False
@@ -104,7 +106,7 @@ class Launched:
         """Start the owner, and all processes."""
         options = self._options
         read, write = os.pipe()
-        self._watch_lines(read, self._take_news)
+        self._news = self._watch_lines(read)
         try:
             self._owner = spawn_owner(options.processes, options.settings, guarded=True, news=write)
         finally:
@@ -128,7 +130,7 @@ class Launched:
                 self._outputs.add(read)
             outputs.append(ends)
         self._control = self._open.enter_context(os.fdopen(to_guard, "wb", buffering=0))
-        self._watch_lines(report, self._take_report)
+        self._report = self._watch_lines(report)
         package = str(Path(__file__).resolve().parents[2])
         paths = [package, *filter(None, sys.path)]
         command = [
@@ -206,21 +208,23 @@ class Launched:
         self.outcome.ended |= set(self.outcome.running)
         self._tell_line("kill")
 
-    # --- what comes
+    # --- input
 
     def _step(self, until: float | None) -> None:
         """Wait for something, and take it."""
         left = self._lines.settle(clock.now())
         if until is not None:
             left = min(max(0.0, until - clock.now()), left if left is not None else until)
-        ready = sorted((key.data for key, _ in self._selector.select(left)), key=lambda take: take[0])
-        for _, take in ready:
-            take()
+        ready = dict.fromkeys(key.data for key, _ in self._selector.select(left))
+        if self._take_told in ready:  # before output and the end of the owner
+            self._take_told()
+        for take in ready:
+            if take != self._take_told:
+                take()
 
-    def _watch(self, descriptor: int, take: Callable[[], None], turn: int = 1) -> None:
-        """turn: of those that are ready at once, the first ones are taken first."""
+    def _watch(self, descriptor: int, take: Callable[[], None]) -> None:
         self._open.callback(_close, descriptor)
-        self._selector.register(descriptor, selectors.EVENT_READ, (turn, take))
+        self._selector.register(descriptor, selectors.EVENT_READ, take)
 
     def _output(self, process: int, err: bool, descriptor: int) -> Callable[[], None]:
         def take() -> None:
@@ -234,34 +238,36 @@ class Launched:
 
         return take
 
-    def _watch_lines(self, descriptor: int, take: Callable[[dict[str, Any] | None], None]) -> None:
-        """Lines of JSON; None: there will be no more."""
-        pending = b""
+    def _watch_lines(self, descriptor: int) -> _JsonLines:
+        self._watch(descriptor, self._take_told)
+        return _JsonLines(descriptor)
 
-        def read() -> None:
-            nonlocal pending
-            data = os.read(descriptor, _MOST)
-            *lines, pending = (pending + data).split(b"\n")
-            for line in lines:
-                take(json.loads(line))
-            if not data:
-                self._selector.unregister(descriptor)
-                take(None)
-
-        self._watch(descriptor, read, 0)
-
-    def _take_news(self, news: dict[str, Any] | None) -> None:
-        if news is not None:
+    def _take_told(self) -> None:
+        """Take what the owner and the guard have told. The report is read first and taken last: what the owner has told
+        before something was reported has arrived by then, and counts first."""
+        reported = self._read(self._report)
+        for news in self._read(self._news):
             self.outcome.tell(news, clock.now())
-
-    def _take_report(self, told: dict[str, Any] | None) -> None:
-        if told is None:
+        for told in reported:
+            self._take_report(told)
+        if self._report is not None and self._report.is_over:
             self._is_over = True
             for process in self.outcome.running:  # the guard was killed, and its children with it
                 self.outcome.has_ended(process, signal.SIGKILL, clock.now())
-        elif "error" in told:
+        self.outcome.look(clock.now())
+
+    def _read(self, lines: _JsonLines | None) -> list[dict[str, Any]]:
+        if lines is None or lines.is_over:
+            return []
+        found = lines.read()
+        if lines.is_over:
+            self._selector.unregister(lines.descriptor)
+        return found
+
+    def _take_report(self, told: dict[str, Any]) -> None:
+        if "error" in told:
             raise ArgumentError(f"cannot start {self._options.command[0]}: {told['error']}")
-        elif "script" in told:
+        if "script" in told:
             self.outcome.script_has_ended(told["script"], clock.now())
         elif "ended" in told:
             self.outcome.has_ended(told["ended"], told["status"], clock.now())
@@ -269,7 +275,7 @@ class Launched:
     def _owner_ends(self) -> None:
         assert self._owner is not None
         for key in list(self._selector.get_map().values()):
-            if key.data[1] == self._owner_ends:
+            if key.data == self._owner_ends:
                 self._selector.unregister(key.fd)
         status = self._owner.process.wait()
         if status and self.outcome.running:
@@ -280,6 +286,7 @@ class Launched:
         end = clock.now() + LAST_S
         while self._outputs and clock.now() < end:
             self._step(end)
+        self._take_told()
         self._lines.finish(clock.now())
 
     def _write(self, data: bytes, err: bool) -> None:
@@ -295,6 +302,25 @@ class Launched:
         with suppress(OSError, ValueError):  # the guard has ended
             while data and self._control is not None:
                 data = data[self._control.write(data) :]
+
+
+class _JsonLines:
+    """Lines of JSON from a pipe. is_over: there will be no more."""
+
+    def __init__(self, descriptor: int) -> None:
+        os.set_blocking(descriptor, False)
+        self.descriptor = descriptor
+        self.is_over = False
+        self._pending = b""
+
+    def read(self) -> list[dict[str, Any]]:
+        """All that are there now."""
+        with suppress(BlockingIOError):
+            while data := os.read(self.descriptor, _MOST):
+                self._pending += data
+            self.is_over = True
+        *lines, self._pending = self._pending.split(b"\n")
+        return [json.loads(line) for line in lines]
 
 
 def _end_owner(owner: OwnerProcess) -> None:

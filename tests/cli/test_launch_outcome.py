@@ -158,8 +158,10 @@ def test_one_that_ends_before_it_has_used_its_devices_keeps_others_waiting() -> 
     """They wait in the start of theirs, and it in JAX's end."""
     outcome = Outcome(2)
     outcome.script_has_ended({"process": 1, "how": "end", "error": "", "site": ""}, 0)
+    outcome.look(0)
     assert outcome.ends_at is None
     outcome.tell({"came": 0}, 1)
+    outcome.look(1)
     assert outcome.ends_at == 1 + GRACE_S
     assert of_all(outcome, SIGKILL, 0) == 1
     said = "error: process 1 failed first: it ended before it had used its devices, for which process 0 waits"
@@ -172,8 +174,19 @@ def test_one_that_ends_after_all_have_come_does_not() -> None:
         outcome.tell(news, 0)
     outcome.script_has_ended({"process": 1, "how": "end", "error": "", "site": ""}, 0)
     outcome.has_ended(1, 0, 1)
+    outcome.look(1)
     assert outcome.ends_at is None
     assert of_all(outcome, 0) == 0
+
+
+def test_the_order_in_which_an_end_and_the_starts_are_told_does_not_matter() -> None:
+    """They come by two pipes."""
+    outcome = Outcome(2)
+    outcome.script_has_ended({"process": 1, "how": "end", "error": "", "site": ""}, 0)
+    for news in ({"came": 0}, {"came": 1}):
+        outcome.tell(news, 1)
+    outcome.look(1)
+    assert outcome.ends_at is None
 
 
 def test_a_script_says_what_it_has_raised_before_jax_waits_for_the_others() -> None:
