@@ -20,7 +20,9 @@ from distxla.jax.processes.ledger_facts import (
     LATE,
     LOST,
     MISMATCH,
+    OCCUPIES,
     PREPARES,
+    QUEUED,
     RUNS,
     SKIPPED,
     WAITS,
@@ -47,6 +49,7 @@ class _Call:
         self.made: dict[int, Called] = {}
         self.ready: set[int] = set()
         self.is_started = False
+        self.is_issued = False
         self.is_refused = False
 
     @property
@@ -83,6 +86,7 @@ class Ledger:
         self._next: dict[tuple[int, tuple[int, ...]], int] = {}
         self._endings: dict[int, Ending] = {}
         self._waits: dict[int, _Wait] = {}
+        self._running: _Call | None = None
 
     # --- events
 
@@ -120,11 +124,19 @@ class Ledger:
         found.is_started = True
         return [Start(key)]
 
+    def runs(self, key: Key | None) -> None:
+        """The devices, which run one call at a time, run this one now; None: none."""
+        self._running = None if key is None else self._calls.get(key)
+        if self._running is not None:
+            self._running.is_issued = True
+
     def over(self, key: Key) -> list[Start | Verdict]:
         """The call has run, or failed while it ran."""
         found = self._calls.pop(key, None)
         if found is None:
             return []
+        if self._running is found:
+            self._running = None
         self._leave_queues(found)
         return self._circles()
 
@@ -154,7 +166,9 @@ class Ledger:
         for process in range(self.processes):
             found = self._head(process)
             late = [] if found is None else self._late_for(process, found)
-            if found is None or not late:
+            running = self._running
+            is_queued = found is not None and self._is_queued(found)
+            if found is None or not (late or is_queued):
                 self._waits.pop(process, None)
                 continue
             wait = self._waits.get(process)
@@ -162,6 +176,9 @@ class Ledger:
                 wait = self._waits[process] = _Wait(found.key, now)
             seconds = now - wait.since
             behind = {p: self._at_head(p) for p in late}
+            if is_queued and running is not None:
+                first = running.members[0]
+                behind[first] = running.made[first], OCCUPIES
             if seconds >= wait.next_notice:
                 while wait.next_notice <= seconds:
                     wait.next_notice *= 2
@@ -332,7 +349,11 @@ class Ledger:
             return None, WAITS
         if found.is_open:
             return found.made[process], WAITS if self._waits_for_others(process) else PREPARES
-        return found.made[process], RUNS
+        return found.made[process], QUEUED if self._is_queued(found) else RUNS
+
+    def _is_queued(self, found: _Call) -> bool:
+        """Whether all members are ready for a call, and the devices run another one."""
+        return found.is_started and not found.is_issued and self._running is not None
 
     def _waits_for_others(self, process: int) -> bool:
         found = self._head(process)

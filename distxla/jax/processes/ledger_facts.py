@@ -22,6 +22,8 @@ SKIPPED: Final = "skipped"
 WAITS: Final = "waits"  # for others
 RUNS: Final = "runs"
 PREPARES: Final = "prepares"  # it is not ready for it
+OCCUPIES: Final = "occupies"  # it runs, and the call that waits has other processes
+QUEUED: Final = "queued"  # behind one that runs
 
 _PREFIXES = ("jit_", "pjit_", "pmap_")  # that JAX puts before the names of functions
 
@@ -69,6 +71,10 @@ def doing_in(call: Called, doing: str) -> str:
     """What a process does in a call at the head of its queue, to follow "process 1: "."""
     if doing == WAITS:
         return f"it waits itself in {call}"
+    if doing == OCCUPIES:
+        return f"the devices run one call at a time, and run its call {call.number}: {call}"
+    if doing == QUEUED:
+        return f"its call {call.number}, {call}, waits until one of other processes has run"
     what = "still runs" if doing == RUNS else "is not ready yet for"
     return f"it {what} its call {call.number}: {call}"
 
@@ -171,7 +177,8 @@ class Verdict(NamedTuple):
 
 
 class Notice(NamedTuple):
-    """A process waits in `call` for a late one, which is not ready for it, for so many seconds so far. behind: the call
+    """A process waits in `call` for a late one, which is not ready for it, or has a call that runs before it, for so
+    many seconds so far. behind: the call
     at the head of the late one's queue, in which it does what `doing` says; None: it has called nothing that is not
     over.  apart: as in Finding."""
 
@@ -196,7 +203,9 @@ __all__ = [
     "LATE",
     "LOST",
     "MISMATCH",
+    "OCCUPIES",
     "PREPARES",
+    "QUEUED",
     "RUNS",
     "SKIPPED",
     "WAITS",
