@@ -166,7 +166,8 @@ class AttachedCluster:
         self._memories = memories = AttachedMemories(facts, process, self._mine)
         self.heap = memories.heap
         allocate = partial(self.heap.allocate, of_runtime=True)
-        self._streams = AttachedStreams(memories.control, memories.memory, allocate, lambda: self.launches.lost)
+        lost, stop_reason = lambda: self.launches.lost, self._queue.stop_reason
+        self._streams = AttachedStreams(memories.control, memories.memory, allocate, lost, stop_reason)
         self.direct = _Direct(memories.control.segment.address, self.launches)
 
     def _path(self) -> str:

@@ -69,7 +69,7 @@ class AttachedExecutable(Executable):
         if self.number is not None:
             return
         program = self.launched.program
-        frame, payload = self._connection.ask(lambda request: Load(request, program))
+        frame, payload = self._connection.ask(lambda request: Load(request, program), (), self._streams.stop_reason)
         assert isinstance(frame, Loaded)
         facts = LoadedFacts.of_json(unpack_json(payload))
         if facts.devices != self.devices:

@@ -25,7 +25,7 @@ from distxla.runtime.streams.streams import ClusterStreams, Infeed, Outfeed
 from distxla.runtime.values.host import Records, record_bytes
 
 Function = Callable[..., object]
-Lost = Callable[[], DistxlaError | None]
+Why = Callable[[], DistxlaError | None]
 
 
 class _Serving:
@@ -44,13 +44,21 @@ class AttachedStreams:
     """The ends of the streams of this process's devices, and the functions that these devices call.
 
     memory: of a device.  allocate: memory of the devices, at one offset on each.  lost: why no call can be made any
-    more, if so.
+    more, if so.  stop_reason: why the call that this thread runs should end, if so.
     """
 
-    def __init__(self, control: ControlBlock, memory: Callable[[int], Segment], allocate: Allocate, lost: Lost) -> None:
+    def __init__(
+        self,
+        control: ControlBlock,
+        memory: Callable[[int], Segment],
+        allocate: Allocate,
+        lost: Why,
+        stop_reason: Why = lambda: None,
+    ) -> None:
         self._control = control
         self._memory = memory
         self._lost = lost
+        self.stop_reason = stop_reason
         self._places: dict[tuple[int, StreamKey], int] = {}
         self._streams = ClusterStreams(self._place, allocate, self._stream_memory, lost)
         self._calls = HostCalls()
@@ -83,7 +91,7 @@ class AttachedStreams:
         """The body runs a program with these calls on these devices. At its end all functions have returned; raises the
         error of one."""
         self._await_devices(devices)
-        with self._calls.during(self._streams, dict.fromkeys(devices, calls), None) as finish:
+        with self._calls.during(self._streams, dict.fromkeys(devices, calls), None, self.stop_reason) as finish:
             try:
                 with self._streams.call(devices):
                     yield _Serving(self._calls, finish)
@@ -117,12 +125,12 @@ class AttachedStreams:
         return LocalStreamMemory(self._control.segment.bytes, self._memory(device))
 
     def _await_devices(self, devices: Collection[int]) -> None:
-        """After a failed call a device may still compute: its streams stay as they are until it is back. The owner ends
-        it by force where it is never."""
+        """After a failed call a device may still compute: its streams stay as they are until it is back, or the call
+        that waits is interrupted."""
         for device in sorted(self._unsettled.intersection(devices)):
             while self._control.record(device, control_words.R_COMMAND_KIND) == control_words.CommandKind.RUN:
-                if (lost := self._lost()) is not None:
-                    raise lost
+                if (reason := self._lost() or self.stop_reason()) is not None:
+                    raise reason
                 clock.sleep(SLICE_S / 10)
             self._unsettled.discard(device)
 

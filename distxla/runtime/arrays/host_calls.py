@@ -41,6 +41,8 @@ SLICE_S = 0.05  # of waits, in which Ctrl-C is handled
 _PACKAGE = str(Path(__file__).parents[1])
 _here = threading.local()
 
+StopReason = Callable[[], DistxlaError | None]
+
 Stop = Callable[[], bool]
 """Whether a wait is in vain."""
 
@@ -185,12 +187,17 @@ class HostCalls:
 
     @contextmanager
     def during(
-        self, streams: ClusterStreams, tables: dict[int, tuple[BoundHostCall, ...]], time_limit: float | None
+        self,
+        streams: ClusterStreams,
+        tables: dict[int, tuple[BoundHostCall, ...]],
+        time_limit: float | None,
+        stop_reason: StopReason = lambda: None,
     ) -> Iterator[Finish]:
         """The body runs programs on these devices, each with its calls. Afterwards all functions have returned.
 
         The body gets a function that waits for that, once the devices are done; it may leave that to the end. Raises
         the error of a function; TimeLimitError where one has not returned so many seconds after the call began.
+        stop_reason: why not to wait on for functions of a call that has failed before; raised.
         """
         tables = {device: calls for device, calls in tables.items() if calls}
         if not tables:
@@ -198,7 +205,7 @@ class HostCalls:
             return
         end = None if time_limit is None else clock.now() + time_limit
 
-        self._begin(streams, tables, end)
+        self._begin(streams, tables, end, stop_reason)
         try:
             yield lambda stop: self._await(streams, tables, end, stop)
             self._await(streams, tables, end)
@@ -212,7 +219,13 @@ class HostCalls:
                 self._tables = {}
             self.failure = None
 
-    def _begin(self, streams: ClusterStreams, tables: dict[int, tuple[BoundHostCall, ...]], end: float | None) -> None:
+    def _begin(
+        self,
+        streams: ClusterStreams,
+        tables: dict[int, tuple[BoundHostCall, ...]],
+        end: float | None,
+        stop_reason: StopReason,
+    ) -> None:
         for device in tables:
             if device not in self._handled:
                 # before the device can post: items of other programs are no calls
@@ -220,7 +233,9 @@ class HostCalls:
                 self._inboxes[device].put(streams)  # first: an interrupt behind it has this done again
                 self._handled[device] = posted
         late = {device: calls for device, calls in self._stale.items() if device in tables}
-        self._await(streams, late, end)  # functions that a failed call has left running
+        # functions that a failed call has left running
+        if not self._await(streams, late, end, lambda: stop_reason() is not None):
+            raise stop_reason() or ClusterError("the call was interrupted")
         for device, calls in late.items():
             for call in calls:
                 if call.site.arrays:

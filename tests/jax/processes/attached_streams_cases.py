@@ -21,7 +21,8 @@ from distxla.runtime.arrays.host_calls import BoundHostCall, never
 
 
 class Attached:
-    """The part of a JAX process that serves streams, with mappings and a heap of its own."""
+    """The part of a JAX process that serves streams, with mappings and a heap of its own. stop: why its call should
+    end."""
 
     def __init__(self, facts: AttachedMemory, devices: range) -> None:
         self.devices = devices
@@ -32,7 +33,10 @@ class Attached:
         }
         self.heap = Heap(facts.device_bytes, (), begin=facts.device_bytes)
         allocate = partial(self.heap.allocate, of_runtime=True)
-        self.streams = AttachedStreams(self.control, self.memories.__getitem__, allocate, lambda: None)
+        self.streams = AttachedStreams(
+            self.control, self.memories.__getitem__, allocate, lambda: None, lambda: self.stop
+        )
+        self.stop: DistxlaError | None = None
         self.calls: tuple[BoundHostCall, ...] = ()
 
     def close(self) -> None:

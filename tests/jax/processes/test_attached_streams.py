@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -50,6 +51,33 @@ def test_a_function_that_raises_ends_the_call_and_the_next_one_is_right(together
     fails[0] = False
     for _ in range(2):
         check_results(together.run(step, ARGS))
+
+
+def test_an_interrupt_ends_the_wait_for_a_function_that_a_failed_call_has_left(together: Together) -> None:
+    calls, fails, entered, go_on = Calls(), [True], threading.Event(), threading.Event()
+
+    def sine(x: Any, *, device: int) -> tuple[Any]:
+        if fails[0] and device == 1:
+            entered.set()
+            go_on.wait()
+        elif fails[0]:
+            entered.wait()
+            raise ValueError("no sine today")
+        return calls.sine(x, device=device)
+
+    step = together.load(CALLS, calls.functions(f1=sine))
+    with pytest.raises(dx.ExecutionError, match="no sine today"):
+        together.run(step, ARGS)
+    fails[0] = False
+    one = together.processes[1]
+    one.stop = dx.ClusterError("the call was interrupted")
+    try:
+        with pytest.raises(dx.ClusterError, match="the call was interrupted"), one.streams.during([1], one.calls):
+            raise AssertionError("the function has not returned")
+    finally:
+        one.stop = None
+        go_on.set()
+    check_results(together.run(step, ARGS))
 
 
 def test_a_function_without_results_may_fail_when_the_devices_are_done(together: Together) -> None:
