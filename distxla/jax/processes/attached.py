@@ -150,8 +150,10 @@ class AttachedCluster:
         connection = self._connection
         connection.start(connect(address, secret, frames=PROCESS_FRAMES, node=process, largest=LARGEST))
         told = introduction(self._settings).to_json()
-        self._has_said_hello = True
         connection.tell(Hello(process, self._pid, self._world.generation), [pack_json(told)])
+        self._has_said_hello = True
+        if self._has_said_bye:  # its script has ended, and JAX waits for the other processes
+            self._tell_end()
         while not self._answered.wait(SLICE_S):
             if connection.failure is not None:
                 raise connection.failure
@@ -222,6 +224,11 @@ class AttachedCluster:
         self._has_said_bye = True
         with contextlib.suppress(DistxlaError):
             self._queue.drain()
+        if self._has_said_hello:  # else it says so first
+            self._tell_end()
+
+    def _tell_end(self) -> None:
+        """To the owner, which takes it once."""
         self._connection.tell(Bye(), [pack_json(own_ending())])
 
     def close(self) -> None:

@@ -38,6 +38,7 @@ from distxla.wire.handshake import Listener, new_secret
 from distxla.wording import processes_named
 
 FIRST_S: Final = 120.0  # for a process to come, while none is there
+LEFT_S: Final = 5.0  # the same, where none will be served and the one that has started the owner is gone
 LOOK_S: Final = 0.2
 NOTICE_S: Final = 1.0  # that a process waits for one that has not come
 _KEY: Final = re.compile("[0-9a-f]{64}")  # of an entry of the cache
@@ -171,8 +172,9 @@ class Owner:
         """The process that has started the owner is gone: whether nothing can come of it any more. starter: its index,
         if it is one of those that are served."""
         with self._lock:
-            if starter in self._came:
-                return False
+            if starter in self._came:  # others that come are told why they can't be served
+                is_left = self._failure is not None and not self.peers and not self.endings.is_one_lost()
+                return is_left and clock.now() - self._changed_at >= LEFT_S
         self._fail(ClusterError(f"process {starter}, which has started the owner of the devices, has ended"))
         with self._lock:
             return not self.peers

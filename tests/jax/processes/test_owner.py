@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import os
 import signal
 import threading
@@ -18,7 +19,7 @@ from distxla.errors import ClusterError, CollectiveMismatchError, DistxlaError, 
 from distxla.jax.partitioner.early_start import Needed
 from distxla.jax.partitioner.partition_server import SERVER
 from distxla.jax.private.names import PartitionerOptions
-from distxla.jax.processes import messages, owned_calls
+from distxla.jax.processes import messages, owned_calls, owner
 from distxla.jax.processes.launches import LaunchSite
 from distxla.jax.processes.messages import pack_json, unpack_json
 from distxla.jax.processes.owner import HANDLERS
@@ -289,6 +290,23 @@ def test_one_that_ends_is_told_to_the_other_and_to_its_later_calls() -> None:
             call = both[0].launch(programs[0])
         ended = [news["ended"] for news in served.news if "ended" in news]
         assert [(one["process"], one["how"]) for one in ended] == [(1, "lost")]
+    finally:
+        served.end()
+
+
+def test_an_owner_whose_starter_has_ended_before_the_others_came_gives_up(monkeypatch) -> None:
+    served = Served()
+    try:
+        monkeypatch.setattr(owner, "LEFT_S", math.inf)
+        served.join(0).close()
+        while not any("ended" in news for news in served.news):
+            threading.Event().wait(0.01)
+        assert not served.owner.give_up(0)  # the others may come yet
+        monkeypatch.setattr(owner, "LEFT_S", 0)
+        while not served.owner.give_up(0):
+            threading.Event().wait(0.01)
+        with pytest.raises(ClusterError, match=r"process 0 .* has ended before the devices served"):
+            served.join(1).attached()
     finally:
         served.end()
 
