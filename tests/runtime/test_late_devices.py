@@ -111,3 +111,18 @@ def test_a_time_limit_of_the_next_call_ends_them_by_force() -> None:
             fine([X], time_limit=0.2)
         with pytest.raises(dx.ReplicaLostError, match="replica of device 2"):
             fine([X])
+
+
+@pytest.mark.exhaustive
+def test_an_interrupt_of_the_next_call_ends_them_by_force() -> None:
+    with dx.Cluster(replicas=3) as cluster:
+        cluster.wait_started()
+        fine = cluster.compile(dx.parse(by_device(*[reduce("ROOT c", "p")] * 3), "fine.hlo"))
+        fine([X])
+        fails(cluster, "a deadlock")
+        assert cluster.loader is not None
+        cluster.loader.dispatcher.stop_reason = lambda: dx.ClusterError("the call was interrupted")
+        with pytest.raises(dx.ClusterError, match="the call was interrupted"):
+            fine([X])
+        with pytest.raises(dx.ReplicaLostError, match="replica of device 2"):
+            fine([X])

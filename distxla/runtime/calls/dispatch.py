@@ -184,8 +184,8 @@ class Dispatcher:
     def settle(self, time_limit: float | None) -> None:
         """Block until the devices are back that still computed when the last call failed; without any, return at once.
 
-        TimeLimitError after so many seconds, KeyboardInterrupt: then those that still compute are ended by force.
-        ArgumentError where `time_limit` is none.
+        TimeLimitError after so many seconds, KeyboardInterrupt, and what `stop_reason` says: then those that still
+        compute are ended by force. ArgumentError where `time_limit` is none.
         """
         if time_limit is not None:
             checked_seconds(time_limit)
@@ -204,6 +204,8 @@ class Dispatcher:
                     if self._call_end.late and waited >= notice:
                         notice *= 2
                         stragglers.tell(stragglers.late(self._still_there(), waited))
+                    if self._call_end.late and (reason := self.stop_reason()) is not None:
+                        raise reason
                     if self._call_end.late and end is not None and clock.now() >= end:
                         raise TimeLimitError(
                             f"the time limit of {time_limit:g} s ran out before all devices of a call that had failed "
