@@ -444,5 +444,9 @@ class Scheduler:
         COUNTDOWN.value = 1 << 30
         for task in self.tasks:
             if task.greenlet and not task.greenlet.dead:
+                if task.is_native and not task.process.is_alive:
+                    # killed amid emitted code, whose arrays and program may have been given up since: it never goes on
+                    ctypes.pythonapi.Py_IncRef(ctypes.py_object(task.greenlet))
+                    continue
                 self.current = task
                 task.greenlet.throw(TaskExit)
