@@ -62,7 +62,7 @@ def test_a_mismatch_names_two_and_is_found_by_the_second() -> None:
         (2, "step", 44),
     ]
     assert told.call(0, (0, 1, 2), "step") == finding.key
-    assert len(told.findings) == 1  # who comes later has been told, too
+    assert len(told.findings) == 1  # a process that comes later has been told, too
 
 
 def test_after_a_mismatch_the_next_call_is_right() -> None:
