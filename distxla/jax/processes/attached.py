@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import importlib
 import os
 import threading
 from collections.abc import Sequence
@@ -119,6 +120,8 @@ class AttachedCluster:
 
     def start(self) -> None:
         """Begin to attach; does not block."""
+        # here, not in the thread: at the interpreter's end one that loads it would be unwound, which aborts the process
+        importlib.import_module("cryptography.hazmat.primitives.ciphers.aead")
         thread = threading.Thread(target=self._start, name="distxla-attach", daemon=True)
         self._thread = started_thread(thread, "the owner of the devices can't be found")
         atexit.register(self.bye)  # before JAX's own function, which ends the client
