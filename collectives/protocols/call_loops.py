@@ -3,10 +3,12 @@
 Both are emitted as LLVM (transports/shared_memory/emit_call_loops.py) and linked as any program is, so that no replica
 needs a compiler and no call needs Ray:
 
-    i32 distxla_serve(ptr control, ptr record, ptr programs, u32 seen)
+`call` is the header of the device's slice (control_block.py), which is the control block's where there are none.
+
+    i32 distxla_serve(ptr call, ptr record, ptr programs, u32 seen)
         Runs commands for the device of `record` until CommandKind.STOP. programs: a table of (entry, Context*) by
         number. seen: the value of H_COMMAND up to which commands have been handled.
-    i32 distxla_call(ptr control, u32 sequence, u32 target, i64 nanoseconds)
+    i32 distxla_call(ptr call, u32 sequence, u32 target, i64 nanoseconds)
         Raises H_COMMAND to `sequence` if it is not there yet, wakes the replicas and waits until H_DONE has reached
         `target` (CALL_DONE), the abort flag was set (CALL_ABORTED) or the time is over or a signal came (CALL_AGAIN).
 

@@ -8,6 +8,12 @@
 
 Little-endian. A word has the writers that its declaration names; the host process is the driver, and on a further host
 its agent. Words that a device sleeps on have a cache line of their own.
+
+Calls of one host run one at a time, unless its devices are divided into slices, each of which has calls of its own: the
+words of the header that belong to a call (H_ABORT to H_DONE_TARGET, and what its waits look at: H_CORES to
+H_SPIN_PENALTY) are then, for each slice, in a header of its own, HEADER_BYTES that are carved out of the block; the
+others are in the block's own header only. The address of such a header is named `call`; without slices it is the
+block's.
 """
 
 from __future__ import annotations
@@ -39,6 +45,13 @@ H_SPIN_SKIP = _H.u32(
 )
 H_SPIN_PENALTY = _H.u32(28, "spin penalty", HOST_PROCESS, Order.PLAIN, "how many the last vain spinning cost")
 H_ABORT = _H.u32(64, "abort", "any side", Order.FENCED, "0, or a Status that ends every wait")
+H_HOLD = _H.u32(
+    68,
+    "hold",
+    "owner",
+    Order.FENCED,
+    "not 0: the owner of several processes' devices has the call of this slice, or keeps it from the next one",
+)
 H_COMMAND = _H.u32(
     128, "command", HOST_PROCESS, Order.FENCED, "number of the newest command; idle replicas sleep on it", futex=True
 )

@@ -86,4 +86,5 @@ class Context(ctypes.Structure):
         ("logical", ctypes.c_uint32),  # this device's flattened id in the program
         ("peers", ctypes.c_void_p),  # u8*[]: by the program's own flattened id, that device's memory in this process
         ("grid", ctypes.c_void_p),  # the target's own, of a program whose kernels run on a grid
+        ("call", ctypes.c_void_p),  # the header of the device's slice (control_block.py), which has the abort flag
     )

@@ -22,6 +22,7 @@ class ExecutionContext:
         *,
         partitions: int = 1,
         control: int = 0,
+        call: int | None = None,
         record: int = 0,
         arena: int = 0,
         parameters: int | Sequence[int] = (),
@@ -33,8 +34,9 @@ class ExecutionContext:
     ) -> None:
         """device: flattened id.  memories: where each device's memory begins in this process, None for one elsewhere.
 
-        control, record: addresses of the control block and of the device's record there.  arena, shared: offsets in
-        the device's memory.  parameters, results: offsets of the leaves' buffers, or the address of a table of them.
+        control, record: addresses of the control block and of the device's record there.  call: of the header of the
+        device's slice; None: the control block's own.  arena, shared: offsets in the device's memory.  parameters,
+        results: offsets of the leaves' buffers, or the address of a table of them.
         routines: one a communicating site.  communicators: the device's group's state, None where it is in no group.
         assignment: the run's device for each of the program's; None where they are the same.
         """
@@ -62,6 +64,7 @@ class ExecutionContext:
             communicate=communicate,
             communicators=states,
             control=control,
+            call=control if call is None else call,
             record=record,
             device=device,
             replica=replica,

@@ -62,7 +62,7 @@ def emit_serve(module: ir.Module) -> None:
     function, atomics = AtomicsBuilder.function(
         module, SERVE, I32, [POINTER, POINTER, POINTER, I32], internal=False, optimised=True
     )
-    control, record, programs, first = function.args
+    call, record, programs, first = function.args
     builder = atomics.builder
     seen, status, time = builder.alloca(I32), builder.alloca(I32), builder.alloca(I64, size=2)
     skip, penalty = builder.alloca(I32), builder.alloca(I32)
@@ -71,7 +71,7 @@ def emit_serve(module: ir.Module) -> None:
     atomics.store(i32(0), penalty)
     _note_time(atomics, record, _nanoseconds(atomics, time), 0)
     with atomics.forever() as stopped:
-        atomics.store(_next_command(atomics, control, atomics.load(I32, seen), skip, penalty), seen)
+        atomics.store(_next_command(atomics, call, atomics.load(I32, seen), skip, penalty), seen)
         mine = builder.icmp_unsigned(
             "==", atomics.load(I32, record, control_words.R_COMMAND_SEQUENCE), atomics.load(I32, seen)
         )
@@ -99,7 +99,7 @@ def emit_serve(module: ir.Module) -> None:
             end = _nanoseconds(atomics, time)
             _note_time(atomics, record, end, 1)
             atomics.store(builder.sub(end, start), record, control_words.R_RUN_NS)
-            _finish(atomics, control, record, atomics.load(I32, status))
+            _finish(atomics, call, record, atomics.load(I32, status))
     builder.ret(i32(0))
 
 
@@ -121,10 +121,10 @@ def _call_pointer(builder: ir.IRBuilder, slot: ir.Value, result: ir.Type, argume
     return builder.call(callee, arguments)
 
 
-def _spins(atomics: AtomicsBuilder, control: ir.Value, skip: ir.Value) -> ir.Value:
+def _spins(atomics: AtomicsBuilder, call: ir.Value, skip: ir.Value) -> ir.Value:
     """How often to spin: not at all where devices need all cores, or spinning has not paid."""
     builder = atomics.builder
-    cores, devices = (atomics.load(I32, control, word) for word in (control_words.H_CORES, control_words.H_HERE))
+    cores, devices = (atomics.load(I32, call, word) for word in (control_words.H_CORES, control_words.H_HERE))
     left = atomics.load(I32, skip)
     skips = builder.icmp_unsigned("!=", left, i32(0))
     atomics.store(builder.select(skips, builder.sub(left, i32(1)), left), skip)
@@ -143,12 +143,12 @@ def _back_off(atomics: AtomicsBuilder, skip: ir.Value, penalty: ir.Value) -> Non
 
 
 def _next_command(
-    atomics: AtomicsBuilder, control: ir.Value, seen: ir.Value, skip: ir.Value, penalty: ir.Value
+    atomics: AtomicsBuilder, call: ir.Value, seen: ir.Value, skip: ir.Value, penalty: ir.Value
 ) -> ir.Value:
     """Wait until H_COMMAND differs from `seen`: spin, then sleep."""
     builder = atomics.builder
-    command = atomics.at(control, control_words.H_COMMAND)
-    spins = _spins(atomics, control, skip)
+    command = atomics.at(call, control_words.H_COMMAND)
+    spins = _spins(atomics, call, skip)
     with builder.goto_entry_block():  # not in the loop, where each pass would take more stack
         left = builder.alloca(I64)
     atomics.store(spins, left)
@@ -182,7 +182,7 @@ def _note_time(atomics: AtomicsBuilder, record: ir.Value, nanoseconds: ir.Value,
     atomics.store(nanoseconds, record, control_words.R_CLOCK + 16 * moment + 8)
 
 
-def _finish(atomics: AtomicsBuilder, control: ir.Value, record: ir.Value, status: ir.Value) -> None:
+def _finish(atomics: AtomicsBuilder, call: ir.Value, record: ir.Value, status: ir.Value) -> None:
     """Report the call's end; the last device, or one with an error, wakes the driver."""
     builder = atomics.builder
     failed = builder.icmp_unsigned("!=", status, i32(0))
@@ -192,10 +192,10 @@ def _finish(atomics: AtomicsBuilder, control: ir.Value, record: ir.Value, status
     state = builder.select(failed, i32(control_words.ReplicaState.FAILED), i32(control_words.ReplicaState.IDLE))
     atomics.release(state, record, control_words.R_STATE)
     with atomics.when(failed):
-        atomics.sequential_store(status, control, control_words.H_ABORT)
+        atomics.sequential_store(status, call, control_words.H_ABORT)
     atomics.release(i32(control_words.CommandKind.NONE), record, control_words.R_COMMAND_KIND)
-    target = atomics.load(I32, control, control_words.H_DONE_TARGET)
-    done = atomics.at(control, control_words.H_DONE)
+    target = atomics.load(I32, call, control_words.H_DONE_TARGET)
+    done = atomics.at(call, control_words.H_DONE)
     mine = builder.add(atomics.fetch_add(1, done), i32(1))
     with atomics.when(builder.or_(failed, builder.icmp_unsigned("==", mine, target))):
         target_of(builder).emit_wake(builder, done, i32(ALL_SLEEPERS))
@@ -205,25 +205,25 @@ def emit_call(module: ir.Module) -> None:
     function, atomics = AtomicsBuilder.function(
         module, CALL, I32, [POINTER, I32, I32, I64], internal=False, optimised=True
     )
-    control, sequence, target, nanoseconds = function.args
+    call, sequence, target, nanoseconds = function.args
     builder = atomics.builder
-    command = atomics.at(control, control_words.H_COMMAND)
+    command = atomics.at(call, control_words.H_COMMAND)
     with atomics.when(builder.icmp_unsigned("!=", atomics.acquire(command), sequence)):
         atomics.sequential_store(sequence, command)
         target_of(builder).emit_wake(builder, command, i32(ALL_SLEEPERS))
-    await_done(atomics, control, target, nanoseconds)
+    await_done(atomics, call, target, nanoseconds)
 
 
-def await_done(atomics: AtomicsBuilder, control: ir.Value, target: ir.Value, nanoseconds: ir.Value) -> None:
+def await_done(atomics: AtomicsBuilder, call: ir.Value, target: ir.Value, nanoseconds: ir.Value) -> None:
     """Wait for the call in flight, as CALL does once it has begun it; ends the function."""
     builder = atomics.builder
-    done = atomics.at(control, control_words.H_DONE)
+    done = atomics.at(call, control_words.H_DONE)
     with builder.goto_entry_block():
         timeout, left = builder.alloca(I64, size=2), builder.alloca(I64)
     atomics.store(builder.sdiv(nanoseconds, i64(1_000_000_000)), timeout)
     atomics.store(builder.srem(nanoseconds, i64(1_000_000_000)), timeout, 8)
-    skip, penalty = (atomics.at(control, word) for word in (control_words.H_SPIN_SKIP, control_words.H_SPIN_PENALTY))
-    spins = _spins(atomics, control, skip)
+    skip, penalty = (atomics.at(call, word) for word in (control_words.H_SPIN_SKIP, control_words.H_SPIN_PENALTY))
+    spins = _spins(atomics, call, skip)
     has_spun = builder.icmp_unsigned("!=", spins, i64(0))
     atomics.store(spins, left)
     with atomics.forever():
@@ -234,7 +234,7 @@ def await_done(atomics: AtomicsBuilder, control: ir.Value, target: ir.Value, nan
             with atomics.when(paid):
                 atomics.store(i32(0), penalty)
             builder.ret(i32(CALL_DONE))
-        aborted = atomics.acquire(control, control_words.H_ABORT)
+        aborted = atomics.acquire(call, control_words.H_ABORT)
         atomics.return_if(builder.icmp_unsigned("!=", aborted, i32(0)), i32(CALL_ABORTED))
         count = atomics.load(I64, left)
         atomics.store(builder.sub(count, i64(1)), left)

@@ -254,7 +254,7 @@ def _wait_a_little(atomics: AtomicsBuilder, context: ir.Value, state: ir.Value, 
     note_wait(atomics, record, i32(control_words.WAITS_FOR_HOST))
     note_waited(atomics, record, read_clock(atomics))
     target_of(builder).emit_sleep(builder, word, taken, limit)
-    aborted = atomics.acquire(atomics.context_field(context, "control"), control_words.H_ABORT)
+    aborted = atomics.acquire(atomics.context_field(context, "call"), control_words.H_ABORT)
     atomics.return_if(builder.icmp_unsigned("!=", aborted, i32(0)), i32(Status.ABORTED))
     note_resumed(atomics, record, read_clock(atomics))
     with atomics.when(builder.icmp_unsigned("==", atomics.acquire(word), taken)):

@@ -136,8 +136,9 @@ def _back_off(atomics: AtomicsBuilder, record: ir.Value) -> None:
 
 def _sleep(atomics: AtomicsBuilder, arguments: tuple[ir.Value, ...], control: ir.Value, record: ir.Value) -> None:
     """Sleep until the word has changed or the abort flag is set; returns from the function."""
-    _, word, expected, waits_for, sleepers = arguments
+    context, word, expected, waits_for, sleepers = arguments
     builder = atomics.builder
+    abort_flag = atomics.at(atomics.context_field(context, "call"), control_words.H_ABORT)
     atomics.store(waits_for, record, control_words.R_WAITS_FOR)
     place = builder.sub(builder.ptrtoint(word, I64), builder.ptrtoint(control, I64))
     atomics.store(expected, record, control_words.R_WAIT_VALUE)
@@ -149,7 +150,7 @@ def _sleep(atomics: AtomicsBuilder, arguments: tuple[ir.Value, ...], control: ir
         atomics.store(i32(Status.OK), result)
         atomics.leave_if(builder.icmp_unsigned("!=", atomics.acquire(word), expected), awake)
         atomics.store(i32(Status.ABORTED), result)
-        aborted = builder.load_atomic(atomics.at(control, control_words.H_ABORT), "seq_cst", 4, typ=I32)
+        aborted = builder.load_atomic(abort_flag, "seq_cst", 4, typ=I32)
         atomics.leave_if(builder.icmp_unsigned("!=", aborted, i32(0)), awake)
         target_of(builder).emit_sleep(builder, word, expected)
     atomics.fetch_add(-1, sleepers)

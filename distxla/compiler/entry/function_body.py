@@ -54,7 +54,7 @@ class FunctionBody:
             typ=POINTER,
             name="own_memory",
         )
-        self.abort_flag = self.begin.gep(self.field("control"), [I64(H_ABORT)], source_etype=I8)
+        self.abort_flag = self.begin.gep(self.field("call"), [I64(H_ABORT)], source_etype=I8)
         self.breadcrumb = self.begin.gep(self.field("record"), [I64(R_STEP)], source_etype=I8)
         self.busy_word = self.begin.gep(self.field("record"), [I64(R_BUSY)], source_etype=I8)
 

@@ -31,7 +31,8 @@ class AttachedMemory(Facts):
 
     memories: by flattened id.  common: the memory that follows each device's.  memory_bytes: of each of these
     segments.  device_bytes: S. The owner allocates in [0, S) of each device, the device's JAX process in [S, 2S).
-    control: the control block, of `devices` devices.  promised: offset there of what all heaps promise.
+    control: the control block, of `devices` devices.  promised: offset there of what all heaps promise.  slices: by
+    process, the offset there of the header of its slice (control_block.py).
     """
 
     owner: int
@@ -42,6 +43,7 @@ class AttachedMemory(Facts):
     device_bytes: int
     devices: int
     promised: int
+    slices: tuple[int, ...]
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from distxla.errors import ClusterError, DistxlaError
 from distxla.jax.processes.facts import AttachedMemory, LoadedFacts
@@ -17,6 +17,19 @@ class OwnedCluster(Cluster):
 
     _values_apart = True
     stop_reason: Callable[[], DistxlaError | None] = staticmethod(lambda: None)
+
+    def __init__(
+        self,
+        slices: Sequence[range],
+        *,
+        address: str | None = None,
+        device_memory: int | str | None = None,
+        backend: str = "cpu",
+    ) -> None:
+        """slices: the devices of each process."""
+        devices = sum(map(len, slices))
+        super().__init__(partitions=devices, address=address, device_memory=device_memory, backend=backend)
+        self._slices = tuple(slices)
 
     def _start(self) -> None:
         super()._start()
@@ -42,6 +55,7 @@ class OwnedCluster(Cluster):
             device_bytes=self.hosts.budget.part_bytes,
             devices=self.devices,
             promised=promises.place,
+            slices=(0,) * len(self._slices),
         )
 
     def load(self, executable: Executable, devices: range) -> LoadedFacts:

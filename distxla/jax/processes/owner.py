@@ -81,7 +81,7 @@ class Owner:
         self._first_at = math.inf  # when the first process came
         self._pool = ThreadPoolExecutor(2 * processes + 2, thread_name_prefix="distxla-serve")
         self.cluster = OwnedCluster(
-            partitions=self.world.devices,
+            [self.world.slice_of(process) for process in range(processes)],
             address=settings.address,
             device_memory=settings.device_memory,
             backend=settings.backend,

@@ -82,7 +82,8 @@ class LocalHost:
         count = self.control.devices
         memories = tuple(self.memories[d].descriptor if d in self.memories else None for d in range(count))
         block, frames, common = self.control.segment.descriptor, self._frames.descriptor, self.common.descriptor
-        return Attachment(os.getpid(), block, frames, memories, common, self.memory_bytes, guarded)
+        calls = (0,) * count
+        return Attachment(os.getpid(), block, frames, memories, common, self.memory_bytes, calls, guarded)
 
     def begin(
         self,

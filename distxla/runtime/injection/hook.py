@@ -26,13 +26,14 @@ SLICE_S = 0.01  # of a delay, after which a failed call ends it
 
 
 class Injector:
-    """A device's faults. owner: process id of the holder of the host's memory: the driver, or the host's agent.
+    """A device's faults. call: where the header of its slice is in the control block.  owner: process id of the holder
+    of the host's memory: the driver, or the host's agent.
 
     Rounds are counted by instruction, over all programs of the device, from the first one on.
     """
 
-    def __init__(self, device: int, block: ControlBlock, owner: int, faults: Sequence[Fault]) -> None:
-        self._block, self._owner = block, owner
+    def __init__(self, device: int, block: ControlBlock, call: int, owner: int, faults: Sequence[Fault]) -> None:
+        self._block, self._call, self._owner = block, call, owner
         self._record = control_words.record_offset(device)
         self._faults = list(enumerate(faults))
         self._rounds: Counter[str] = Counter()
@@ -87,7 +88,7 @@ class Injector:
     def _wait(self, seconds: float) -> None:
         """Sleep for `seconds`, or until the call has failed."""
         end = clock.now() + seconds
-        while (left := end - clock.now()) > 0 and not self._block.load(control_words.H_ABORT):
+        while (left := end - clock.now()) > 0 and not self._block.load(control_words.H_ABORT, self._call):
             clock.sleep(min(SLICE_S, left))
 
 

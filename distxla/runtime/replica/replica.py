@@ -45,7 +45,8 @@ class Attachment:
 
     owner: that process, the driver or an agent.  memories: by flattened id, None for devices on other hosts.
     frames: where the frames of replicas go that a signal ends (crash_frames.py).  common: the memory that follows each
-    device's.  memory_bytes: of any of these.
+    device's.  memory_bytes: of any of these.  calls: by flattened id, where the header of its slice is in the
+    control block.
     guarded: whether the replica ends itself when the owner has ended.
     """
 
@@ -55,6 +56,7 @@ class Attachment:
     memories: tuple[int | None, ...]
     common: int
     memory_bytes: int
+    calls: tuple[int, ...]
     guarded: bool = False
 
 
@@ -111,14 +113,15 @@ class Replica:
             for descriptor in attachment.memories
         ]
         self._record = self._control.segment.address + control_words.record_offset(self._device)
+        self._call = self._control.segment.address + attachment.calls[self._device]
         self._control.store(control_words.R_PID, os.getpid(), control_words.record_offset(self._device))
         self._support = load_shared(support, image)
         ctypes.c_void_p.from_address(self._support.address_of(call_loops.FAULT_RECORD)).value = self._record
         write_frames_at_crashes(owner, attachment.frames, count, self._device)
         note_faults(*map(self._support.address_of, (call_loops.FAULT, call_loops.FAULT_NEXT)))
         loop = serve.SERVE_TYPE(self._support.address_of(call_loops.SERVE))
-        seen = self._control.load(control_words.H_COMMAND)
-        arguments = (self._control.segment.address, self._record, self._programs_address, seen)
+        seen = self._control.load(control_words.H_COMMAND, attachment.calls[self._device])
+        arguments = (self._call, self._record, self._programs_address, seen)
         threading.Thread(target=_serve, args=(loop, arguments), name="serve", daemon=True).start()
         return Identity(self._device, socket.gethostname(), os.getpid(), self.resident_bytes())
 
@@ -126,7 +129,9 @@ class Replica:
         """Carry out these faults in the programs that are loaded from now on."""
         from distxla.runtime.injection.hook import Injector
 
-        self._injector = Injector(self._device, self._control, self._attachment.owner, faults)
+        self._injector = Injector(
+            self._device, self._control, self._attachment.calls[self._device], self._attachment.owner, faults
+        )
 
     def load(
         self, program: CompiledProgram, source: ImageSource, placement: Placement, routines: Routines | None = None
@@ -153,6 +158,7 @@ class Replica:
             [None if memory is None else memory.address for memory in self._memories],
             partitions=program.counts.partitions,
             control=base,
+            call=self._call,
             record=self._record,
             arena=placement.arena,
             parameters=base + placement.parameters,

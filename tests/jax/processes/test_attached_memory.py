@@ -19,7 +19,7 @@ MIB = 1 << 20
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[OwnedCluster]:
-    with OwnedCluster(partitions=2, device_memory="1TiB") as opened:
+    with OwnedCluster([range(1), range(1, 2)], device_memory="1TiB") as opened:
         opened.wait_started()
         yield opened
 

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.cluster
 
 @pytest.fixture(scope="module")
 def together() -> Iterator[Together]:
-    with OwnedCluster(partitions=2) as cluster:
+    with OwnedCluster([range(1), range(1, 2)]) as cluster:
         cluster.wait_started()
         made = Together(cluster)
         yield made

@@ -13,7 +13,7 @@ from distxla.jax.processes.launches import LaunchSite
 from distxla.wire.frame import FIELD_BYTES
 
 FACTS = (
-    AttachedMemory(12, 3, (4, 5), 6, 1 << 40, 1 << 30, 2, 64),
+    AttachedMemory(12, 3, (4, 5), 6, 1 << 40, 1 << 30, 2, 64, (64, 4160)),
     CompileRequest(((0, 1), (2, 3)), (1,), (7,), ("nan",)),
     PartitionRequest(2, 1, True, (False,), (True, False), "00ff", True),
     CompiledFacts("ab", True, 0.5, 100, 3, (0, 1)),

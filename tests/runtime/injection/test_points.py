@@ -74,7 +74,7 @@ def played(block: ControlBlock, monkeypatch: pytest.MonkeyPatch, specs: list[str
         happened.append(f"{fault.spec}@{len(asked) - 1}")
 
     monkeypatch.setattr(hooks.Injector, "carry_out", note)
-    ask = hooks.Injector(1, block, 0, parse_faults(specs, 2)).hook(POINTS)
+    ask = hooks.Injector(1, block, 0, 0, parse_faults(specs, 2)).hook(POINTS)
     for code in codes:
         asked.append(code)
         ask(None, code)
@@ -134,7 +134,7 @@ def test_a_delay_ends_with_the_call(
 
     monkeypatch.setattr(hooks, "clock", SimpleNamespace(now=lambda: sum(slept), sleep=sleep))
     block.store(control_words.H_ABORT, int(fails_after == 0))
-    ask = hooks.Injector(1, block, 0, parse_faults(["delay:device=1,ms=95"], 2)).hook(POINTS)
+    ask = hooks.Injector(1, block, 0, 0, parse_faults(["delay:device=1,ms=95"], 2)).hook(POINTS)
     ask(None, BEFORE_STEP)
     assert len(slept) == sleeps
     assert block.record(1, control_words.R_INJECTED) == 1
