@@ -6,8 +6,13 @@ import argparse
 import multiprocessing
 import sys
 import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 
 from tests.simulation.scenarios import draw, measured, simulate_seed
+
+BATCH = 1000  # seeds for each worker: the simulated processes leave mappings behind, of which the kernel allows 65,530
 
 
 def main() -> int:
@@ -25,19 +30,31 @@ def main() -> int:
         return bool(outcome.complaint)
     begin, wrong, spent, slowest = time.perf_counter(), 0, 0.0, (0.0, 0)
     seeds = range(options.first, options.first + options.seeds)
-    # a new process after 1,000 seeds: the simulated processes leave mappings behind, of which the kernel allows 65,530
-    with multiprocessing.get_context("forkserver").Pool(options.jobs, maxtasksperchild=50) as pool:
-        for seed, complaint, seconds, _ in pool.imap_unordered(measured, seeds, chunksize=20):
-            spent += seconds
-            slowest = max(slowest, (seconds, seed))
-            if complaint:
-                wrong += 1
-                print(complaint, flush=True)
+    for seed, complaint, seconds, _ in _answers(seeds, options.jobs):
+        spent += seconds
+        slowest = max(slowest, (seconds, seed))
+        if complaint:
+            wrong += 1
+            print(complaint, flush=True)
     print(
         f"{len(seeds)} seeds, {wrong} wrong, in {time.perf_counter() - begin:.1f} s; "
         f"{spent / len(seeds) * 1e3:.1f} ms of processor time each; the slowest, {slowest[1]}, took {slowest[0]:.2f} s"
     )
     return bool(wrong)
+
+
+def _answers(seeds: range, jobs: int) -> Iterator[tuple[int, str, float, int]]:
+    """What `measured` gives for each seed, in order. SystemExit where a worker dies: nobody answers for its seeds."""
+    context = multiprocessing.get_context("forkserver")
+    for begin in range(0, len(seeds), BATCH * jobs):
+        batch = seeds[begin : begin + BATCH * jobs]
+        count = 0
+        with ProcessPoolExecutor(jobs, mp_context=context) as pool:
+            try:
+                for count, answer in enumerate(pool.map(measured, batch, chunksize=20), 1):
+                    yield answer
+            except BrokenProcessPool:
+                sys.exit(f"a worker died in one of the seeds from {batch[count]} on: run them with --replay")
 
 
 if __name__ == "__main__":
