@@ -127,9 +127,11 @@ def point_of_divergence(
         return None
     known = next((d for d in diverging if _is_of(d, one, other)), None)
     if known is None:
-        ends = [_around_state(module, devices[device]) for device in both]
+        ends = [_around_state(module, devices[device]) for device in (one, other)]
+        if ends[0] is not None and ends[0] == ends[1]:
+            return _other_iteration(ends[0], devices[one], devices[other])
         before: tuple[Enclosing, ...] = ()
-        is_same_place = ends[0] is not None and ends[0] == ends[1]
+        is_same_place = False
     else:
         states = devices[known.device], devices[known.other_device]
         numbers = known.one_event, known.other_event
@@ -138,6 +140,16 @@ def point_of_divergence(
         is_same_place = known.one_event >= 0 and known.other_event >= 0 and " in iteration " in known.one
     by = _first_difference(ends[0], ends[1], before, is_same_place=is_same_place)
     return None if by is None else by.by.place
+
+
+def _other_iteration(around: tuple[Enclosing, ...], one: DeviceState, other: DeviceState) -> Place | None:
+    """The outermost loop around both devices of which they are in different iterations."""
+    iterations = [{loop.instruction: loop.iteration for loop in device.loops} for device in (one, other)]
+    for by in around:
+        mine, theirs = (known.get(by.by.instruction.name) for known in iterations)
+        if by.is_loop and mine is not None and theirs is not None and mine != theirs:
+            return by.by.place
+    return None
 
 
 def _is_of(known: Divergence, one: int, other: int) -> bool:

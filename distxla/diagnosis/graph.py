@@ -14,19 +14,21 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
+from distxla.errors import InternalError
 from distxla.lazy_dataclass import dataclass
 
 Clauses = tuple[tuple[int, ...], ...]
 
-MOST_CYCLES = 8  # that are named
-MOST_STARTS = 64  # nodes from which cycles are looked for
+MOST_STARTS = 64  # nodes of a knot from which cycles are looked for in any case
+MOST_STEPS = 1_000_000  # blockers looked at, behind which no further starts are tried
 
 
 @dataclass(frozen=True)
 class Deadlock:
     """The nodes that can never go on, and why. All tuples in ascending order but a cycle.
 
-    cycles: disjoint; in each every node waits for the next and the last for the first, the smallest is first.
+    cycles: disjoint, at least one in every knot of nodes that wait for one another; in each every node waits for the
+    next and the last for the first, the smallest is first.
     without_end: (node, ended node): waits for a device whose program has ended.  behind: stuck, but in neither.
     """
 
@@ -109,6 +111,8 @@ class _Blockers:
         self._waits = waits
         self._dead = stuck | frozenset(ended)
         self._known: dict[int, frozenset[int]] = {}
+        self._clauses = {id(waits[node]): waits[node] for node in sorted(stuck)}
+        self.steps = 0  # blockers that searches have looked at
 
     def key(self, node: int) -> int:
         """Equal for nodes that wait for the same ones."""
@@ -116,68 +120,105 @@ class _Blockers:
 
     def blockers(self, node: int) -> frozenset[int]:
         """The nodes of the clauses that can't be met."""
-        key = self.key(node)
+        return self.of_key(self.key(node))
+
+    def of_key(self, key: int) -> frozenset[int]:
+        """`blockers` of all nodes with that key."""
         if key not in self._known:
-            clauses = self._waits[node]
+            clauses = self._clauses[key]
             self._known[key] = frozenset(n for clause in clauses if self._dead.issuperset(clause) for n in clause)
         return self._known[key]
 
 
 def _cycles(blockers_of: _Blockers) -> tuple[tuple[int, ...], ...]:
-    """Disjoint cycles, short ones first."""
-    starts = sorted(blockers_of.stuck)[:MOST_STARTS]
-    found: list[tuple[int, ...]] = []
-    over: set[int] = set()  # their only cycle has been found
-    for start in starts:
-        cycle = () if start in over else _cycle_through(start, blockers_of)
-        if cycle:
-            found.append(cycle)
-            if all(len(blockers_of.blockers(node) & blockers_of.stuck) == 1 for node in cycle):
-                over.update(cycle)
-    found.sort(key=lambda cycle: (len(cycle), cycle))
-    if not found and len(blockers_of.stuck) > len(starts):
-        found = list(_any_cycle(blockers_of))
+    """Disjoint cycles, at least one in every knot; in each knot short ones first."""
     chosen: list[tuple[int, ...]] = []
-    taken: set[int] = set()
-    for cycle in found:
-        if taken.isdisjoint(cycle) and len(chosen) < MOST_CYCLES:
-            chosen.append(cycle)
-            taken.update(cycle)
+    for knot in _knots(blockers_of):
+        taken: set[int] = set()
+        for cycle in sorted(_cycles_in(knot, blockers_of), key=lambda cycle: (len(cycle), cycle)):
+            if taken.isdisjoint(cycle):
+                chosen.append(cycle)
+                taken.update(cycle)
     return tuple(sorted(chosen))
 
 
-def _cycle_through(start: int, blockers_of: _Blockers) -> tuple[int, ...]:
-    """A shortest cycle through a node, () if there is none."""
+def _cycles_in(knot: frozenset[int], blockers_of: _Blockers) -> Iterator[tuple[int, ...]]:
+    """A shortest cycle through each of a knot's nodes, or through as many as may be tried."""
+    over: set[int] = set()  # their only cycle has been found
+    for number, start in enumerate(sorted(knot)):
+        if number >= MOST_STARTS and blockers_of.steps > MOST_STEPS:
+            return
+        if start in over:
+            continue
+        cycle = _cycle_through(start, knot, blockers_of)
+        yield cycle
+        if all(len(blockers_of.blockers(node) & knot) == 1 for node in cycle):
+            over.update(cycle)
+
+
+def _cycle_through(start: int, knot: frozenset[int], blockers_of: _Blockers) -> tuple[int, ...]:
+    """A shortest cycle through a node of a knot."""
     came_from: dict[int, int] = {start: start}
     expanded: set[int] = set()
     waiting = deque([start])
     while waiting:
         node = waiting.popleft()
-        if start in (blockers := blockers_of.blockers(node)):
-            return smallest_first([*_path(node, came_from)][::-1])
         if blockers_of.key(node) in expanded:
             continue
         expanded.add(blockers_of.key(node))
+        blockers = blockers_of.blockers(node)
+        blockers_of.steps += len(blockers)
+        if start in blockers:
+            return smallest_first([*_path(node, came_from)][::-1])
         for other in sorted(blockers):
-            if other in blockers_of.stuck and other not in came_from:
+            if other in knot and other not in came_from:
                 came_from[other] = node
                 waiting.append(other)
-    return ()
+    raise InternalError(f"no cycle leads through {start}, one of the knot {sorted(knot)}")
 
 
-def _any_cycle(blockers_of: _Blockers) -> Iterator[tuple[int, ...]]:
-    """A cycle somewhere, found by walking on and on."""
-    over: set[int] = set()
-    for start in sorted(blockers_of.stuck):
-        walk: list[int] = []
-        node: int | None = start
-        while node is not None and node not in over and node not in walk:
-            walk.append(node)
-            node = next((other for other in sorted(blockers_of.blockers(node)) if other in blockers_of.stuck), None)
-        if node is not None and node in walk:
-            yield _cycle_through(node, blockers_of)
-            return
-        over.update(walk)
+def _knots(blockers_of: _Blockers) -> Iterator[frozenset[int]]:
+    """The largest sets of stuck nodes each of which waits, perhaps by way of others, for all of its set: Tarjan's
+    strongly connected components, without single nodes that don't wait for themselves.
+
+    Nodes that wait for the same ones share a vertex of the graph between them and those, so a group of n has 2n edges.
+    """
+    order: dict[tuple[bool, int], int] = {}
+    lowest: dict[tuple[bool, int], int] = {}
+    path: list[tuple[bool, int]] = []  # vertices whose knot is not complete
+    on_path: set[tuple[bool, int]] = set()
+
+    def next_ones(vertex: tuple[bool, int]) -> Iterator[tuple[bool, int]]:
+        is_node, number = vertex
+        if is_node:
+            return iter([(False, blockers_of.key(number))])
+        return ((True, node) for node in sorted(blockers_of.of_key(number) & blockers_of.stuck))
+
+    for first in sorted(blockers_of.stuck):
+        walk = [] if (True, first) in order else [((True, first), next_ones((True, first)))]
+        while walk:
+            vertex, left = walk[-1]
+            if vertex not in order:
+                order[vertex] = lowest[vertex] = len(order)
+                path.append(vertex)
+                on_path.add(vertex)
+            for other in left:
+                if other not in order:
+                    walk.append((other, next_ones(other)))
+                    break
+                if other in on_path:
+                    lowest[vertex] = min(lowest[vertex], order[other])
+            else:
+                walk.pop()
+                if walk:
+                    lowest[walk[-1][0]] = min(lowest[walk[-1][0]], lowest[vertex])
+                if lowest[vertex] == order[vertex]:
+                    knot = [path.pop()]
+                    while knot[-1] != vertex:
+                        knot.append(path.pop())
+                    on_path.difference_update(knot)
+                    if len(knot) > 1:  # a cycle has a vertex of both kinds
+                        yield frozenset(number for is_node, number in knot if is_node)
 
 
 def _path(node: int, came_from: Mapping[int, int]) -> Iterator[int]:

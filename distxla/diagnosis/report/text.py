@@ -10,6 +10,7 @@ from distxla.wording import chain, named
 
 MOST_BEFORE, MOST_AFTER = 4, 2  # events of histories that are shown before they diverge, and from there on
 SHOWN_DIVERGENCES = 4
+SHOWN_CYCLES = 8
 MOST_UNDECIDED = 8
 MOST_PLACES = 64  # lines of devices, about
 MOST_LINES = 12  # devices in the same instruction that are reported one by one
@@ -30,7 +31,10 @@ def _lines(diagnosis: Findings) -> list[str]:
     if total := never_end(diagnosis):
         lines.append(f"  {total}")
     if diagnosis.cycles:
-        lines.append(f"  cycle{'s' if len(diagnosis.cycles) > 1 else ''}: {', '.join(map(chain, diagnosis.cycles))}")
+        count = len(diagnosis.cycles)
+        cycles = ", ".join(map(chain, diagnosis.cycles[:SHOWN_CYCLES]))
+        in_all = f", … ({count} in all)" if count > SHOWN_CYCLES else ""
+        lines.append(f"  cycle{'s' if count > 1 else ''}: {cycles}{in_all}")
     if diagnosis.behind:
         what = "that" if diagnosis.cycles or diagnosis.without_end else "it"
         lines.append(f"  blocked behind {what}: {named(diagnosis.behind)}")
