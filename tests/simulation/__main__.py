@@ -48,13 +48,14 @@ def _answers(seeds: range, jobs: int) -> Iterator[tuple[int, str, float, int]]:
     context = multiprocessing.get_context("forkserver")
     for begin in range(0, len(seeds), BATCH * jobs):
         batch = seeds[begin : begin + BATCH * jobs]
-        count = 0
+        missing = list(batch)
         with ProcessPoolExecutor(jobs, mp_context=context) as pool:
             try:
-                for count, answer in enumerate(pool.map(measured, batch, chunksize=20), 1):
+                for answer in pool.map(measured, batch, chunksize=20):
+                    missing.remove(answer[0])
                     yield answer
             except BrokenProcessPool:
-                sys.exit(f"a worker died in one of the seeds from {batch[count]} on: run them with --replay")
+                sys.exit(f"a worker died in one of the seeds from {missing[0]} on: run them with --replay")
 
 
 if __name__ == "__main__":
