@@ -1,5 +1,6 @@
 """Runs both sides in turn and prints tables of starts, of programs, of collectives and channels inside a loop, of
-kernels, of checks, of runs that look for NaN, of reading texts, of calls of JAX functions, and of first calls."""
+kernels, of checks, of runs that look for NaN, of reading texts, of calls of JAX functions, of first calls, and of
+several JAX processes."""
 
 from __future__ import annotations
 
@@ -32,6 +33,7 @@ from bench.hosts import host_table, measure_hosts
 from bench.jax_calls import jax_call_table, measure_jax_calls
 from bench.kernels import kernel_table, measure_kernels
 from bench.ours import Ours
+from bench.processes import measure_process_calls, measure_process_starts, process_call_table, process_start_table
 from bench.side import Arguments, Side, read_arguments
 from bench.start import measure_starts, start_table
 from bench.streams import measure_streams, stream_table
@@ -81,6 +83,7 @@ class Measured:
             "texts",
             "jax",
             "first",
+            "processes",
         ]
     ),
     help="One of the tables.",
@@ -169,6 +172,13 @@ def main(
         if only in (None, "first") and xla:
             measured["first"] = list(measure_first(match, rounds))
             console.print(first_table(measured["first"]))
+        if only in (None, "processes") and xla:
+            measured["process calls"] = list(measure_process_calls(match, rounds, round_s))
+            if measured["process calls"]:
+                console.print(process_call_table(measured["process calls"]))
+            measured["process starts"] = list(measure_process_starts(match, rounds))
+            if measured["process starts"]:
+                console.print(process_start_table(measured["process starts"]))
     if json_file is not None:
         tables = {kind: [asdict(m) for m in rows] for kind, rows in measured.items()}
         Path(json_file).write_text(json.dumps(tables | {"start_s": start_s}, indent=1))
