@@ -69,9 +69,9 @@ def command(
     `jax.distributed.initialize()` needs no arguments.
 
     Lines of their output begin with the process: `[0] loss 1.25`. Once one has failed the others are ended after 5
-    seconds. The exit status is 3 where the processes disagree on what to call, 5 where one kept the others waiting for
-    too long, 4 where a device or the owner was lost, else that of the process that failed first, 128 + N where signal N
-    ended it.
+    seconds. The exit status is 3 where the processes disagree on what to call, or on values that --check replication
+    compares, 5 where one kept the others waiting for too long, 4 where a device or the owner was lost, else that of
+    the process that failed first, 128 + N where signal N ended it.
     """
     from distxla.cli.launched import Launched, LaunchOptions
     from distxla.jax.processes.owner_settings import OwnerSettings

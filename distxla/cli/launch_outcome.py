@@ -7,7 +7,7 @@ import re
 import signal
 from typing import Any, Final, NamedTuple
 
-from distxla.errors import DeadlockError, DistxlaError, ReplicaLostError, TimeLimitError
+from distxla.errors import DeadlockError, DistxlaError, ReplicaLostError, ReplicationError, TimeLimitError
 from distxla.jax.processes.told_errors import unpack_error
 from distxla.wording import processes_named
 
@@ -15,6 +15,7 @@ GRACE_S: Final = 5.0  # for the others, once one has failed
 RELATED_S: Final = 10.0  # after a verdict a failure is of it, whatever the script raises then
 SOON_S: Final = 1.0  # a verdict may be told later than the failure that it leads to
 RAISED: Final = 1  # Python's exit status
+DISAGREE: Final = DeadlockError.exit_status
 MOST_VERDICTS: Final = 8  # that are remembered
 MOST_REASON: Final = 200  # characters; the whole is above
 _TOLD: Final = re.compile(r"distxla: ([\w-]+): ")
@@ -31,10 +32,12 @@ class Failure(NamedTuple):
 
 
 class Outcome:
-    """Of so many processes. statuses: wait statuses of those that have ended.  ended: those that the launcher did."""
+    """Of so many processes, with so many devices each. statuses: wait statuses of those that have ended.  ended: those
+    that the launcher did."""
 
-    def __init__(self, processes: int) -> None:
+    def __init__(self, processes: int, devices: int = 1) -> None:
         self.processes = processes
+        self._devices = devices
         self.statuses: dict[int, int] = {}
         self.ended: set[int] = set()
         self.first: Failure | None = None
@@ -106,7 +109,7 @@ class Outcome:
         if first is None:
             return 0
         if (verdict := self.verdict()) is not None:
-            return verdict.exit_status
+            return DISAGREE if isinstance(verdict, ReplicationError) else verdict.exit_status
         if first.process is None:
             return ReplicaLostError.exit_status
         found = self.statuses.get(first.process)
@@ -115,18 +118,27 @@ class Outcome:
         return os.waitstatus_to_exitcode(found) if not found & 0x7F else 128 + (found & 0x7F)
 
     def verdict(self) -> DistxlaError | None:
-        """The one that the first failure is of: a disagreement, a process that is late, or the loss of a device. Where
-        a process has ended, its own status counts, whatever that means for the others."""
+        """The one that the first failure is of: a disagreement, on calls or on values, a process that is late, or the
+        loss of a device. Where a process has ended, its own status counts, whatever that means for the others."""
         first = self.first
         if first is None:
             return None
         for verdict, at in reversed(self.verdicts):
             is_of_process = isinstance(verdict, ReplicaLostError) and verdict.diagnosis is not None
-            if is_of_process or at > first.at + SOON_S or not isinstance(verdict, KINDS):
+            is_counted = isinstance(verdict, KINDS) or self._is_apart(verdict)
+            if is_of_process or at > first.at + SOON_S or not is_counted:
                 continue
             if first.at - at <= RELATED_S or _summary(verdict) in first.error:
                 return verdict
         return None
+
+    def _is_apart(self, verdict: DistxlaError) -> bool:
+        """Whether it says that processes have other values; devices of one process may have, too, which is no
+        disagreement of processes."""
+        if not isinstance(verdict, ReplicationError):
+            return False
+        found = verdict.devices[:1] + verdict.differing
+        return len({device // self._devices for device in found}) > 1
 
     def lines(self, said: bytes) -> list[str]:
         """What is to be told at the end. said: what processes have written to stderr last."""

@@ -84,7 +84,7 @@ class Launched:
     """
 
     def __init__(self, options: LaunchOptions, write: Callable[[bytes, bool], None]) -> None:
-        self.outcome = Outcome(options.processes)
+        self.outcome = Outcome(options.processes, options.settings.local)
         self.said = b""  # the end of what they have written to stderr
         self._options, self._put = options, write
         has_prompts = options.stdin is not None and _is_terminal(0)

@@ -17,6 +17,7 @@ from distxla.errors import (
     DistxlaError,
     ExecutionError,
     ReplicaLostError,
+    ReplicationError,
     TimeLimitError,
 )
 from distxla.jax.processes.told_errors import pack_error
@@ -96,6 +97,21 @@ def test_an_answer_gives_the_status(error: DistxlaError, status: int) -> None:
     outcome = Outcome(2)
     outcome.tell(verdict(error), 0)
     outcome.tell(ended(0, error=f"JaxRuntimeError: distxla: {error.code}: {error.message}"), 1)
+    assert of_all(outcome, exited(1), exited(1)) == status
+
+
+@pytest.mark.parametrize(
+    ("devices", "differing", "status"),
+    [((0, 1, 2, 3), (2, 3), 3), ((2, 3), (3,), 1), ((0, 1, 2, 3), (1,), 1), ((1, 2), (2,), 3), ((), (), 1)],
+)
+def test_values_that_differ_between_processes_are_a_disagreement(
+    devices: tuple[int, ...], differing: tuple[int, ...], status: int
+) -> None:
+    error = ReplicationError("arg0 is declared the same on devices 0-3")
+    error.devices, error.differing = devices, differing
+    outcome = Outcome(2, 2)
+    outcome.tell(verdict(error, of_processes=False), 0)
+    outcome.tell(ended(0, error="JaxRuntimeError: distxla: replication: arg0 is declared the same on devices 0-3"), 1)
     assert of_all(outcome, exited(1), exited(1)) == status
 
 

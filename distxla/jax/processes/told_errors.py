@@ -4,13 +4,26 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 from distxla.diagnosis.facts.findings import Findings
 from distxla.diagnosis.facts.processes import Difference, ProcessState
 from distxla.diagnosis.report.diagnosis import Diagnosis
-from distxla.errors import ClusterError, DistxlaError, raised
+from distxla.errors import ClusterError, DistxlaError, ReplicationError, raised
+from distxla.jax.processes.facts import Facts
 from distxla.jax.processes.fields import from_json
+from distxla.lazy_dataclass import dataclass
+
+
+@dataclass(frozen=True)
+class _Array(Facts):
+    """See ReplicationError."""
+
+    name: str
+    devices: tuple[int, ...]
+    differing: tuple[int, ...]
+    index: tuple[int, ...]
 
 
 def pack_error(error: BaseException, processes: tuple[int, ...] = ()) -> dict[str, Any]:
@@ -29,6 +42,9 @@ def pack_error(error: BaseException, processes: tuple[int, ...] = ()) -> dict[st
         "text": "" if diagnosis is None else diagnosis.text(),
         "processes": list(processes),
         "report": None if diagnosis is None else _report_json(diagnosis),
+        "array": _Array(error.array, error.devices, error.differing, error.index).to_json()
+        if isinstance(error, ReplicationError)
+        else None,
     }
 
 
@@ -40,6 +56,11 @@ def unpack_error(found: Any) -> DistxlaError:
     code, text = str(found.get("code", "")), str(found.get("text") or "")
     error = _class_of(code)(str(found.get("message", "")))
     error.diagnosis = _report(error, found.get("report"))
+    if isinstance(error, ReplicationError):
+        with suppress(ClusterError):
+            array = _Array.of_json(found.get("array"))
+            error.array, error.devices, error.differing = array.name, array.devices, array.differing
+            error.index = array.index
     if error.diagnosis is not None:
         text = ""
     notes = found.get("notes")

@@ -268,3 +268,17 @@ def test_the_variables_of_torchrun_are_enough_for_the_documented_call() -> None:
     )
     assert started(given, BEGIN.replace("jax.distributed.initialize()", call)) == [(0, "total 10\n")] * 2
     assert left() == []
+
+
+def test_values_that_differ_between_processes_end_with_3(script: Path) -> None:
+    code = """
+        import numpy as np, jax
+        from jax.sharding import NamedSharding, PartitionSpec as P
+        jax.distributed.initialize()
+        mesh = jax.make_mesh((jax.device_count(),), ("x",))
+        x = jax.make_array_from_callback((3,), NamedSharding(mesh, P()), lambda index: np.full(3, p, np.float32))
+        jax.jit(lambda v: v + 1)(x).block_until_ready()
+    """
+    status, _, err = Launch(code, "--check", "replication", script=script).end()
+    assert status == 3
+    assert "replication: arg0 is declared the same on devices 0, 1" in err

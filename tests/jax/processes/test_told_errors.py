@@ -10,7 +10,7 @@ import pytest
 from distxla.diagnosis.facts.blocked import Doing
 from distxla.diagnosis.facts.processes import Difference, ProcessState
 from distxla.diagnosis.report.diagnosis import Diagnosis
-from distxla.errors import ClusterError, CollectiveMismatchError, DistxlaError, ReplicaLostError
+from distxla.errors import ClusterError, CollectiveMismatchError, DistxlaError, ReplicaLostError, ReplicationError
 from distxla.jax.processes.told_errors import pack_error, unpack_error
 
 
@@ -34,6 +34,17 @@ def test_its_class_is_kept(made) -> None:
 def test_an_error_of_another_kind_is_told_with_its_name() -> None:
     found = told(ValueError("data loader"))
     assert (type(found), found.message) == (ClusterError, "ValueError: data loader")
+
+
+def test_which_array_differs_comes_back() -> None:
+    error = ReplicationError("arg0 is declared the same on devices 0-3")
+    error.array, error.devices, error.differing, error.index = "arg0", (0, 1, 2, 3), (2, 3), (1, 0)
+    found = told(error)
+    assert isinstance(found, ReplicationError)
+    assert (found.array, found.devices, found.differing, found.index) == ("arg0", (0, 1, 2, 3), (2, 3), (1, 0))
+    bare = unpack_error({"code": "replication", "message": "m", "array": {"name": "arg0"}})
+    assert isinstance(bare, ReplicationError)
+    assert bare.devices == ()
 
 
 def test_its_report_comes_back() -> None:
