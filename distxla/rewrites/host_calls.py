@@ -9,6 +9,7 @@ results.
 from __future__ import annotations
 
 from collections.abc import Collection
+from contextlib import suppress
 from typing import ClassVar
 
 import numpy as np
@@ -53,6 +54,21 @@ class HostCallsAsTransfers(Step):
             return compilation
         changed = Compilation.of(module, compilation.counts, compilation.in_place, compilation.host_calls)
         return replace(changed, host_call_sites=sites)
+
+
+def functions_with_results(module: Module) -> frozenset[int]:
+    """The numbers of the functions of JAX's callbacks from which a module takes values."""
+    found = set()
+    for computation in module.computations:
+        for instruction in computation:
+            op, shape = instruction.op, instruction.shape
+            results = shape.elements if shape.elements is not None else (shape,)
+            if not isinstance(op, CustomCall) or not any(result.is_array for result in results):
+                continue
+            if op.custom_call_target in BY_NUMBER:
+                with suppress(ConfigError):  # told when it is compiled
+                    found.add(read_config(instruction.backend_config).get("index", int))
+    return frozenset(found)
 
 
 def _as_transfers(module: Module, keys: Collection[FunctionKey]) -> tuple[Module, tuple[HostCallSite, ...]]:

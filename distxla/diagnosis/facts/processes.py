@@ -37,8 +37,8 @@ class ProcessState:
 @dataclass(frozen=True, slots=True)
 class Difference:
     """Between two processes' programs, or calls. what: function, order, shape, sharding, layout, constant, instruction,
-    donation, devices, checks, version or lines.  where: `argument 0 (x)`, `multiply.2`, "" where `what` says it all.
-    one, other: of each process.  process, other_process: which.  frame_one, frame_other: the user's lines.
+    callback, donation, devices, checks, version or lines.  where: `argument 0 (x)`, `multiply.2`, "" where `what` says
+    it all.  one, other: of each process.  process, other_process: which.  frame_one, frame_other: the user's lines.
     sentence: instead of the one that `str` makes of these.
     """
 

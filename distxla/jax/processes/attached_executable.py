@@ -13,6 +13,7 @@ from distxla.jax.partitioner.partitioned_bytes import pack_partitioned, unpack_p
 from distxla.jax.partitioner.partitioning import Partitioned, partition_module
 from distxla.jax.private.names import CompileCounts, PartitionerOptions
 from distxla.jax.processes.attached_streams import AttachedStreams
+from distxla.jax.processes.callback_functions import described
 from distxla.jax.processes.connection_to_owner import OwnersConnection
 from distxla.jax.processes.facts import CompiledFacts, CompileRequest, LoadedFacts, PartitionRequest
 from distxla.jax.processes.launches import AttachedProgram, Serving
@@ -122,7 +123,7 @@ class OwnersCompiler:
     ) -> AttachedExecutable:
         """See Compiler."""
         given = tuple(map(tuple, rows)), tuple(sorted(donated)), tuple(calls), tuple(sorted(checks))
-        (connection, streams), request = self._attached(), CompileRequest(*given)
+        (connection, streams), request = self._attached(), CompileRequest(*given, described(calls))
         payload = pack_parts(request.to_json(), pack_partitioned(partitioned))
         frame, answer = connection.ask(Compile, payload)
         assert isinstance(frame, Compiled)

@@ -62,8 +62,21 @@ def _of_signatures(one: ProgramText, other: ProgramText) -> Iterator[Difference]
         yield Difference("devices", _rows(one.rows), _rows(other.rows))
     if one.donated != other.donated:
         yield Difference("donation", _arguments(one.donated), _arguments(other.donated))
+    yield from _of_callbacks(one, other)
     if one.checks != other.checks:
         yield Difference("checks", ", ".join(sorted(one.checks)), ", ".join(sorted(other.checks)))
+
+
+def _of_callbacks(one: ProgramText, other: ProgramText) -> Iterator[Difference]:
+    """Of the functions from which both take values."""
+    mine, its = ({number: (name, code) for number, name, code in text.callbacks} for text in (one, other))
+    for number in sorted(mine.keys() & its.keys()):
+        (name, code), (its_name, its_code) = mine[number], its[number]
+        if code == its_code:
+            continue
+        if name == its_name:
+            name, its_name = (f"{name} with code {each[:8]}" for each in (code, its_code))
+        yield Difference("callback", name, its_name, where="" if len(mine) == 1 else str(number))
 
 
 def _arrays(

@@ -85,12 +85,13 @@ class PartitionRequest(Facts):
 @dataclass(frozen=True)
 class CompileRequest(Facts):
     """rows: ids of devices, [replica][partition].  donated: numbers of parameters.  calls: numbers of functions of the
-    process that the program calls.  checks: names."""
+    process that the program calls.  checks: names.  functions: those of `calls`, see callback_functions.py."""
 
     rows: tuple[tuple[int, ...], ...]
     donated: tuple[int, ...] = ()
     calls: tuple[int, ...] = ()
     checks: tuple[str, ...] = ()
+    functions: tuple[tuple[int, str, str], ...] = ()
 
 
 @dataclass(frozen=True)

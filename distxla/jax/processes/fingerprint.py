@@ -15,6 +15,7 @@ from distxla.ir.computation import Computation
 from distxla.ir.literal import Literal
 from distxla.ir.module import Module
 from distxla.jax.partitioner.partitioning import Partitioned
+from distxla.jax.processes.callback_functions import CallbackFunction
 from distxla.lazy_dataclass import replace
 from distxla.ops.constant import Constant
 
@@ -25,11 +26,13 @@ def fingerprint_of(
     rows: Sequence[Sequence[int]],
     donated: frozenset[int],
     checks: frozenset[str] = frozenset(),
+    callbacks: Sequence[CallbackFunction] = (),
 ) -> str:
     """Of everything that one process must have as the others do; a line, a file, a value's or the module's name is not
     of it.
 
     rows: ids of devices, [replica][partition].  donated: parameters that results may alias.  checks: compiled into it.
+    callbacks: the functions from which it takes values.
     """
     digest = hashlib.sha256()
     parts: list[bytes] = [
@@ -41,6 +44,7 @@ def fingerprint_of(
         repr((partitioned.parameter_shapes, partitioned.output_shapes)).encode(),
         repr((partitioned.parameter_shardings, partitioned.output_shardings)).encode(),
         repr((partitioned.partitions, partitioned.replicas)).encode(),
+        repr(sorted((number, code) for number, _, code in callbacks)).encode(),
     ]
     for part in parts:
         digest.update(len(part).to_bytes(8, "little"))

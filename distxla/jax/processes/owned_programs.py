@@ -22,6 +22,7 @@ from distxla.jax.processes.program_text import ProgramText
 from distxla.jax.processes.single_flight import SingleFlight
 from distxla.jax.processes.world import World
 from distxla.lazy_dataclass import dataclass, field, replace
+from distxla.rewrites.host_calls import functions_with_results
 from distxla.runtime.arrays.executable import Executable
 from distxla.runtime.values.shared_image import without_image
 
@@ -120,8 +121,8 @@ class OwnedPrograms:
 
         def read() -> _Read:
             text = self._text(request, partitioned)
-            checks = text.checks
-            return _Read(fingerprint_of(text.module, partitioned, text.rows, text.donated, checks), text)
+            parts = text.rows, text.donated, text.checks, text.callbacks
+            return _Read(fingerprint_of(text.module, partitioned, *parts), text)
 
         found = self._flights.once(digest, read)
         with self._lock:
@@ -135,7 +136,9 @@ class OwnedPrograms:
             raise ArgumentError(f"devices {devices}: the processes have devices 0 to {self._world.devices - 1}")
         module = partitioned.module()
         rows, donated = [list(row) for row in request.rows], frozenset(request.donated)
-        return ProgramText(0, module.name, module, rows, donated, partitioned, frozenset(request.checks))
+        with_results = functions_with_results(module) if request.functions else ()
+        callbacks = tuple(one for one in request.functions if one[0] in with_results)
+        return ProgramText(0, module.name, module, rows, donated, partitioned, frozenset(request.checks), callbacks)
 
     def _compiled(self, request: CompileRequest, partitioned: Partitioned, read: _Read) -> int:
         with self._lock:

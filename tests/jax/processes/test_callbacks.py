@@ -135,6 +135,40 @@ def test_functions_of_equal_programs_are_those_of_each_process(pair: Group) -> N
     assert pair.printed(script) == ["[24.0] [8.0] [24.0]"] * 2
 
 
+def test_another_function_that_gives_values_is_told_with_both(pair: Group) -> None:
+    script = """
+        def halved(x):
+            return np.asarray(x) / 2
+        def doubled(x):
+            return np.asarray(x) * 2
+        def step(v):
+            return jax.lax.psum(jax.pure_callback(doubled if PROCESS else halved, v, v), "d")
+        print(caught(lambda: here(mapped(step)(sharded(np.zeros(4, np.float32))))))
+        require_right_total()
+    """
+    for told in pair.printed(script):
+        assert "mismatch: processes disagree" in told
+        assert "callback: process 0 has halved (script.py:2), process 1 has doubled (script.py:4)" in told
+
+
+def test_functions_that_give_no_values_may_differ(pair: Group) -> None:
+    """As where process 0 alone writes a log."""
+    script = """
+        told = []
+        def step(v):
+            jax.debug.callback((lambda x: told.append(float(x[0]))) if PROCESS == 0 else (lambda x: None), v)
+            jax.debug.print(f"process {PROCESS}: {{}}", v)
+            return jax.lax.psum(v, "d")
+        print(here(mapped(step)(sharded(np.arange(4.0)))))
+        jax.effects_barrier()
+        print(sorted(told), file=sys.stderr)
+        assert len(told) == (2 if PROCESS == 0 else 0)
+    """
+    for process, told in enumerate(pair.printed(script)):
+        assert "[[6.0], [6.0]]" in told
+        assert f"process {process}: " in told
+
+
 def test_a_callback_may_not_run_a_program(pair: Group) -> None:
     script = """
         mine = jax.device_put(np.float32(1), jax.local_devices()[0])

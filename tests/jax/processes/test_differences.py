@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from distxla.jax.processes.differences import differences
+from distxla.lazy_dataclass import replace
 from tests.jax.processes.program_cases import SCALED, edited, program
 
 ONE = program()
@@ -71,10 +72,19 @@ def test_of_texts(text: str, wanted: str) -> None:
         ({"rows": [[0], [1]]}, "devices: process 0 has [0, 1], process 1 has [[0], [1]]"),
         ({"donated": frozenset([0])}, "donation: process 0 has none, process 1 has argument 0"),
         ({"checks": frozenset(["nan"])}, "checks: process 0 has none, process 1 has nan"),
+        (
+            {"callbacks": ((3, "other (w2.py:9)", "b"),)},
+            "callback: process 0 has told (w2.py:8), process 1 has other (w2.py:9)",
+        ),
+        (
+            {"callbacks": ((3, "told (w2.py:8)", "b"),)},
+            "callback: process 0 has told (w2.py:8) with code a, process 1 has told (w2.py:8) with code b",
+        ),
     ],
 )
 def test_of_signatures(changes: dict[str, Any], wanted: str) -> None:
-    assert list(map(str, differences(ONE, program(**changes)))) == [wanted]
+    one = replace(ONE, callbacks=((3, "told (w2.py:8)", "a"),)) if "callbacks" in changes else ONE
+    assert list(map(str, differences(one, program(**changes)))) == [wanted]
 
 
 def test_equal_programs() -> None:

@@ -28,7 +28,7 @@ MOST = 30  # changes of a module that are tried
 
 
 def fingerprint(text: ProgramText) -> str:
-    return fingerprint_of(text.module, text.partitioned, text.rows, text.donated, text.checks)
+    return fingerprint_of(text.module, text.partitioned, text.rows, text.donated, text.checks, text.callbacks)
 
 
 def of_module(module: Module) -> str:
@@ -82,6 +82,7 @@ def test_a_change_of_the_module_changes_it(edits: list[tuple[str, str]]) -> None
         {"parameter_shardings": ("{devices=[2]1,0}",)},
         {"output_shardings": ("{maximal device=0}",)},
         {"replicas": 2},
+        {"callbacks": ((0, "told (w2.py:8)", "a"),)},
     ],
     ids=str,
 )
