@@ -12,6 +12,7 @@ from distxla.collectives.protocols import (
     event,
     exported_memory,
     group,
+    launch_board,
     permute,
     promised_memory,
     proxy_queue,
@@ -21,7 +22,19 @@ from distxla.collectives.protocols import (
 from distxla.collectives.protocols.layout import Area, Part, Word, areas
 
 # before those that import them
-MODULES = (event, exported_memory, control_block, rounds, group, permute, channel, stream, proxy_queue, promised_memory)
+MODULES = (
+    event,
+    exported_memory,
+    control_block,
+    rounds,
+    group,
+    permute,
+    channel,
+    stream,
+    proxy_queue,
+    promised_memory,
+    launch_board,
+)
 LINE = 64
 
 

@@ -27,6 +27,7 @@ class SharedWords:
         self.size = view.nbytes
         self.atomics = atomics()
         self._read, self._read_long = self.atomics.read, self.atomics.read_long
+        self._read_long_fenced = self.atomics.read_long_fenced
         self._words = view.cast("I")
         self._longs = view.cast("Q")
 
@@ -37,6 +38,17 @@ class SharedWords:
                 self._read(self.address + at + word) if word.bits == 32 else self._read_long(self.address + at + word)
             )
         return self._words[(at + word) // 4] if word.bits == 32 else self._longs[(at + word) // 8]
+
+    def load_in_race(self, word: Word, at: int = 0) -> int:
+        """A u64 of fenced order, read after a fenced store of this side: of two sides that store one word each and then
+        read the other's, one at least reads what the other has stored."""
+        return self._read_long_fenced(self.address + at + word)
+
+    def exchange(self, word: Word, expected: int, value: int, at: int = 0) -> int:
+        """Set a u64 that is changed by read-modify-write if it is as expected; what it was. A full fence."""
+        if word.order is not Order.UPDATED or word.bits != 64:
+            raise InternalError(f"{word.area.name}: {word.name} is a {word.kind} of {word.order.value} order")
+        return self.atomics.compare_exchange_long(self.address + at + word, expected, value)
 
     def load_at(self, place: int) -> int:
         """The u32 at an offset, whatever stands there, with acquire order: a word that devices sleep on."""

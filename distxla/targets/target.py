@@ -99,6 +99,9 @@ class Atomics(NamedTuple):
     publish_fenced: Callable[[int, int], None]  # a u32, seq_cst: also in one order with all other such stores
     read_long: Callable[[int], int]  # a u64, acquire
     publish_long: Callable[[int, int], None]  # a u64, release
+    read_long_fenced: Callable[[int], int]  # a u64, seq_cst: nothing older than the last such store
+    # a u64, a full fence; takes what is expected, and what takes its place; what was there
+    compare_exchange_long: Callable[[int, int, int], int]
     fence: Callable[[], None]  # acquire: earlier loads, plain ones too, come before later accesses
 
 

@@ -15,6 +15,7 @@ _READ = ctypes.PYFUNCTYPE(ctypes.c_uint32, ctypes.c_void_p)
 _PUBLISH = ctypes.PYFUNCTYPE(None, ctypes.c_void_p, ctypes.c_uint32)
 _READ_LONG = ctypes.PYFUNCTYPE(ctypes.c_uint64, ctypes.c_void_p)
 _PUBLISH_LONG = ctypes.PYFUNCTYPE(None, ctypes.c_void_p, ctypes.c_uint64)
+_COMPARE_EXCHANGE_LONG = ctypes.PYFUNCTYPE(ctypes.c_uint64, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint64)
 _FENCE = ctypes.PYFUNCTYPE(None)
 
 _FUNCTION_BYTES = 16
@@ -35,5 +36,7 @@ def mapped_atomics() -> Atomics:
         publish_fenced=_PUBLISH(places["publish_fenced"]),
         read_long=_READ_LONG(places["read_long"]),
         publish_long=_PUBLISH_LONG(places["publish_long"]),
+        read_long_fenced=_READ_LONG(places["read_long_fenced"]),
+        compare_exchange_long=_COMPARE_EXCHANGE_LONG(places["compare_exchange_long"]),
         fence=_FENCE(places["fence"]),
     )

@@ -11,13 +11,16 @@ _INSTRUCTIONS = ("sse", "ssse", "avx", "amx", "bmi", "fma", "f16c", "abm", "popc
 _MORE_INSTRUCTIONS = ("aes", "pclmulqdq", "vpclmulqdq", "sha_ni", "rtm", "xsave", "cx16", "lahf_lm", "fxsr")
 
 # Atomic accesses for Python, as machine code. Tests compare it with what LLVM makes of the same accesses.
-# the address in rdi, the value in esi or rsi; loads and stores have acquire and release order by themselves here
+# the address in rdi, the value in esi or rsi, a second one in rdx; loads and stores have acquire and release order by
+# themselves here
 ATOMICS = {
     "read": bytes.fromhex("8b07 c3"),  # mov eax, [rdi]; ret
     "publish": bytes.fromhex("8937 c3"),  # mov [rdi], esi; ret
     "publish_fenced": bytes.fromhex("8737 c3"),  # xchg [rdi], esi; ret
     "read_long": bytes.fromhex("488b07 c3"),  # mov rax, [rdi]; ret
     "publish_long": bytes.fromhex("488937 c3"),  # mov [rdi], rsi; ret
+    "read_long_fenced": bytes.fromhex("488b07 c3"),  # mov rax, [rdi]; ret: the stores are the ones that wait
+    "compare_exchange_long": bytes.fromhex("4889f0 f0480fb117 c3"),  # mov rax, rsi; lock cmpxchg [rdi], rdx; ret
     "fence": bytes.fromhex("c3"),  # ret: loads stay in order by themselves
 }
 

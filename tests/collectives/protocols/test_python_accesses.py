@@ -8,7 +8,16 @@ from pathlib import Path
 import pytest
 
 import distxla
-from distxla.collectives.protocols import channel, control_block, group, permute, proxy_queue, rounds, stream
+from distxla.collectives.protocols import (
+    channel,
+    control_block,
+    group,
+    launch_board,
+    permute,
+    proxy_queue,
+    rounds,
+    stream,
+)
 from distxla.collectives.protocols.layout import Word
 from distxla.collectives.transports import shared_words
 
@@ -18,7 +27,7 @@ ACCESS = Path(shared_words.__file__).resolve()
 PRIVATE = {"collectives/transports/tcp/addressed_round.py", "distxla/runtime/calls/dispatch.py"}
 WORDS = {
     name
-    for module in (channel, control_block, group, permute, proxy_queue, rounds, stream)
+    for module in (channel, control_block, group, launch_board, permute, proxy_queue, rounds, stream)
     for name, value in vars(module).items()
     if isinstance(value, Word)
 }

@@ -25,6 +25,7 @@ NEXT = AREA.u32(28, "next", "a", Order.PLAIN, "")
 RELEASE_LONG = AREA.u64(32, "release long", "a", Order.RELEASE, "")
 FENCED = AREA.u32(40, "fenced", "a", Order.FENCED, "")
 UPDATED = AREA.u32(44, "updated", "a", Order.UPDATED, "")
+UPDATED_LONG = AREA.u64(48, "updated long", "a", Order.UPDATED, "")
 AT = 64
 
 # what a load and a store of each word calls
@@ -111,3 +112,14 @@ def test_a_word_that_publishes_is_not_written_plainly(word: Word, words: SharedW
 def test_a_word_that_several_update_is_not_stored(words: SharedWords) -> None:
     with pytest.raises(InternalError, match="updated, of read-modify-write order, is not stored by Python"):
         words.store(UPDATED, 1)
+
+
+def test_a_long_word_is_exchanged_where_it_is_what_was_expected(words: SharedWords, called: list[str]) -> None:
+    assert words.exchange(UPDATED_LONG, 0, 5 << 40, AT) == 0
+    assert words.exchange(UPDATED_LONG, 0, 7, AT) == 5 << 40
+    assert called == ["compare_exchange_long"] * 2
+    assert words.load_in_race(UPDATED_LONG, AT) == 5 << 40
+    assert called[2:] == ["read_long_fenced"]
+    for word in (UPDATED, RELEASE_LONG):
+        with pytest.raises(InternalError, match=rf"{word.name} is a {word.kind} of {word.order.value} order"):
+            words.exchange(word, 0, 1, AT)
