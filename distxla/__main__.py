@@ -37,8 +37,11 @@ def main() -> NoReturn:
 
 def _begin_ray() -> None:
     """Start an embedded Ray in the background. Its first process starts while this one imports what starts the rest."""
+    from distxla.machine.extras import unmet
     from distxla.runtime.ray.spawn import spawn_supervisor
 
+    if unmet("running") is not None:
+        return  # the command says so
     try:
         supervisor = spawn_supervisor()
     except OSError:

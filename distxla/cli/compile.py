@@ -14,7 +14,8 @@ from distxla.cli.time_limits import LimitedCommand, time_limit_option
 from distxla.cli.usage import Choice, file_option, files
 from distxla.cli.warnings import tell_warnings
 from distxla.compiler.stage_names import GPU_ARCHITECTURE, GPU_STAGES, STAGES
-from distxla.errors import ArgumentError, DeadlockError, UsageError, VerificationError
+from distxla.errors import ArgumentError, CompileError, DeadlockError, UsageError, VerificationError
+from distxla.machine.extras import COMPILE, unmet
 from distxla.targets.registry import named_backends, target_of_backend
 from distxla.time_limit import phase, timed_phases
 
@@ -104,6 +105,8 @@ def command(
     from distxla.ir.op import RuleViolation
     from distxla.program.options import CompileOptions
 
+    if (why := unmet("compiling", COMPILE)) is not None:
+        raise CompileError(why)
     if out_file is not None:
         require_writable(out_file)
     register_all(custom_calls)

@@ -12,6 +12,7 @@ from distxla.cli.output_files import require_writable
 from distxla.cli.report_page import write_page
 from distxla.cli.stop_requests import TERMINATED, stops
 from distxla.errors import ArgumentError, UsageError
+from distxla.runtime.ray.versions import require_run
 
 DEVICES = 8  # in all, where nothing says how many each process has
 
@@ -83,6 +84,7 @@ def command(
             f"{'--address' if address is not None else 'DISTXLA_ADDRESS'}: JAX processes of several machines can't "
             "share devices yet; without it all processes run on this machine"
         )
+    require_run("a cluster")
     if report is not None:
         require_writable(report)
     checks = (

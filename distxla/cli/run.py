@@ -16,8 +16,9 @@ from distxla.cli.report_page import ReportingCommand
 from distxla.cli.time_limits import time_limit_option
 from distxla.cli.usage import Choice, file_option, files
 from distxla.cli.warnings import tell_warnings
-from distxla.errors import ArgumentError
+from distxla.errors import ArgumentError, ClusterError
 from distxla.lazy_dataclass import dataclass
+from distxla.runtime.ray.versions import require_run
 from distxla.targets.registry import backends, named_backends, target_of_backend
 from distxla.time_limit import phase
 
@@ -223,12 +224,22 @@ def _require_possible(options: RunOptions) -> None:
     if options.execution.backend == "reference":
         _require_none_of_a_cluster(options)
     else:
+        _require_installed()
         target_of_backend(options.execution.backend)
     programs, nodes = options.programs, options.nodes
     if programs.device_assignment is not None and any(split_devices(name)[1] is not None for name in programs.modules):
         raise ArgumentError("--device-assignment and devices behind @ both say where a program runs: give one of them")
     if nodes.address is None and nodes.devices_per_host is not None and len(nodes.devices_per_host) > 1:
         raise ArgumentError("--devices-per-host names several hosts, which takes --address: an embedded Ray has one")
+
+
+def _require_installed() -> None:
+    """ClusterError where what runs devices is not there."""
+    try:
+        require_run("running on a cluster")
+    except ClusterError as error:
+        error.add_note("hint: `check`, `differ` and `run --backend reference` do without")
+        raise
 
 
 def _require_none_of_a_cluster(options: RunOptions) -> None:

@@ -23,6 +23,7 @@ from distxla.errors import ClusterError, CompileError, DistxlaError, TimeLimitEr
 from distxla.ir.counts import Counts
 from distxla.ir.module import Module
 from distxla.machine import child_process
+from distxla.machine.extras import COMPILE, unmet
 from distxla.machine.memory_files import memory_file
 from distxla.machine.processes import is_readable
 from distxla.machine.shortages import not_started
@@ -173,6 +174,8 @@ class CompileServer:
         return self.process
 
     def _start(self) -> subprocess.Popen[bytes]:
+        if (why := unmet("compiling", COMPILE)) is not None:
+            raise CompileError(why)
         self._limit_bytes, self._environment = compile_memory_bytes(), _environment_of_compilation()
         self.progress = memory_file("distxla-compile-progress", PROGRESS_BYTES)
         self.messages = memory_file("distxla-compile-messages")

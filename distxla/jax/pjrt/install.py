@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from distxla.errors import JaxError
-from distxla.jax.pjrt.client import Settings, checks_of_environment, devices_of_environment, use
-from distxla.jax.pjrt.plugin import NAME, register
 from distxla.jax.private.backends import are_backends_initialized, set_platforms
 from distxla.runtime.checks.checks import checks_of
 from distxla.runtime.hosts.budget import checked_memory
 from distxla.runtime.hosts.nodes import checked_size
+from distxla.runtime.ray.versions import require_run
 from distxla.targets.registry import target_of_backend
 
 
@@ -28,8 +27,13 @@ def install(
     devices are used first, else 8.  address, device_memory, backend: as of `Cluster`.  check: "nan", "replication" or
     both, of each call of every program (docs/guide/checked_runs.md); by default DISTXLA_CHECK. Does not block. JaxError
     where JAX has made its devices already, and where jaxlib is missing or of another version; ArgumentError for bad
-    counts and checks, and for a backend that this machine doesn't have.
+    counts and checks, and for a backend that this machine doesn't have; ClusterError where the extra `distxla[run]` is
+    not installed.
     """
+    require_run("JAX on distxla's devices")
+    from distxla.jax.pjrt.client import Settings, checks_of_environment, devices_of_environment, use
+    from distxla.jax.pjrt.plugin import NAME, register
+
     if partitions is not None:
         checked_size(1, partitions)
     checked_memory(device_memory)

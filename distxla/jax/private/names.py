@@ -7,7 +7,6 @@ have it; where none has it, the error names jaxlib's version.
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import io
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +17,7 @@ from typing import Any, Final
 
 from distxla.errors import ArgumentError, JaxError
 from distxla.lazy_dataclass import dataclass
+from distxla.machine.extras import is_there
 from distxla.machine.packages import installed_version
 from distxla.text.other_formats import MLIR_BYTECODE
 
@@ -46,9 +46,7 @@ def jaxlib_version() -> str | None:
 
 def is_jaxlib_there() -> bool:
     """Whether a package jaxlib can be found; it is not imported."""
-    with suppress(ValueError):  # a module in sys.modules without a specification
-        return importlib.util.find_spec("jaxlib") is not None
-    return True
+    return is_there("jaxlib")
 
 
 def require_jaxlib(what: str) -> str:

@@ -30,6 +30,7 @@ from distxla.runtime.hosts.remote import RemoteHost, RemoteMemory, RemotePages
 from distxla.runtime.hosts.shared_headroom import COMMON_HEAP, DEVICES_HEAP, Promises, SharedHeadroom, held_part
 from distxla.runtime.ray import access
 from distxla.runtime.ray.session import RayHere, Session, SharedValue
+from distxla.runtime.ray.versions import require_run
 from distxla.runtime.replica.replica import Identity, Replica
 from distxla.runtime.replica.serve import support_program
 from distxla.runtime.values.host import DeviceMemory, Host, Lost, ended_text
@@ -146,8 +147,9 @@ class Hosts:
     # --- start
 
     def prepare(self) -> None:
-        """Checks before anything starts. OutOfMemoryError if all devices are to live on this host and their memories
-        don't fit."""
+        """Checks before anything starts. ClusterError where the extra `distxla[run]` is not installed, OutOfMemoryError
+        if all devices are to live on this host and their memories don't fit."""
+        require_run("a cluster")
         if access.is_embedded(self._address):
             self.budget.settle_here(self.device_count, self._free_here)
             keep_arenas_few()

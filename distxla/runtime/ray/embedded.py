@@ -23,6 +23,7 @@ from typing import Final
 
 from distxla import clock
 from distxla.errors import ClusterError
+from distxla.machine.extras import unmet
 from distxla.machine.memory_limits import ARENAS, address_space
 from distxla.machine.processes import is_readable
 from distxla.machine.shortages import FILES, MEMORY, PROCESSES, ROOM
@@ -197,7 +198,7 @@ def _package() -> Path:
     """The folder of the package ray, found without importing it."""
     found = importlib.util.find_spec("ray")
     if found is None or found.origin is None:
-        raise ClusterError("the package ray is not installed")
+        raise ClusterError(unmet("running on a cluster", ["ray"]) or "the package ray has no folder")
     return Path(found.origin).parent
 
 

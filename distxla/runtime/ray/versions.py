@@ -10,6 +10,7 @@ from __future__ import annotations
 from enum import Enum
 
 from distxla.errors import ClusterError
+from distxla.machine.extras import unmet
 from distxla.machine.packages import installed_version
 
 
@@ -36,11 +37,17 @@ TESTED: dict[str, Start] = {
 }
 
 
+def require_run(what: str) -> None:
+    """ClusterError where devices can't run here, for want of the extra `distxla[run]`. what: as in "a cluster"."""
+    if (why := unmet(what)) is not None:
+        raise ClusterError(why)
+
+
 def installed() -> str:
     """The version of the package ray, found without importing it. ClusterError if it is not installed."""
     found = installed_version("ray")
     if found is None:
-        raise ClusterError("the package ray is not installed")
+        raise ClusterError(unmet("running on a cluster", ["ray"]) or "the package ray has no version")
     return found
 
 
