@@ -109,7 +109,7 @@ $(BIN)/python:
 # byte code is written here as for any other package: where PYTHONDONTWRITEBYTECODE is set, nothing else would. compileall
 # enters no linked folder by itself.
 $(VENV)/installed: $(BIN)/python $(PINS)
-	$(PIP) -e .
+	$(PIP) -e '.[run]'
 	$(BIN)/python -m compileall -q distxla distxla/collectives distxla/scheduler
 	@touch $@
 
