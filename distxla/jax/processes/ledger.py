@@ -5,12 +5,15 @@ owner's OwnedCalls keeps it under a lock and does what it decides.
 
 A process runs its calls in the order in which it makes them. The first one that is not over is at the head of its
 queue; it is ready when the process has come to it. Processes whose heads wait for one another in a circle never go on.
+
+A native call is started by the last process that comes to it, not by the owner, which sees of it what the processes'
+logs show (`seen`), later than it happens, or nothing. So it may have started when it is to be refused: that is asked.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from distxla.diagnosis.graph import Clauses, all_of, find_deadlock
@@ -20,9 +23,7 @@ from distxla.jax.processes.ledger_facts import (
     LATE,
     LOST,
     MISMATCH,
-    OCCUPIES,
     PREPARES,
-    QUEUED,
     RUNS,
     SKIPPED,
     WAITS,
@@ -31,6 +32,7 @@ from distxla.jax.processes.ledger_facts import (
     Finding,
     Key,
     Notice,
+    Seen,
     Start,
     Turn,
     Verdict,
@@ -39,6 +41,7 @@ from distxla.wording import processes_named
 
 NOTICE_S: Final = 1.0  # of waiting for a late process until it is said; then twice as long each time
 MOST_KEPT: Final = 64  # calls of a process that are remembered
+_SURE: Final = 160  # characters at the end of a file's path that a log keeps in any case
 
 
 class _Call:
@@ -48,8 +51,9 @@ class _Call:
         self.members, self.ordinal = self.key = key
         self.made: dict[int, Called] = {}
         self.ready: set[int] = set()
+        self.left: set[int] = set()  # in which it is over, of a native one
+        self.is_native = False  # in one of them at least
         self.is_started = False
-        self.is_issued = False
         self.is_refused = False
 
     @property
@@ -70,13 +74,21 @@ class _Wait:
 
 class Ledger:
     """processes: how many there are.  stall_limit: seconds after which a late process is a fault; None: never.
+    refuse: keeps a call from being started, whatever its processes do from then on; False where it was started before.
+    is_complete: whether all members have come to a native call of several, which is started then.
 
     apart: by set, its first call of one program from different lines: where a process has skipped a call, or made one
     more, that shows before anything differs.
     """
 
-    def __init__(self, processes: int, stall_limit: float | None = None) -> None:
-        self.processes, self.stall_limit = processes, stall_limit
+    def __init__(
+        self,
+        processes: int,
+        stall_limit: float | None = None,
+        refuse: Callable[[Key], bool] = lambda key: True,
+        is_complete: Callable[[Key], bool] = lambda key: False,
+    ) -> None:
+        self.processes, self.stall_limit, self.refuse, self.is_complete = processes, stall_limit, refuse, is_complete
         self.apart: dict[tuple[int, ...], tuple[Called, Called]] = {}
         self._told_apart: set[tuple[int, ...]] = set()
         self._calls: dict[Key, _Call] = {}
@@ -84,59 +96,74 @@ class Ledger:
         self._heads: Counter[tuple[int, ...]] = Counter()  # sets of several of the calls at the heads of queues
         self._kept: dict[int, deque[Called]] = {p: deque(maxlen=MOST_KEPT) for p in range(processes)}
         self._next: dict[tuple[int, tuple[int, ...]], int] = {}
+        self._turns_seen: dict[int, int] = dict.fromkeys(range(processes), -1)  # of the newest native call, by process
+        self._missed: set[int] = set()  # processes of which some native calls were not seen
         self._endings: dict[int, Ending] = {}
         self._waits: dict[int, _Wait] = {}
-        self._running: _Call | None = None
 
     # --- events
 
     def called(self, call: Called) -> list[Start | Verdict]:
-        """A process has made a call. ClusterError where it can't be its next one."""
+        """A process says that it has made a call. ClusterError where it can't be its next one."""
         self._require_next(call)
-        found = self._calls.setdefault(call.key, _Call(call.key))
-        found.made[call.process] = call
-        self._kept[call.process].append(call)
-        if found.is_refused:
-            self._forget(found)
+        found = self._enter(call)
+        if found is None:
             return []
-        queue = self._queues[call.process]
-        queue[call.key] = call
-        is_first = len(queue) == 1
-        if is_first:
-            self._count_head(call.process, 1)
-        other = next(iter(found.made.values()))  # all until now are of one program
-        if other.program != call.program:
-            pair = (other, call) if other.process < call.process else (call, other)
-            return self._refused(found, MISMATCH, pair=pair, turns=tuple(self._turns(*pair)))
-        self._note_apart(found, call)
-        if self._endings and (gone := [p for p in found.members if p in self._endings]):
-            return self._refused(found, LOST, missing=tuple(gone))
-        return self._circles() if is_first else []
+        decisions = self._compared(found, call)
+        return decisions or (self._circles() if next(iter(self._queues[call.process]), None) == call.key else [])
 
     def ready(self, process: int, key: Key) -> list[Start | Verdict]:
-        """A process has come to this call; all that it made before are over."""
+        """A process has come to this call, which the owner starts; all that it made before are over."""
         found = self._calls.get(key)
         if found is None or not found.is_open or process not in found.made:
             return []
         found.ready.add(process)
-        if len(found.ready) < len(found.members):
+        if found.is_native or len(found.ready) < len(found.members):
             return []
         found.is_started = True
         return [Start(key)]
 
-    def runs(self, key: Key | None) -> None:
-        """The devices, which run one call at a time, run this one now; None: none."""
-        self._running = None if key is None else self._calls.get(key)
-        if self._running is not None:
-            self._running.is_issued = True
+    def seen(self, logs: Mapping[int, Seen]) -> list[Start | Verdict]:
+        """What the logs of these processes show."""
+        entered = []
+        for process, log in logs.items():
+            if log.missed:
+                self._missed.add(process)
+            self._turns_seen[process] = max(self._turns_seen[process], *(call.turn for call in log.calls), log.turn)
+            for call in log.calls:
+                following = call.process, call.members
+                self._next[following] = max(self._next.get(following, 0), call.ordinal + 1)
+                if call.turn < log.turn or (call.turn == log.turn and log.is_done):
+                    self._has_run(call)
+                elif self._enter(call) is not None:
+                    entered.append(call)
+            self._come_to(process, log.issued)
+        for found in self._calls.values():
+            self._look_at(found)
+        has_moved = [self._leave_until(process, log) for process, log in logs.items()]
+        decisions: list[Start | Verdict] = []
+        for call in entered:
+            judged = self._calls.get(call.key)
+            if judged is not None and judged.is_open:
+                decisions += self._compared(judged, call)
+        return [*decisions, *self._circles()] if entered or any(has_moved) else decisions
+
+    def seen_apart(self, one: Called, other: Called) -> None:
+        """The first call of their set, as far as known, which two processes made from different lines."""
+        known = self.apart.get(one.members)
+        if known is None or one.ordinal < known[0].ordinal:
+            self.apart[one.members] = (one, other) if one.process < other.process else (other, one)
+
+    def has_started(self, key: Key) -> bool:
+        """Whether it runs, as far as known: nothing but its end keeps it from running any more."""
+        found = self._calls.get(key)
+        return found is not None and found.is_started
 
     def over(self, key: Key) -> list[Start | Verdict]:
         """The call has run, or failed while it ran."""
         found = self._calls.pop(key, None)
         if found is None:
             return []
-        if self._running is found:
-            self._running = None
         self._leave_queues(found)
         return self._circles()
 
@@ -154,7 +181,10 @@ class Ledger:
         self._endings[process] = how
         decisions: list[Start | Verdict] = []
         for found in [call for call in self._calls.values() if process in call.members]:
-            if found.is_open:
+            if found.is_native and found.members == (process,):  # nobody waits for it
+                self._leave_queues(found)
+                del self._calls[found.key]
+            elif found.is_open:
                 decisions += self._refused(found, LOST, missing=(process,))
             elif found.is_refused:
                 self._forget(found)
@@ -166,9 +196,7 @@ class Ledger:
         for process in range(self.processes):
             found = self._head(process)
             late = [] if found is None else self._late_for(process, found)
-            running = self._running
-            is_queued = found is not None and self._is_queued(found)
-            if found is None or not (late or is_queued):
+            if found is None or not late:
                 self._waits.pop(process, None)
                 continue
             wait = self._waits.get(process)
@@ -176,9 +204,6 @@ class Ledger:
                 wait = self._waits[process] = _Wait(found.key, now)
             seconds = now - wait.since
             behind = {p: self._at_head(p) for p in late}
-            if is_queued and running is not None:
-                first = running.members[0]
-                behind[first] = running.made[first], OCCUPIES
             if seconds >= wait.next_notice:
                 while wait.next_notice <= seconds:
                     wait.next_notice *= 2
@@ -220,9 +245,10 @@ class Ledger:
         behind: Mapping[int, tuple[Called, str]] | None = None,
         by_argument: bool = False,
     ) -> list[Start | Verdict]:
-        """The verdict on this call, and those on circles that show now that it is out of the way."""
-        verdict = self._refuse(found, kind, pair, turns, cycle, missing, why, seconds, behind, by_argument)
-        return [verdict, *self._circles()]
+        """The verdict on this call, and those on circles that show now that it is out of the way; nothing where it was
+        started before."""
+        verdicts = self._refuse(found, kind, pair, turns, cycle, missing, why, seconds, behind, by_argument)
+        return [*verdicts, *self._circles()] if verdicts else []
 
     def _refuse(
         self,
@@ -236,7 +262,10 @@ class Ledger:
         seconds: float,
         behind: Mapping[int, tuple[Called, str]] | None = None,
         by_argument: bool = False,
-    ) -> Verdict:
+    ) -> list[Verdict]:
+        if found.is_started or (not self.refuse(found.key) and found.is_native):
+            found.is_started = True
+            return []
         concerned = sorted({*found.members, *(call.process for call in cycle)})
         finding = Finding(
             kind,
@@ -259,7 +288,7 @@ class Ledger:
             self._told_apart.add(found.members)
         self._leave_queues(found)
         self._forget(found)
-        return Verdict(found.key, finding)
+        return [Verdict(found.key, finding)]
 
     def _circles(self) -> list[Start | Verdict]:
         """Refuse the first calls of processes that wait for one another in a circle, until there is none."""
@@ -271,7 +300,7 @@ class Ledger:
                 return verdicts
             heads = tuple(next(iter(self._queues[p].values())) for p in deadlock.cycles[0])
             for key in dict.fromkeys(call.key for call in heads):
-                verdicts.append(self._refuse(self._calls[key], DEADLOCK, None, (), heads, (), None, 0.0))
+                verdicts += self._refuse(self._calls[key], DEADLOCK, None, (), heads, (), None, 0.0)
 
     def _waiting_heads(self) -> dict[int, Clauses]:
         """By process at the head of whose queue a call waits: for all members whose queues have another at theirs."""
@@ -279,7 +308,7 @@ class Ledger:
         waits: dict[int, Clauses] = {}
         clauses: dict[Key, Clauses] = {}
         for process, key in heads.items():
-            if self._calls[key].is_open:
+            if self._look_at(self._calls[key]).is_open:
                 if key not in clauses:
                     clauses[key] = all_of(p for p in key[0] if heads.get(p) != key)
                 if clauses[key]:
@@ -315,18 +344,95 @@ class Ledger:
                 self._told_apart.discard(members)
                 self.apart.pop(members, None)
 
+    def _compared(self, found: _Call, call: Called) -> list[Start | Verdict]:
+        """The verdict where a process makes another call than the others, or one that needs a process which has
+        ended."""
+        other = next(iter(found.made.values()))  # all until now are of one program
+        if other.program != call.program:
+            pair = (other, call) if other.process < call.process else (call, other)
+            return self._refused(found, MISMATCH, pair=pair, turns=tuple(self._turns(*pair)))
+        self._note_apart(found, call)
+        if self._endings and (gone := [p for p in found.members if p in self._endings]):
+            return self._refused(found, LOST, missing=tuple(gone))
+        return []
+
     # --- queues
+
+    def _enter(self, call: Called) -> _Call | None:
+        """Put a process's call behind its others; None where it was refused before."""
+        found = self._calls.setdefault(call.key, _Call(call.key))
+        found.made[call.process] = call
+        found.is_native = found.is_native or call.is_native
+        self._keep(call)
+        if found.is_refused:
+            self._forget(found)
+            return None
+        self._count_head(call.process, -1)
+        queue = self._queues[call.process]
+        is_last = not queue or next(reversed(queue.values())).turn < call.turn
+        queue[call.key] = call
+        if not is_last:  # a later one was seen before
+            self._queues[call.process] = dict(sorted(queue.items(), key=lambda each: each[1].turn))
+        self._count_head(call.process, 1)
+        return found
+
+    def _has_run(self, call: Called) -> None:
+        """A native call that is over in its process when it is seen."""
+        self._keep(call)
+        found = self._calls.get(call.key)
+        if found is None:
+            return
+        found.made[call.process] = call
+        if found.is_refused:
+            self._forget(found)
+        else:
+            self._note_apart(found, call)
+            found.left.add(call.process)
+
+    def _keep(self, call: Called) -> None:
+        kept = self._kept[call.process]
+        kept.append(call)
+        if len(kept) > 1 and kept[-2].turn > call.turn:
+            self._kept[call.process] = deque(sorted(kept, key=lambda each: each.turn), MOST_KEPT)
+
+    def _come_to(self, process: int, key: Key | None) -> None:
+        found = None if key is None else self._calls.get(key)
+        if found is not None and found.is_open and process in found.made:
+            found.ready.add(process)
+            found.is_started = len(found.members) == 1
+
+    def _look_at(self, found: _Call) -> _Call:
+        """Whether a native call has started is known when it is looked at. What a process's log has shown before stays
+        so until then, as far as that has not."""
+        if found.is_native and found.is_open and len(found.members) > 1:
+            found.is_started = self.is_complete(found.key)
+        return found
+
+    def _leave_until(self, process: int, log: Seen) -> bool:
+        """Take native calls out of a process's queue that are over in it; whether there were some."""
+        queue = self._queues[process]
+        end = log.turn + 1 if log.is_done else log.turn
+        calls = [self._calls[key] for key, call in queue.items() if call.turn < end]
+        # one of the process alone is over without a word where it can't run
+        over = [found for found in calls if found.is_native and (found.is_started or len(found.members) == 1)]
+        for found in over:
+            self._leave_queue(process, found.key)
+            found.left.add(process)
+            if found.left >= found.made.keys():
+                del self._calls[found.key]
+        return bool(over)
 
     def _require_next(self, call: Called) -> None:
         members, process = call.members, call.process
         if (process, members) not in self._next and not (process in members and self._queues.keys() >= set(members)):
             raise ClusterError(f"process {process} is none of {processes_named(members)}")
         wanted = self._next.get((process, members), 0)
-        if call.ordinal != wanted:
+        is_past = call.turn < self._turns_seen[process]
+        if call.ordinal != wanted and not is_past and not (process in self._missed and call.ordinal > wanted):
             raise ClusterError(
                 f"process {process} makes call {call.number} of {processes_named(members)}, expected call {wanted + 1}"
             )
-        self._next[process, members] = wanted + 1
+        self._next[process, members] = max(wanted, call.ordinal + 1)
 
     def _head(self, process: int) -> _Call | None:
         key = next(iter(self._queues[process]), None)
@@ -349,11 +455,7 @@ class Ledger:
             return None, WAITS
         if found.is_open:
             return found.made[process], WAITS if self._waits_for_others(process) else PREPARES
-        return found.made[process], QUEUED if self._is_queued(found) else RUNS
-
-    def _is_queued(self, found: _Call) -> bool:
-        """Whether all members are ready for a call, and the devices run another one."""
-        return found.is_started and not found.is_issued and self._running is not None
+        return found.made[process], RUNS
 
     def _waits_for_others(self, process: int) -> bool:
         found = self._head(process)
@@ -361,13 +463,16 @@ class Ledger:
 
     def _leave_queues(self, found: _Call) -> None:
         for process in found.made:
-            queue = self._queues[process]
-            if next(iter(queue), None) == found.key:
-                self._count_head(process, -1)
-                del queue[found.key]
-                self._count_head(process, 1)
-            else:
-                queue.pop(found.key, None)
+            self._leave_queue(process, found.key)
+
+    def _leave_queue(self, process: int, key: Key) -> None:
+        queue = self._queues[process]
+        if next(iter(queue), None) == key:
+            self._count_head(process, -1)
+            del queue[key]
+            self._count_head(process, 1)
+        else:
+            queue.pop(key, None)
 
     def _count_head(self, process: int, change: int) -> None:
         members, _ = next(iter(self._queues[process]), ((), 0))
@@ -383,7 +488,8 @@ class Ledger:
 
 
 def _is_same_line(one: Called, other: Called) -> bool:
-    return (one.site.file, one.site.line) == (other.site.file, other.site.line)
+    """Logs keep the end of a long path."""
+    return one.site.line == other.site.line and one.site.file[-_SURE:] == other.site.file[-_SURE:]
 
 
 __all__ = ["MOST_KEPT", "NOTICE_S", "Called", "Ending", "Finding", "Key", "Ledger", "Notice", "Start", "Verdict"]

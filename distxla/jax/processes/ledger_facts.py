@@ -22,8 +22,6 @@ SKIPPED: Final = "skipped"
 WAITS: Final = "waits"  # for others
 RUNS: Final = "runs"
 PREPARES: Final = "prepares"  # it is not ready for it
-OCCUPIES: Final = "occupies"  # it runs, and the call that waits has other processes
-QUEUED: Final = "queued"  # behind one that runs
 
 _PREFIXES = ("jit_", "pjit_", "pmap_")  # that JAX puts before the names of functions
 
@@ -32,7 +30,8 @@ _PREFIXES = ("jit_", "pjit_", "pmap_")  # that JAX puts before the names of func
 class Called:
     """A process's part of a call. ordinal: from 0, of the calls of these members.  turn: the position among all calls
     of the process.  program: the owner's number: equal for programs with one fingerprint.  name: the module's.  site:
-    the user's line."""
+    the user's line.  is_native: whether the processes start it by themselves, once all have made it; else the owner
+    does."""
 
     process: int
     members: tuple[int, ...]
@@ -41,6 +40,7 @@ class Called:
     program: int
     name: str
     site: LaunchSite = LaunchSite()
+    is_native: bool = False
 
     @property
     def key(self) -> Key:
@@ -71,10 +71,6 @@ def doing_in(call: Called, doing: str) -> str:
     """What a process does in a call at the head of its queue, to follow "process 1: "."""
     if doing == WAITS:
         return f"it waits itself in {call}"
-    if doing == OCCUPIES:
-        return f"the devices run one call at a time, and run its call {call.number}: {call}"
-    if doing == QUEUED:
-        return f"its call {call.number}, {call}, waits until one of other processes has run"
     what = "still runs" if doing == RUNS else "is not ready yet for"
     return f"it {what} its call {call.number}: {call}"
 
@@ -177,8 +173,7 @@ class Verdict(NamedTuple):
 
 
 class Notice(NamedTuple):
-    """A process waits in `call` for a late one, which is not ready for it, or has a call that runs before it, for so
-    many seconds so far. behind: the call
+    """A process waits in `call` for a late one, which is not ready for it, for so many seconds so far. behind: the call
     at the head of the late one's queue, in which it does what `doing` says; None: it has called nothing that is not
     over.  apart: as in Finding."""
 
@@ -196,6 +191,21 @@ class Notice(NamedTuple):
         return self.behind is None or self.doing != WAITS
 
 
+class Seen(NamedTuple):
+    """What the log of a process shows of its native calls.
+
+    calls: those that were not shown before, oldest first.  turn: of its newest native call that it has come to: all
+    that it made before are over in it; -1 for none.  issued: that call; None where it is not known.  is_done: whether
+    it is over in the process, too.  missed: whether the log has lost calls that were not shown.
+    """
+
+    calls: tuple[Called, ...] = ()
+    turn: int = -1
+    issued: Key | None = None
+    is_done: bool = False
+    missed: bool = False
+
+
 Decision = Start | Verdict | Notice
 
 __all__ = [
@@ -203,9 +213,7 @@ __all__ = [
     "LATE",
     "LOST",
     "MISMATCH",
-    "OCCUPIES",
     "PREPARES",
-    "QUEUED",
     "RUNS",
     "SKIPPED",
     "WAITS",
@@ -215,6 +223,7 @@ __all__ = [
     "Finding",
     "Key",
     "Notice",
+    "Seen",
     "Start",
     "Turn",
     "Verdict",

@@ -284,7 +284,6 @@ class OwnedCalls:
     def _issue(self, key: Key) -> None:
         with self._lock:
             call = self._running = self._calls[key]
-            self._ledger.runs(key)
         error: BaseException | None = None
         try:
             if call.stop is not None:
@@ -303,7 +302,6 @@ class OwnedCalls:
         members, ordinal = key
         with self._lock:
             self._running = None
-            self._ledger.runs(None)
             gone = next((member for member in members if member in self._endings), None)
             if gone is not None and call.stop is None:
                 call.stop = _gone(gone, self._endings[gone], key, call)

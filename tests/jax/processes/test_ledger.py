@@ -7,7 +7,7 @@ import pytest
 from distxla.errors import ClusterError, CollectiveMismatchError
 from distxla.jax.processes.findings import error_of
 from distxla.jax.processes.late import lines_of
-from distxla.jax.processes.ledger_facts import DEADLOCK, LATE, LOST, MISMATCH, PREPARES, RUNS, SKIPPED, WAITS, Ending
+from distxla.jax.processes.ledger_facts import DEADLOCK, LATE, LOST, MISMATCH, PREPARES, SKIPPED, WAITS, Ending
 from distxla.jax.processes.program_text import ProgramText
 from tests.jax.processes.ledger_cases import KILLED, Told, made
 
@@ -421,29 +421,6 @@ def test_one_behind_a_call_in_which_it_waits_itself_is_not_at_fault() -> None:
     assert {(notice.waiting, notice.late, notice.doing) for notice in told.look(1)} == {(0, 1, WAITS), (1, 2, WAITS)}
     told.look(5)
     assert told.finding.missing == (2,)
-
-
-def test_a_call_that_waits_for_one_of_another_process_that_runs_is_told() -> None:
-    told = Told(3, stall_limit=5)
-    long, short = told.call(1, [1], "save", 70), told.call(0, [0], "step", 44)
-    told.ready(1, long)
-    told.ready(0, short)
-    told.ledger.runs(long)
-    told.call(0, (0, 2), "total", 45)
-    key = told.call(2, (0, 2), "total", 45)
-    told.ready(2, key)
-    told.look(0)
-    assert [line for _, _, line in lines_of(told.look(1), {})] == [
-        "process 0 waits for process 1: the devices run one call at a time, and run its call 1: save (train.py:70) "
-        "[1.0 s so far, in call 1: step (train.py:44)]",
-        "process 2 waits for process 0: its call 1, step (train.py:44), waits until one of other processes has run "
-        "[1.0 s so far, in call 1: total (train.py:45)]",
-    ]
-    assert not told.ledger.over(long)
-    told.ledger.runs(short)
-    told.look(3)
-    assert [notice.doing for notice in told.look(4)] == [RUNS]
-    assert not told.findings
 
 
 @pytest.mark.parametrize("wrong", [made(0, BOTH, 1, "step"), made(2, BOTH, 0, "step"), made(0, (0, 7), 0, "step")])
