@@ -98,6 +98,11 @@ class Word(int):
         if self.order is not Order.UPDATED or bits != self.bits:
             raise InternalError(f"{self.area.name}: {self.name} is a {self.kind} of {self.order.value} order")
 
+    def require_exchange(self, bits: int) -> None:
+        """InternalError where a compare-and-swap of all of it is not as strong as its declared order, or wider."""
+        if self.order not in (Order.UPDATED, Order.FENCED) or bits != self.bits:
+            raise InternalError(f"{self.area.name}: {self.name} is a {self.kind} of {self.order.value} order")
+
     def _covered(self, bits: int) -> Iterator[Word]:
         """The words that an access reaches: the low part of one, or several whole ones."""
         if bits <= self.bits:

@@ -105,12 +105,18 @@ class AtomicsBuilder:
         place.type = POINTER  # llvmlite types the pointers of allocas; everything here takes opaque ones
         return place
 
-    # --- shared words (u32, naturally aligned)
+    # --- shared words (u32 unless something else is said, naturally aligned)
 
-    def acquire(self, base: ir.Value, offset: ir.Value | int = 0) -> ir.Value:
+    def acquire(self, base: ir.Value, offset: ir.Value | int = 0, kind: ir.Type = I32) -> ir.Value:
         if isinstance(offset, Word):
-            offset.require_load(32, "acquire", own=False)
-        return self.builder.load_atomic(self.at(base, offset), "acquire", 4, typ=I32)
+            offset.require_load(_bits(kind), "acquire", own=False)
+        return self.builder.load_atomic(self.at(base, offset), "acquire", _bits(kind) // 8, typ=kind)
+
+    def sequential_load(self, kind: ir.Type, base: ir.Value, offset: Word) -> ir.Value:
+        """Of two sides that each store a word with seq_cst order and then load the other's so, one at least loads what
+        the other has stored."""
+        offset.require_load(_bits(kind), "seq_cst", own=False)
+        return self.builder.load_atomic(self.at(base, offset), "seq_cst", _bits(kind) // 8, typ=kind)
 
     def release(self, value: ir.Value, base: ir.Value, offset: ir.Value | int = 0) -> None:
         self._store_atomic(value, base, offset, "release")
@@ -140,6 +146,12 @@ class AtomicsBuilder:
         if isinstance(offset, Word):
             offset.require_update(32)
         return self.builder.atomic_rmw("add", self.at(base, offset), i32(amount), "seq_cst")
+
+    def compare_exchange(self, expected: ir.Value, value: ir.Value, base: ir.Value, offset: Word) -> ir.Value:
+        """Set the word to `value` if it is as expected; what it was. Acquire and release, and a full fence."""
+        offset.require_exchange(_bits(value.type))
+        found = self.builder.cmpxchg(self.at(base, offset), expected, value, "seq_cst")
+        return self.builder.extract_value(found, 0)
 
     # --- control flow
 

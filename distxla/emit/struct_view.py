@@ -18,6 +18,11 @@ class Struct:
         self._structure = structure
         self.base = base
 
+    @property
+    def builder(self) -> ir.IRBuilder:
+        """Of the function that reads and writes them."""
+        return self._atomics.builder
+
     def get(self, field: str) -> ir.Value:
         kind, offset = field_of(self._structure, field)
         return self._atomics.load(kind, self.base, offset)
