@@ -45,9 +45,8 @@ _SHORT_SPINS: Final = 1500  # about 20 us: longer than a short program takes whe
 class NativeCalls(NativeEvents):
     """All native functions of the plugin."""
 
-    def __init__(self, ready: int) -> None:
-        """ready: the handle of the event that is ready."""
-        super().__init__(ready)
+    def __init__(self) -> None:
+        super().__init__()
         self._emit_execute()
 
     def _emit_execute(self) -> None:

@@ -15,16 +15,17 @@ from distxla.jax.pjrt.native_module import DONE
 from distxla.jax.pjrt.table import RECORDS, STATES
 
 PATIENCE_NS: Final = 1_000_000  # that a call waits for the one before it, and threads but the main one for a call
+READY_EVENT: Final = "distxla_ready_event"
+"""The name of the event that is always ready, which Python has made."""
 _EVENT_SIZE: Final = ctypes.sizeof(RECORDS["Event"])
 
 
 class NativeEvents(NativeGate):
     """Adds the entry points of buffers and events."""
 
-    def __init__(self, ready: int) -> None:
-        """ready: the handle of the event that is ready."""
+    def __init__(self) -> None:
         super().__init__()
-        self._ready = i64(ready).inttoptr(POINTER)
+        self._ready = self._record(READY_EVENT)
         self._emit_buffers()
         self._emit_events()
 

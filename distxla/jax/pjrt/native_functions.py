@@ -6,10 +6,10 @@ import ctypes
 from functools import cache
 from typing import Any, Final
 
-from llvmlite import binding
-
 from distxla.jax.pjrt.events import READY
+from distxla.jax.pjrt.kept_code import loaded
 from distxla.jax.pjrt.native_calls import ENTRY_POINTS, NativeCalls
+from distxla.jax.pjrt.native_events import READY_EVENT
 
 _POINTER: Final = ctypes.c_void_p
 _QUICK: Final = ctypes.PYFUNCTYPE  # with the GIL: they take no longer than a moment, and call nothing
@@ -20,13 +20,7 @@ class NativeFunctions:
     """entry_points: addresses of those that stubs try first, by name."""
 
     def __init__(self) -> None:
-        binding.initialize_native_target()
-        binding.initialize_native_asmprinter()
-        native = NativeCalls(READY.handle)
-        parsed = native.code.parse(native.module)  # optimising it would take longer than it gains
-        machine = binding.Target.from_default_triple().create_target_machine(opt=2)
-        self._engine = binding.create_mcjit_compiler(parsed, machine)  # the code lives as long
-        self._engine.finalize_object()
+        self._engine = loaded(str(NativeCalls().module), {READY_EVENT: READY.handle})  # the code lives as long
         self.entry_points = {name: self._address(f"try_{name}") for name in ENTRY_POINTS}
         self.gate_close = self._quick("gate_close", None, _POINTER)
         self.gate_open = self._quick("gate_open", None, _POINTER)

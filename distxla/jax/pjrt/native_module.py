@@ -35,6 +35,10 @@ class NativeModule:
     def _external(self, name: str, result: ir.Type, arguments: list[ir.Type]) -> ir.Function:
         return ir.Function(self.module, ir.FunctionType(result, arguments), name)
 
+    def _record(self, name: str) -> ir.GlobalVariable:
+        """The address of something that Python has: the text of the module must be the same in every process."""
+        return ir.GlobalVariable(self.module, I8, name)
+
     def _function(
         self, name: str, result: ir.Type, arguments: list[ir.Type], *, internal: bool = False
     ) -> tuple[ir.Function, AtomicsBuilder]:

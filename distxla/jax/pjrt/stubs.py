@@ -15,9 +15,8 @@ import ctypes
 from collections.abc import Mapping
 from typing import Any, Final
 
-from llvmlite import binding
-
 from distxla.emit.native_function import field_of
+from distxla.jax.pjrt.kept_code import loaded
 from distxla.jax.pjrt.native_module import PYTHON
 from distxla.jax.pjrt.switch import SWITCH, Switch
 from distxla.jax.pjrt.table import EMPTY, ENTRIES, FATAL, MARKS, RECORDS, WHOLE, natives, offset, outputs
@@ -34,6 +33,8 @@ _PYTHON: Final = (
     "Py_DecRef",
     "Py_IsInitialized",
 )
+# what the code finds in this process, by the names that it has there
+_SWITCH, _CALLBACK, _TRIED, _EMERGENCY = "distxla_switch_", "distxla_callback_", "distxla_try_", "distxla_emergency"
 _ENTER: Final = """
 declare i32 @PyGILState_Ensure()
 declare void @PyGILState_Release(i32)
@@ -48,14 +49,14 @@ declare i32 @Py_IsInitialized()
 declare i64 @pthread_self()
 
 define i32 @deliver(ptr %unused) {{
-  store i32 0, ptr inttoptr (i64 {is_queued} to ptr), align 4
-  %late = load i64, ptr inttoptr (i64 {late} to ptr), align 8
+  store i32 0, ptr {is_queued}, align 4
+  %late = load i64, ptr {late}, align 8
   %is_none = icmp eq i64 %late, 0
   br i1 %is_none, label %nothing, label %something
 nothing:
   ret i32 0
 something:
-  store i64 0, ptr inttoptr (i64 {late} to ptr), align 8
+  store i64 0, ptr {late}, align 8
   %error = inttoptr i64 %late to ptr
   %type = call ptr @PyObject_Type(ptr %error)
   call void @PyErr_SetObject(ptr %type, ptr %error)
@@ -73,7 +74,7 @@ leave:
 inside:
   %state = call i32 @PyGILState_Ensure()
   %self = call i64 @pthread_self()
-  %main = load i64, ptr inttoptr (i64 {main} to ptr), align 8
+  %main = load i64, ptr {main}, align 8
   %is_main = icmp eq i64 %self, %main
   %asks = zext i1 %is_main to i32
   %kind = alloca ptr
@@ -90,9 +91,9 @@ attempt:
   %has_failed = icmp eq i64 %found, 0
   br i1 %has_failed, label %again, label %answered
 again:
-  %asked_before = load i32, ptr inttoptr (i64 {interrupts} to ptr), align 4
+  %asked_before = load i32, ptr {interrupts}, align 4
   %asked_now = or i32 %asked_before, %asks
-  store i32 %asked_now, ptr inttoptr (i64 {interrupts} to ptr), align 4
+  store i32 %asked_now, ptr {interrupts}, align 4
   %more = add i32 %attempts, 1
   %is_last = icmp eq i32 %more, {attempts}
   br i1 %is_last, label %given_up, label %attempt
@@ -107,27 +108,27 @@ given_up:
   %value_before = load ptr, ptr %value
   %trace_before = load ptr, ptr %trace
   call void @PyErr_Restore(ptr %kind_before, ptr %value_before, ptr %trace_before)
-  %late = load i64, ptr inttoptr (i64 {late} to ptr), align 8
+  %late = load i64, ptr {late}, align 8
   %is_late = icmp ne i64 %late, 0
   br i1 %is_late, label %defer, label %look
 defer:
-  store i32 0, ptr inttoptr (i64 {interrupts} to ptr), align 4
-  %queued = load i32, ptr inttoptr (i64 {is_queued} to ptr), align 4
+  store i32 0, ptr {interrupts}, align 4
+  %queued = load i32, ptr {is_queued}, align 4
   %is_queued = icmp ne i32 %queued, 0
   br i1 %is_queued, label %look, label %queue
 queue:
   %added = call i32 @Py_AddPendingCall(ptr @deliver, ptr null)
   %is_added = icmp eq i32 %added, 0
   %now = zext i1 %is_added to i32
-  store i32 %now, ptr inttoptr (i64 {is_queued} to ptr), align 4
+  store i32 %now, ptr {is_queued}, align 4
   br label %look
 look:
-  %asked = load i32, ptr inttoptr (i64 {interrupts} to ptr), align 4
+  %asked = load i32, ptr {interrupts}, align 4
   %is_anybodys = icmp ne i32 %asked, 0
   %is_asked = and i1 %is_anybodys, %is_main
   br i1 %is_asked, label %interrupt, label %end
 interrupt:
-  store i32 0, ptr inttoptr (i64 {interrupts} to ptr), align 4
+  store i32 0, ptr {interrupts}, align 4
   call void @PyErr_SetInterrupt()
   br label %end
 end:
@@ -154,16 +155,11 @@ class Stubs:
         """
         self._tried = dict(tried)
         self._callbacks = dict(callbacks)  # which the code calls
-        self._emergency = emergency
-        binding.initialize_native_target()
-        binding.initialize_native_asmprinter()
-        for name in _PYTHON:
-            binding.add_symbol(name, _address(getattr(ctypes.pythonapi, name)))
-        module = binding.parse_assembly(self._text())
-        module.verify()
-        machine = binding.Target.from_default_triple().create_target_machine(opt=2)
-        self._engine = binding.create_mcjit_compiler(module, machine)  # the code lives as long
-        self._engine.finalize_object()
+        addresses = {name: _address(getattr(ctypes.pythonapi, name)) for name in _PYTHON}
+        addresses |= {_SWITCH + name: ctypes.addressof(SWITCH) + offset(Switch, name) for name, _ in Switch._fields_}
+        addresses |= {_CALLBACK + name: _address(callback) for name, callback in self._callbacks.items()}
+        addresses |= {_TRIED + name: address for name, address in self._tried.items()}
+        self._engine = loaded(self._text(), {**addresses, _EMERGENCY: emergency})  # the code lives as long
         self._deliver = int(self._engine.get_function_address("deliver"))
         self.addresses = {name: int(self._engine.get_function_address(f"pjrt_{name}")) for name in ENTRIES}
 
@@ -176,9 +172,12 @@ class Stubs:
                 SWITCH.is_queued = 0  # too many are queued: the next entry point does it
 
     def _text(self) -> str:
-        fields = {name: ctypes.addressof(SWITCH) + offset(Switch, name) for name, _ in Switch._fields_}
-        enter = _ENTER.format(**fields, attempts=_ATTEMPTS, success=SUCCESS)
-        return enter + "\n".join(self._function(name) for name in ENTRIES)
+        fields = {name: f"@{_SWITCH}{name}" for name, _ in Switch._fields_}
+        records = [*fields.values(), f"@{_EMERGENCY}", *(f"@{_CALLBACK}{name}" for name in self._callbacks)]
+        parts = [f"{record} = external global i8" for record in records]
+        parts += [f"declare i32 @{_TRIED}{name}(ptr)" for name in self._tried]
+        parts.append(_ENTER.format(**fields, attempts=_ATTEMPTS, success=SUCCESS))
+        return "\n".join([*parts, *(self._function(name) for name in ENTRIES)])
 
     def _function(self, name: str) -> str:
         if name in natives():
@@ -188,14 +187,14 @@ class Stubs:
         elif name in EMPTY:
             body = "  ret ptr null\n"
         elif name in WHOLE:
-            body = f"  %d = call i32 {_pointer(self._tried[name])}(ptr %args)\n  ret ptr null\n"
+            body = f"  %d = call i32 @{_TRIED}{name}(ptr %args)\n  ret ptr null\n"
         else:
-            emergency = 0 if name in FATAL else self._emergency
-            body = _call(_address(self._callbacks[name]), emergency)
+            otherwise = "null" if name in FATAL else f"@{_EMERGENCY}"
+            body = f"  %e = call ptr @enter(ptr @{_CALLBACK}{name}, ptr %args, ptr {otherwise})\n  ret ptr %e\n"
             if name in FATAL:
                 body = _zeros(name) + body
             if name in self._tried:
-                body = _try(self._tried[name]) + body
+                body = _try(name) + body
         return f"define ptr @pjrt_{name}(ptr %args) {{\n{body}}}\n"
 
 
@@ -203,15 +202,6 @@ def _address(function: Any) -> int:
     found = ctypes.cast(function, ctypes.c_void_p).value
     assert found is not None
     return found
-
-
-def _pointer(address: int) -> str:
-    return f"inttoptr (i64 {address} to ptr)"
-
-
-def _call(callback: int, emergency: int) -> str:
-    function, otherwise = (f"ptr {_pointer(address)}" for address in (callback, emergency))
-    return f"  %e = call ptr @enter({function}, ptr %args, {otherwise})\n  ret ptr %e\n"
 
 
 def _zeros(name: str) -> str:
@@ -223,9 +213,9 @@ def _zeros(name: str) -> str:
     return text
 
 
-def _try(function: int) -> str:
+def _try(name: str) -> str:
     return (
-        f"  %d = call i32 {_pointer(function)}(ptr %args)\n  %is_done = icmp ne i32 %d, {PYTHON}\n"
+        f"  %d = call i32 @{_TRIED}{name}(ptr %args)\n  %is_done = icmp ne i32 %d, {PYTHON}\n"
         "  br i1 %is_done, label %done, label %python\ndone:\n  ret ptr null\npython:\n"
     )
 
