@@ -10,7 +10,7 @@ import click
 from distxla.cli import terminal
 from distxla.cli.communication import lines
 from distxla.cli.custom_calls import custom_call_option, register_all
-from distxla.cli.report_page import ReportingCommand, write_page
+from distxla.cli.report_page import ReportingCommand, command_line, write_page
 from distxla.cli.time_limits import time_limit_option
 from distxla.cli.usage import file_option, files
 from distxla.cli.warnings import tell_warnings
@@ -114,7 +114,7 @@ def _write_report(path: str | None, verdict: Verdict | None) -> None:
     if verdict is None or verdict.diagnosis is None:
         terminal.write(f"note: there is no report for {path}: all devices go on", err=True)
         return
-    terminal.write(f"note: {write_page(path, verdict.diagnosis.page())}", err=True)
+    terminal.write(f"note: {write_page(path, verdict.diagnosis.page(command_line()))}", err=True)
 
 
 def _by_reason(found: Obstacles) -> dict[str, list[Instruction]]:

@@ -9,7 +9,7 @@ import click
 
 from distxla.cli import terminal
 from distxla.cli.output_files import require_writable
-from distxla.cli.report_page import write_page
+from distxla.cli.report_page import command_line, write_page
 from distxla.cli.stop_requests import TERMINATED, stops
 from distxla.errors import ArgumentError, UsageError
 from distxla.runtime.ray.versions import require_run
@@ -122,7 +122,7 @@ def command(
     if report is not None and status:
         verdict = outcome.verdict()
         found = None if verdict is None or verdict.diagnosis is None else verdict.diagnosis
-        told = f"there is no report for {report}" if found is None else write_page(report, found.page())
+        told = f"there is no report for {report}" if found is None else write_page(report, found.page(command_line()))
         terminal.write(f"note: {told}", err=True)
     if as_json:
         terminal.write_json(outcome.as_json(status))

@@ -117,7 +117,8 @@ def _outcome(args: Sequence[str] | None, requests: StopRequests) -> object:
     """The result of the command, or its exception; from here on nothing interrupts."""
     try:
         try:
-            return commands.main(args, prog_name="distxla", standalone_mode=False)
+            words = tuple(sys.argv[1:] if args is None else args)  # for pages, which tell the command
+            return commands.main(args, prog_name="distxla", standalone_mode=False, obj=words)
         finally:
             requests.report()  # a signal just before it is caught below
     except BaseException as error:

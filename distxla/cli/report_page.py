@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Any
 
 import click
@@ -29,11 +30,18 @@ class ReportingCommand(LimitedCommand):
         except DistxlaError as error:
             path = ctx.params.get("report")
             if path is not None and error.diagnosis is not None:
-                error.add_note(write_page(path, error.diagnosis.page()))
+                error.add_note(write_page(path, error.diagnosis.page(command_line())))
             elif path is not None:
                 why = "nothing ran" if isinstance(error, BEFORE_THE_RUN) else "what devices did isn't known"
                 error.add_note(f"there is no report for {path}: {why}")
             raise
+
+
+def command_line() -> str:
+    """The command that runs, as a shell takes it; "" outside of one."""
+    ctx = click.get_current_context(silent=True)
+    words = None if ctx is None else ctx.find_root().obj  # from main.py
+    return shlex.join(["distxla", *words]) if isinstance(words, tuple) else ""
 
 
 def write_page(path: str, page: str) -> str:
@@ -46,4 +54,4 @@ def write_page(path: str, page: str) -> str:
     return f"the report is in {path}"
 
 
-__all__ = ["ReportingCommand", "write_page"]
+__all__ = ["ReportingCommand", "command_line", "write_page"]

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from html.parser import HTMLParser
 from itertools import combinations
+from pathlib import Path
+from unittest.mock import ANY
 
 import pytest
 
-from distxla.diagnosis.diagnose import summary_of
 from distxla.diagnosis.facts.blocked import DeviceState, Doing, Event
 from distxla.diagnosis.graph import Deadlock
 from distxla.diagnosis.report.diagnosis import Diagnosis
 from distxla.diagnosis.report.html import headline_of
-from distxla.diagnosis.report.html_timelines import LABEL
 from distxla.location import Location
-from tests.diagnosis.made import made_of
+from tests.browser import in_a_cell
+from tests.diagnosis.made import alike, made, made_of
 
 LETTER, ABOVE, BELOW = 6.7, 9.0, 3.0  # pixels of a monospaced letter of 11: wide, above its line, below it
 VOID = {"meta"}
+BARS = {"did", "waited", "stuck"}
 
 
 @dataclass
@@ -39,7 +42,11 @@ class Text:
 
 
 class Page(HTMLParser):
-    """Takes a page to pieces, strictly: each element is closed by its own end, attributes are quoted."""
+    """Takes a page to pieces, strictly: each element is closed by its own end, attributes are quoted.
+
+    rows: the names of the lines of time.  bars: their begins and ends, in per cent.  axis: the texts above and below.
+    cells: of the table of devices, by row.
+    """
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -47,7 +54,11 @@ class Page(HTMLParser):
         self.sizes: list[tuple[float, float]] = []
         self.texts: list[Text] = []
         self.titles: list[str] = []
-        self.bars: list[tuple[float, float]] = []  # begin and end
+        self.rows: list[str] = []
+        self.bars: list[tuple[float, float]] = []
+        self.axis: list[str] = []
+        self.cells: list[list[str]] = []
+        self.kinds: list[str] = []
         self.feed(text)
         self.close()
         assert self.open == []
@@ -56,57 +67,45 @@ class Page(HTMLParser):
         values = {name: value or "" for name, value in attrs}
         source = self.get_starttag_text() or ""
         assert source.count('"') == 2 * len(attrs), source
+        kind = values.get("class", "")
         if tag == "svg":
             self.sizes.append((float(values["width"]), float(values["height"])))
             assert values["aria-label"]
         if tag == "text":
             at = float(values["x"]), float(values["y"])
             self.texts.append(Text(len(self.sizes), "", *at, values.get("text-anchor", "start")))
-        if tag == "rect" and values["class"] in ("did", "waited", "stuck"):
-            self.bars.append((float(values["x"]), float(values["x"]) + float(values["width"])))
+        if tag == "i" and BARS & {*kind.split()}:
+            left, width = re.findall(r"[\d.]+(?=%)", values["style"])
+            self.bars.append((float(left), float(left) + float(width)))
+        if tag == "tr":
+            self.cells.append([])
         if tag not in VOID:
             self.open.append(tag)
+            self.kinds.append(kind)
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.handle_starttag(tag, attrs)
-        self.open.pop()
+        self.handle_endtag(tag)
 
     def handle_endtag(self, tag: str) -> None:
         assert self.open.pop() == tag
+        self.kinds.pop()
 
     def handle_data(self, data: str) -> None:
         if self.open and self.open[-1] == "text":
             self.texts[-1].letters += data
         if self.open == ["html", "head", "title"]:
             self.titles.append(data)
+        if self.kinds and self.kinds[-1] == "who" and self.open[-1] == "span":
+            self.rows.append(data)
+        if self.open[-2:] == ["div", "span"] and self.kinds[-2] == "track":
+            self.axis.append(data)
+        if self.open and self.open[-1] == "td":
+            self.cells[-1].append(data)
 
-
-def made(count: int, *, events: int = 32, name: str = "all-reduce.17", quick: bool = False) -> Diagnosis:
-    """Devices that wait in a ring, each behind some rounds. quick: all began to wait at the end only."""
-    step = 1e-9 if quick else 0.01
-    devices = {}
-    for d in range(count):
-        history = [
-            Event(
-                name, "all-reduce", k + 1, 1, k + 1, -1 - step * (events - k), -1 - step * (events - k) / 2, -1 - step
-            )
-            for k in range(events - 1)
-        ]
-        history.append(Event(name, "all-reduce", events, 1, events, 0.0 if quick else -1.0, None, -0.9))
-        place = Location("step.hlo", 10 + d, 3, 4, f"{name} = ...", frame="model.py:7 in f")
-        devices[d] = DeviceState(
-            d,
-            Doing.WAITS,
-            "m",
-            name,
-            "all-reduce",
-            place,
-            round=events,
-            waits_for=((d + 1) % count,),
-            events=tuple(history),
-        )
-    verdict = Deadlock(tuple(range(count)), (tuple(range(count)),), (), ())
-    return made_of("deadlock", summary_of(verdict, devices), devices, verdict)
+    def cards(self, picture: int) -> list[str]:
+        """The names of a picture's cards."""
+        return [text.letters for text in self.texts if text.picture == picture and "device" in text.letters]
 
 
 def overlap(one: tuple[float, float, float, float], other: tuple[float, float, float, float]) -> bool:
@@ -117,7 +116,7 @@ def overlap(one: tuple[float, float, float, float], other: tuple[float, float, f
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 8, 12, 13, 40, 64])
 def test_no_text_lies_on_another_or_outside_of_its_picture(count: int, quick: bool) -> None:
     page = Page(made(count, name="a-rather-long-name.all-reduce.17", quick=quick).page())
-    assert len(page.sizes) == 2
+    assert [width for width, _ in page.sizes] == [1000, 340]
     for text in page.texts:
         left, top, right, bottom = text.box
         width, height = page.sizes[text.picture - 1]
@@ -127,17 +126,16 @@ def test_no_text_lies_on_another_or_outside_of_its_picture(count: int, quick: bo
         assert bottom <= height, text
     for one, other in combinations(page.texts, 2):
         assert one.picture != other.picture or not overlap(one.box, other.box), (one, other)
-    labels = [text for text in page.texts if text.picture == 2 and text.letters.startswith("device ")]
-    assert len(labels) == count
-    assert all(text.box[2] < LABEL for text in labels)
+    assert len(page.rows) == (count if count <= 12 else 1)
+    assert all(LETTER * len(row) < 118 for row in page.rows)
 
 
 def test_timelines_go_up_to_the_end() -> None:
     page = Page(made(4).page())
     ends = [end for _, end in page.bars]
-    assert max(ends) == pytest.approx(page.sizes[1][0] - 10, abs=0.2)
+    assert max(ends) == pytest.approx(100, abs=0.01)
     assert sum(end == max(ends) for end in ends) == 4
-    assert all(LABEL <= begin < end <= max(ends) for begin, end in page.bars)
+    assert all(0 <= begin <= end <= 100.01 for begin, end in page.bars)
 
 
 @pytest.mark.parametrize("count", [8, 64, 256])
@@ -163,9 +161,9 @@ def test_what_does_not_belong_together_is_marked() -> None:
     )
     text = made_of("mismatch", "both", {0: came, 1: waits}, pair=(0, 1)).page()
     Page(text)
-    assert text.count('<rect class="cycle"') == text.count('<rect class="behind"') == 1
-    assert text.count('<rect class="stuck"') == 2
-    assert text.count('<td class="first">') == 2
+    assert text.count('<rect class="cycle"') == text.count('<rect class="behind"') == 2  # in each picture once
+    assert text.count('<i class="stuck') == 2
+    assert text.count('<li class="first">') == 2
 
 
 def timed(*events: tuple[float, float | None]) -> Diagnosis:
@@ -190,9 +188,9 @@ def test_the_axis_is_to_scale(events: list[tuple[float, float | None]]) -> None:
     assert "To scale. Times count" in text
     assert "cut out" not in text
     bars, first = Page(text).bars, events[0][0]
-    scale = (1000 - 10 - LABEL) / -first
-    wanted = [(LABEL + scale * (begin - first), LABEL + scale * ((end or 0.0) - first)) for begin, end in events]
-    assert bars == [pytest.approx(pair, abs=0.1) for pair in wanted]
+    scale = 100 / -first
+    wanted = [(scale * (begin - first), scale * ((end or 0.0) - first)) for begin, end in events]
+    assert bars == [pytest.approx(pair, abs=0.01) for pair in wanted]
 
 
 @pytest.mark.parametrize(
@@ -209,12 +207,12 @@ def test_a_piece_without_events_is_cut_out_and_the_page_says_so(
     text = timed(*events).page()
     page = Page(text)
     assert "To scale, but for the breaks" in text
-    assert [found.letters for found in page.texts if "cut out" in found.letters] == cut
+    assert [found for found in page.axis if "cut out" in found] == cut
     pieces = sorted(events[0:1] + events[1:2])
     (x, y), (u, v) = page.bars[:2]
     lengths = [end - begin for begin, end in pieces if end is not None]
     assert (y - x) / (v - u) == pytest.approx(lengths[0] / lengths[1], rel=0.1)  # one scale on both sides of a break
-    assert max(end for _, end in page.bars) == pytest.approx(990, abs=0.1)
+    assert max(end for _, end in page.bars) == pytest.approx(100, abs=0.01)
 
 
 def test_unknown_times_are_not_to_scale() -> None:
@@ -228,16 +226,91 @@ def test_unknown_times_are_not_to_scale() -> None:
 
 @pytest.mark.parametrize("count", [2, 3, 8, 12, 13, 40, 64])
 def test_the_graph_fills_its_space(count: int) -> None:
-    text = made(count).page()
+    page = Page(made(count).page())
+    for picture, columns in ((1, 5), (2, 2)):
+        width, height = page.sizes[picture - 1]
+        xs = [found.x for found in page.texts if found.picture == picture]
+        ys = [found.y for found in page.texts if found.picture == picture]
+        assert max(xs) - min(xs) >= 0.4 * width
+        assert min(ys) <= 60
+        assert max(ys) >= height - 60
+        rows = 1 if count == 2 else 2 * -(-min(count, 48) // (2 * columns))
+        assert height == 110 + (rows - 1) * 128
+
+
+@pytest.mark.parametrize(
+    ("count", "over", "names"),
+    [(4, 1, ("0-2", "3")), (32, 2, ("0-29", "30, 31")), (256, 16, ("0-239", "240-255"))],
+)
+def test_devices_that_do_the_same_are_one(count: int, over: int, names: tuple[str, str]) -> None:
+    text = alike(count, over).page()
     page = Page(text)
-    width, height = page.sizes[0]
-    assert width == 1000
-    xs = [found.x for found in page.texts if found.picture == 1]
-    ys = [found.y for found in page.texts if found.picture == 1]
-    assert max(xs) - min(xs) >= 0.45 * width
-    assert min(ys) <= 60
-    assert max(ys) >= height - 60
-    assert height <= 300
+    wanted = [f"device{'' if name.isdigit() else 's'} {name}" for name in names]
+    for picture in (1, 2):
+        assert page.cards(picture) == wanted
+    assert text.count('class="edge"') == 2  # an arrow in each picture
+    assert page.rows == (wanted if count > 12 else [f"device {device}" for device in range(count)])
+    assert [row[0] for row in page.cells if row] == [*names]
+    doing = f"which {'has' if over == 1 else 'have'} ended"
+    assert page.titles == [f"Deadlock: {wanted[0]} wait for {wanted[1]}, {doing}"]
+    assert f"<li><b>{count}</b>devices</li><li><b>{count - over}</b>wait</li>" in text
+    assert f'<li class="bad"><b>{count - over}</b>can never end</li>' in text
+    assert len(text) < 40_000
+
+
+@pytest.mark.parametrize("count", [18, 256])
+def test_many_cycles_of_devices_in_the_same_place_are_one_card(count: int) -> None:
+    devices = {
+        d: DeviceState(d, Doing.WAITS, "m", "rd", "recv-done", channel=1, waits_for=(d ^ 1,)) for d in range(count)
+    }
+    cycles = tuple((d, d + 1) for d in range(0, count, 2))
+    found = made_of("deadlock", "stuck", devices, Deadlock(tuple(range(count)), cycles, (), ()))
+    page = Page(found.page())
+    assert page.cards(1) == page.cards(2) == [f"devices 0-{count - 1}"]
+    assert page.titles == [f"Deadlock: {count} devices wait for each other in {count // 2} cycles"]
+    assert f"and {count // 2 - 8} further cycles" in found.page()
+    assert [row for row in page.cells if row] == [[f"0-{count - 1}", "wait", "rd", "recv-done", "1", ANY]]
+
+
+def test_the_program_the_command_and_the_version_are_told(tmp_path: Path) -> None:
+    program, source = tmp_path / "step.hlo", tmp_path / "model.py"
+    program.write_text("".join(f"instruction <{k}>\n" for k in range(1, 9)))
+    source.write_text("".join(f"line {k}\n" for k in range(1, 9)))
+    place = Location(str(program), 5, 1, 3, "instruction <5>", frame=f"{source}:3 in f")
+    devices = {0: DeviceState(0, Doing.WAITS, "m", "a", "recv", place, waits_for=(0,))}
+    found = made_of("deadlock", "stuck", devices, Deadlock((0,), ((0,),), (), ()))
+    text = found.page("distxla check 'a b.hlo'")
+    Page(text)
+    assert f"<dt>program</dt><dd>m ({program}) on device 0</dd>" in text
+    assert "<dt>command</dt><dd>distxla check &#x27;a b.hlo&#x27;</dd>" in text
+    assert "<dt>version</dt><dd>distxla " in text
+    assert '<mark><span class="at">5</span>  instruction &lt;5&gt;</mark>' in text
+    assert '<mark><span class="at">3</span>  line 3</mark>' in text
+    assert "instruction &lt;3&gt;" in text
+    assert "instruction &lt;8&gt;" not in text
+    program.write_text("another one\n")
+    assert text.count("<mark>") == found.page().count("<mark>")
+    assert "instruction &lt;4&gt;" not in found.page()  # only what the location itself holds
+    assert "<dt>command</dt>" not in found.page()
+
+
+def test_only_python_files_are_read_for_a_source(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("a secret\n")
+    place = Location("step.hlo", 5, 1, 3, "text", frame=f"{tmp_path}/secret:1 in f")
+    devices = {0: DeviceState(0, Doing.WAITS, "m", "a", "recv", place, waits_for=(0,))}
+    assert "a secret" not in made_of("deadlock", "stuck", devices, Deadlock((0,), ((0,),), (), ())).page()
+
+
+def test_a_notebook_shows_the_same_without_a_page() -> None:
+    found = made(4)
+    shown = in_a_cell(found)
+    Page(shown)
+    assert shown.startswith('<div class="dx"><style>')
+    assert shown.endswith("</div>")
+    body = shown.split("</style>")[1].removesuffix("\n</div>")
+    assert body in found.page()
+    selectors = re.findall(r"^ ?([^@{}\n]+) \{", shown.split("<style>")[1].split("</style>")[0], re.M)
+    assert all(".dx" in part for selector in selectors for part in selector.split(","))
 
 
 KINDS = [

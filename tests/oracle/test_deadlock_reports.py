@@ -67,7 +67,7 @@ def test_a_member_that_skipped_a_collective_long_before_it_shows() -> None:
     assert [found["divergences"][0][key] for key in ("devices", "also")] == [[0, 3], [1, 2, 4, 5, 6, 7]]
     page = caught.value.diagnosis.page()
     assert "model.py:42:12 in step jit(step)/psum" in page
-    assert page.count('<td class="first">') == 2  # a row for each history
+    assert page.count('<li class="first">') == 2  # a row for each history
 
 
 SUM = "sum { a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT s = f32[] add(a, b) }"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -82,6 +83,8 @@ def test_check_writes_the_page(
         return
     assert "note: the report is in page.html\n" in said
     text = Path("page.html").read_text()
+    command = shlex.join(["distxla", "check", *files, "--replicas", "2", "--report", "page.html", *options])
+    assert f"<dt>command</dt><dd>{html.escape(command)}</dd>" in text
     assert re.search(f"<h1>{re.escape(headline)}", text), re.search("<h1>.*</h1>", text)
 
 

@@ -34,8 +34,17 @@ class Diagnosis(Findings):
 
         return as_json(self)
 
-    def page(self) -> str:
-        """One self-contained HTML page: timelines up to the end, and the wait-for graph."""
+    def page(self, command: str = "") -> str:
+        """One self-contained HTML page: the wait-for graph, the lines of the programs, timelines up to the end.
+
+        command: the one that has found it, to be told there; "" for none.
+        """
         from distxla.diagnosis.report.html import page
 
-        return page(self)
+        return page(self, command)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from distxla.diagnosis.report.html import fragment
+
+        return fragment(self)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from distxla.diagnosis.facts.findings import Findings
 from distxla.diagnosis.facts.processes import ProcessState
-from distxla.diagnosis.report.html_markup import escape
+from distxla.diagnosis.report.html_markup import escape, table
 from distxla.diagnosis.report.process_text import process_lines
 from distxla.wording import processes_named
 
@@ -28,7 +28,7 @@ def process_sections(diagnosis: Findings) -> Iterator[str]:
         yield "<h2>What differs</h2>"
         yield from _differences(diagnosis)
     yield "<h2>Processes</h2>"
-    yield from _table([_row(state) for state in diagnosis.processes[:MOST_ROWS]])
+    yield from table([_row(state) for state in diagnosis.processes[:MOST_ROWS]])
     if len(diagnosis.processes) > MOST_ROWS:
         yield f"<p>and {len(diagnosis.processes) - MOST_ROWS} more</p>"
     if any(state.calls for state in diagnosis.processes):
@@ -40,7 +40,7 @@ def process_sections(diagnosis: Findings) -> Iterator[str]:
 
 
 def _differences(diagnosis: Findings) -> Iterator[str]:
-    yield '<div class="scroll"><table><tr><th></th><th>process</th><th>has</th><th>from</th></tr>'
+    yield "<table><tr><th></th><th>process</th><th>has</th><th>from</th></tr>"
     for each in diagnosis.process_differences:
         name = escape(f"{each.what} {each.where}".rstrip())
         if each.sentence:
@@ -52,7 +52,7 @@ def _differences(diagnosis: Findings) -> Iterator[str]:
             cells = f'<td>{process}</td><td class="first">{escape(value or "none")}</td><td>{escape(frame)}</td>'
             yield f"<tr>{first}{cells}</tr>"
             first = ""
-    yield "</table></div>"
+    yield "</table>"
 
 
 def _row(state: ProcessState) -> dict[str, str]:
@@ -62,20 +62,11 @@ def _row(state: ProcessState) -> dict[str, str]:
         "function": state.function,
         "from": state.frame,
         "call": str(state.number or ""),
-        "": state.detail,
+        "state": state.detail,
         "main thread": "; ".join(state.stack[-2:]),
         "pid": str(state.pid or ""),
         "host": state.host,
     }
-
-
-def _table(rows: list[dict[str, str]]) -> Iterator[str]:
-    """Without empty columns."""
-    columns = [name for name in rows[0] if any(row[name] for row in rows)]
-    yield '<div class="scroll"><table><tr>' + "".join(f"<th>{name}</th>" for name in columns) + "</tr>"
-    for row in rows:
-        yield "<tr>" + "".join(f"<td>{escape(row[name])}</td>" for name in columns) + "</tr>"
-    yield "</table></div>"
 
 
 def _calls(processes: Sequence[ProcessState]) -> Iterator[str]:
@@ -88,14 +79,14 @@ def _calls(processes: Sequence[ProcessState]) -> Iterator[str]:
     while all(common < len(row) for row in rows) and len({row[common] for row in rows}) == 1:
         common += 1
     mark = ' class="first"'
-    yield '<div class="scroll"><table>'
+    yield "<table>"
     for calls, who in grouped.items():
         cells = "".join(
             f"<td{mark if number == common and len(rows) > 1 else ''}>{escape(call)}</td>"
             for number, call in enumerate(calls)
         )
         yield f"<tr><th>{processes_named(who)}</th>{cells}</tr>"
-    yield "</table></div>"
+    yield "</table>"
     if len(rows) > 1:
         yield '<p class="note">Oldest first. Red: the first difference.</p>'
 

@@ -109,7 +109,15 @@ _PLURAL = {
     Doing.LOST: "were lost",
     Doing.ABSENT: "take no part",
     Doing.STOPPED: "are stopped",
+    Doing.WAITS: "wait",
+    Doing.ARRIVED: "have come",
+    Doing.COMPUTES: "compute",
 }
+
+
+def doing_of(doing: Doing, devices: int) -> str:
+    """`has ended`; of several devices `have ended`."""
+    return _PLURAL[doing] if devices > 1 else doing.value
 
 
 def _device_line(devices: list[DeviceState]) -> str:
@@ -117,8 +125,7 @@ def _device_line(devices: list[DeviceState]) -> str:
     who = named(d.device for d in devices)
     if first.doing in (Doing.ENDED, Doing.FAILED, Doing.LOST, Doing.ABSENT, Doing.NOT_BEGUN, Doing.STOPPED):
         last = f" {'after' if first.doing is Doing.ENDED else 'in'} {first.place}" if first.instruction else ""
-        doing = _PLURAL[first.doing] if several else first.doing
-        return f"  {who} {doing}{last}"
+        return f"  {who} {doing_of(first.doing, len(devices))}{last}"
     if first.doing is Doing.COMPUTES:
         where = f" {first.place}" if first.instruction else ""
         return f"  {who} compute{'' if several else 's'}{where}{_loops(first)}"
@@ -163,4 +170,4 @@ def _loops(device: DeviceState) -> str:
     return "".join(texts)
 
 
-__all__ = ["text"]
+__all__ = ["doing_of", "text"]
