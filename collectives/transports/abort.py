@@ -8,12 +8,12 @@ from distxla.program.abi import Status
 from distxla.targets.registry import wake_all
 
 
-def abort(block: ControlBlock, device: int | None = None) -> None:
+def abort(block: ControlBlock, device: int | None = None, call: int = 0) -> None:
     """Set the abort flag and wake the thread that waits for the end of the call and releases the other devices.
 
-    device: one to be marked as gone.
+    device: one to be marked as gone.  call: where the header of the slice is in the control block.
     """
     if device is not None:
         block.store(control_words.R_STATE, control_words.ReplicaState.GONE, control_words.record_offset(device))
-    block.store(control_words.H_ABORT, Status.ABORTED)
-    wake_all(block.segment.address + control_words.H_DONE)
+    block.store(control_words.H_ABORT, Status.ABORTED, call)
+    wake_all(block.segment.address + call + control_words.H_DONE)

@@ -49,6 +49,13 @@ class ControlBlock(SharedWords):
             raise ClusterError(f"control block of another version of distxla: header {found}")
         return block
 
+    def carve_header(self) -> int:
+        """Offset of a header for the calls of a slice of this host's devices."""
+        offset = self.carve(control_words.HEADER_BYTES)
+        for word in (control_words.H_CORES, control_words.H_HERE):
+            self.store(word, self.load(word), offset)
+        return offset
+
     def carve(self, size: int) -> int:
         """Offset of `size` zeroed bytes, 64-byte aligned, for the cluster's whole life. Thread-safe."""
         block = self.allocate(size)

@@ -89,7 +89,7 @@ class Cluster(Handle):
     """
 
     _INTERNAL = frozenset({"call", "direct", "heap", "hosts", "issue", "loader", "memory", "queue", "resident_bytes"})
-    _values_apart = False  # as of Hosts
+    _slices: Sequence[range] = ()  # of other processes, which have the arrays; as of Hosts
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class Cluster(Handle):
         between = self._injection.between_hosts if self._injection is not None else lambda hosts: ()
         memory, gpus = checked_memory(device_memory), gpu_sharing(self._target, devices_per_gpu)
         places = counts.devices, address, devices_per_host, self._closing, between, memory, gpus
-        self.hosts = Hosts(*places, values_apart=self._values_apart)
+        self.hosts = Hosts(*places, bool(self._slices), self._slices)
         self.loader: ProgramLoader | None = None
         self._trace: Trace | None = None
         self._rings: int | None = None  # where the rings of traces are in the control block

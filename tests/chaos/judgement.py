@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from distxla.runtime.hosts.local import GRACE_S
+from distxla.runtime.hosts.slice import GRACE_S
 from tests.chaos.program import INSTRUCTIONS
 from tests.chaos.runner import Story
 

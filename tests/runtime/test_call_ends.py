@@ -19,6 +19,7 @@ from distxla.runtime.calls import dispatch
 from distxla.runtime.calls.dispatch import Dispatcher
 from distxla.runtime.cluster import Cluster
 from distxla.runtime.hosts.local import LocalHost
+from distxla.runtime.hosts.slice import Slice
 from distxla.text.parser import parse_module
 from tests.runtime import hand_made
 from tests.stopwatch import Stopwatch
@@ -41,7 +42,7 @@ def kind(host: LocalHost, device: int) -> int:
 
 def test_a_device_that_has_not_counted_itself_yet_is_waited_for(host: LocalHost) -> None:
     block = host.control
-    ticket = host.issue(dict.fromkeys(range(DEVICES), 0), 1)
+    ticket = host.calls.issue(dict.fromkeys(range(DEVICES), 0), 1)
     block.store(control_words.H_COMMAND, ticket.sequence)  # as starting it does
     for device in range(DEVICES):
         block.store(control_words.R_COMMAND_KIND, control_words.CommandKind.NONE, control_words.record_offset(device))
@@ -52,19 +53,19 @@ def test_a_device_that_has_not_counted_itself_yet_is_waited_for(host: LocalHost)
 
     late = threading.Timer(0.2, count)
     late.start()
-    host.end(range(DEVICES))
+    host.calls.end(range(DEVICES))
     assert block.load(control_words.H_DONE) == ticket.target
     late.join()
 
 
 def test_a_call_that_was_not_started_is_withdrawn(host: LocalHost) -> None:
     before = host.control.load(control_words.H_COMMAND)
-    ticket = host.issue({1: 0}, 1)
+    ticket = host.calls.issue({1: 0}, 1)
     watch = Stopwatch()
-    host.end([1])
+    host.calls.end([1])
     assert watch.seconds < 1  # nobody was waited for
     assert kind(host, 1) == control_words.CommandKind.NONE
-    again = host.issue({0: 0}, 1)
+    again = host.calls.issue({0: 0}, 1)
     assert again.sequence == ticket.sequence == before + 1
     assert host.control.record(1, control_words.R_COMMAND_SEQUENCE) != again.sequence  # device 1 has no part in it
 
@@ -76,10 +77,10 @@ def test_a_call_whose_commands_are_half_written_is_withdrawn(host: LocalHost) ->
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        host.issue(Interrupted({1: 0, 0: 0}), 1)
+        host.calls.issue(Interrupted({1: 0, 0: 0}), 1)
     assert kind(host, 1) == control_words.CommandKind.RUN
     watch = Stopwatch()
-    host.end(range(DEVICES))
+    host.calls.end(range(DEVICES))
     assert watch.seconds < 1
     assert [kind(host, device) for device in range(DEVICES)] == [control_words.CommandKind.NONE] * DEVICES
 
@@ -90,11 +91,11 @@ def test_an_interrupt_before_the_start_costs_nothing(monkeypatch: pytest.MonkeyP
         step = hand_made.adopted(cluster, hand_made.add_one(DEVICES))
         step([X])
 
-        def interrupted(self: LocalHost, nanoseconds: int) -> int:
+        def interrupted(self: Slice, nanoseconds: int) -> int:
             raise KeyboardInterrupt
 
         with monkeypatch.context() as patched:
-            patched.setattr(LocalHost, "wait", interrupted)
+            patched.setattr(Slice, "wait", interrupted)
             watch = Stopwatch()
             with pytest.raises(KeyboardInterrupt):
                 step([X])

@@ -32,6 +32,7 @@ from distxla.runtime.failures import deadlocks
 from distxla.runtime.groups import channel_connections, communicators
 from distxla.runtime.groups.communicators import Communicators
 from distxla.runtime.hosts import local
+from distxla.runtime.hosts import slice as slices
 from distxla.runtime.streams import streams
 from distxla.runtime.values import shared_image
 from distxla.runtime.values.shared_image import SharedImage
@@ -70,6 +71,7 @@ CALLING = (
     streams,
     control_block_view,
     local,
+    slices,
     unloading,
 )
 CALLS = (*CALLING, cluster, executable)
@@ -282,8 +284,8 @@ class States:
         self.control = ControlBlock(Segment.create("test", 1 << 22), 2)
         self.remote: Any = Remote()
         self.found = Communicators(self.control, remotes=[self.remote])
-        self.begins = {key: self.found.shared((key,), SIZE, program) for key, program in [("one", 1), ("two", 2)]}
-        self.found.shared(("two",), SIZE, 1)
+        self.begins = {key: self.found.shared((key,), SIZE, program, ()) for key, program in [("one", 1), ("two", 2)]}
+        self.found.shared(("two",), SIZE, 1, ())
         self.fill()
 
     def fill(self) -> None:
@@ -303,7 +305,7 @@ class States:
         self.found.forget(1)
 
     def share(self) -> None:
-        self.begins["three"] = self.found.shared(("three",), SIZE, 3)
+        self.begins["three"] = self.found.shared(("three",), SIZE, 3, ())
 
 
 @pytest.fixture
@@ -337,7 +339,7 @@ def test_what_an_interrupt_leaves_unfreed_the_next_frees_and_zeroes(states: Call
         assert found.found.users(("one",)) == frozenset(), place
         assert found.found.users(("two",)) == {2}
         assert found.control.used == SIZE, place
-        again = found.found.shared(("one",), SIZE, 3)
+        again = found.found.shared(("one",), SIZE, 3, ())
         found.found.configure(again + 8, 5, 6)
         assert found.memories("one") == [words(0, 0, 5, 6)] * 2, "no word counts as written already"
 

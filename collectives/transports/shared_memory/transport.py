@@ -1,4 +1,6 @@
-"""The devices of one host, seen from Python. LLVM is not loaded here: agents and drivers import this."""
+"""The devices of one host, or of a slice of them, seen from Python.
+
+LLVM is not loaded here: agents and drivers import this."""
 
 from __future__ import annotations
 
@@ -23,8 +25,9 @@ class SharedMemory(Transport):
     memories belong to the host.
     """
 
-    def __init__(self, block: ControlBlock) -> None:
-        self._block = block
+    def __init__(self, block: ControlBlock, devices: range, call: int = 0) -> None:
+        """devices: of a slice.  call: where its header is in the control block."""
+        self._block, self._devices, self._call = block, devices, call
 
     def load(self, number: int, program: CompiledProgram, communicators: Mapping[int, Sequence[int | None]]) -> None:
         """See Transport."""
@@ -34,7 +37,7 @@ class SharedMemory(Transport):
 
     def release(self) -> None:
         """See Transport. Blocks for SWEEP_S at most."""
-        release_waits(self._block, seconds=SWEEP_S)
+        release_waits(self._block, self._devices, self._call, seconds=SWEEP_S)
 
     def reset(self, restart: Restart) -> None:
         """See Transport."""
@@ -51,19 +54,22 @@ class SharedMemory(Transport):
         """See Transport."""
 
 
-def release_waits(block: SharedWords, *, seconds: float = 10.0) -> list[int]:
+def release_waits(
+    block: SharedWords, devices: Sequence[int] | None = None, call: int = 0, *, seconds: float = 10.0
+) -> list[int]:
     """Wake until no device waits; those that still do after `seconds`. The abort flag is set (transports/abort.py).
 
-    block: the whole control block. Every wait that is in flight or begins later returns Status.ABORTED until
-    the abort flag is cleared. Afterwards the communicators' state must be zeroed before another run.
+    block: the whole control block.  devices: those of the slice whose header is at the offset `call`; None: all. Every
+    wait of theirs that is in flight or begins later returns Status.ABORTED until the abort flag is cleared. Afterwards
+    the communicators' state must be zeroed before another run.
     """
     wake_all(
-        block.address + control_words.H_DONE
+        block.address + call + control_words.H_DONE
     )  # a full fence: a device asleep that hasn't read the status is seen below
     end = clock.now() + seconds
     while True:
         waiting = []
-        for device in range(block.load(control_words.H_DEVICES)):
+        for device in range(block.load(control_words.H_DEVICES)) if devices is None else devices:
             record = control_words.record_offset(device)
             if block.load(control_words.R_STATE, record) != control_words.ReplicaState.WAITING:
                 continue

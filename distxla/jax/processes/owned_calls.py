@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -289,7 +289,7 @@ class OwnedCalls:
             if call.stop is not None:
                 raise call.stop
             rows = self._rows(call)
-            self._cluster.issue([call.executable], lambda found: _place(found[0], rows))
+            self._cluster.issue_on(key[0], [call.executable], lambda found: _place(found[0], rows))
         except BaseException as failure:
             error = failure
         if error is None and call.has_host_calls:
@@ -349,7 +349,7 @@ class OwnedCalls:
         if isinstance(error, DistxlaError):
             self._judged(error)
 
-    def _stop_reason(self) -> DistxlaError | None:
+    def _stop_reason(self, members: Sequence[int]) -> DistxlaError | None:
         call = self._running
         return None if call is None else call.stop
 

@@ -23,7 +23,6 @@ from distxla.runtime.failures import stragglers
 from distxla.runtime.hosts import commands
 from distxla.runtime.hosts.budget import Budget, HostHeadroom
 from distxla.runtime.hosts.gpus import NO_GPUS, GpuSharing
-from distxla.runtime.hosts.host_end import HostEnd
 from distxla.runtime.hosts.local import LocalHost
 from distxla.runtime.hosts.nodes import Facts, Node, alive_nodes, distribute, require_alike
 from distxla.runtime.hosts.remote import RemoteHost, RemoteMemory, RemotePages
@@ -52,7 +51,8 @@ class Hosts:
     devices_per_host: devices of each Ray node, the driver's first; None: those of nodes.distribute.
     network_faults: gives the injected faults of messages between so many hosts (transports/network_fault.py); raises
     ArgumentError.  gpus: how the devices share them.  values_apart: other processes, which have JAX's arrays, allocate
-    them behind this one's part of each device's memory, and have the ends of the devices' streams.
+    them behind this one's part of each device's memory, and have the ends of the devices' streams.  slices: the devices
+    of each such process; where all are on this host, they have calls of their own.
     closing: set by a thread that wants `start` to give up.  replicas: actors by flattened id.  identities: of the
     replicas.
     budget: how much memory the devices may have.  devices: of each host, by index.
@@ -72,9 +72,10 @@ class Hosts:
         device_memory: int | None = None,
         gpus: GpuSharing = NO_GPUS,
         values_apart: bool = False,
+        slices: Sequence[range] = (),
     ) -> None:
         self._address = address
-        self.values_apart = values_apart
+        self.values_apart, self._slices = values_apart, slices
         self.promises: Promises | None = None
         self._devices_per_host = devices_per_host
         self._closing = closing
@@ -115,20 +116,6 @@ class Hosts:
     def all(self) -> list[Host]:
         """Every host, by index."""
         return [self.local, *self.remotes]
-
-    @property
-    def ends(self) -> list[HostEnd]:
-        """The ends of calls: those with devices, by index, and that of the driver's own agent."""
-        return [self.local, *self.agents]
-
-    @property
-    def is_aborted(self) -> bool:
-        """Whether calls end at once, because something has failed on any host."""
-        return self.local.is_aborted
-
-    def allow(self) -> None:
-        """All hosts are clear: calls may be issued again."""
-        self.local.allow()
 
     @property
     def pages(self) -> list[Pages]:
@@ -267,7 +254,7 @@ class Hosts:
             connection = connect(one.address, secret, frames=commands.DRIVER_FRAMES, node=0)
             pids = {identity.device: identity.pid for identity in by_host[index]}
             devices = self.devices[index] if index else range(0)
-            self.agents.append(RemoteHost(index, name, devices, connection, pids, self.news, local))
+            self.agents.append(RemoteHost(index, name, devices, connection, pids, self.news, local.calls))
         self.ask(begun, ATTACH_LIMIT_S, names)
         for remote in self.remotes:
             remote.clock_ahead()
@@ -304,7 +291,9 @@ class Hosts:
         return SharedHeadroom(self.promises, number, local.devices, own, self._free_here)
 
     def _make_local(self, name: str) -> LocalHost:
-        self._local = LocalHost(0, name, self.devices[0], self.device_count, self.budget.segment_bytes)
+        slices = self._slices if len(self.devices) == 1 else ()
+        place = self.devices[0], self.device_count, self.budget.segment_bytes
+        self._local = LocalHost(0, name, *place, slices)
         if self.values_apart:
             self.promises = Promises.carved(self._local.control)
         return self._local

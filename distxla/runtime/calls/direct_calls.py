@@ -10,11 +10,12 @@ from distxla.runtime.arrays.device_cluster import DirectPlace
 from distxla.runtime.arrays.executable import Executable
 from distxla.runtime.calls.cluster_hosts import Hosts
 from distxla.runtime.calls.program_loading import ProgramLoader
-from distxla.runtime.hosts.local import Ticket
+from distxla.runtime.hosts.slice import Ticket
 
 
 class DirectCalls:
-    """The part of a cluster that such calls use. control: address of this host's control block."""
+    """The part of a cluster that such calls use, where all devices are called together. control: address of this host's
+    control block, which is that of their header."""
 
     def __init__(self, hosts: Hosts, loader: ProgramLoader, lock: threading.RLock, *, is_possible: bool) -> None:
         """lock: held while a call is in flight.  is_possible: whether any call may be issued directly."""
@@ -22,7 +23,7 @@ class DirectCalls:
         self._loader = loader
         self._lock = lock
         self.control = hosts.local.control.address
-        self._is_possible = is_possible and len(hosts.all) == 1
+        self._is_possible = is_possible and len(hosts.all) == len(hosts.local.slices) == 1
 
     def place(self, executable: Executable) -> DirectPlace | None:
         """Where calls of the executable are written; None where one takes more than a command to this host's devices,
@@ -41,7 +42,7 @@ class DirectCalls:
         dispatcher = self._loader.dispatcher
         with self._lock:
             try:
-                dispatcher.resume(devices, lambda: self._hosts.local.take(Ticket(sequence, target), devices))
+                dispatcher.resume(devices, lambda: self._hosts.local.calls.take(Ticket(sequence, target), devices))
             except BaseException:
                 dispatcher.keep(*kept)
                 raise

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from distxla import clock
 from distxla.collectives.protocols import call_loops
@@ -29,6 +30,7 @@ from distxla.runtime.hosts.host_end import HostEnd
 from distxla.runtime.hosts.process_watch import ProcessEnd, current_step, ended
 from distxla.runtime.hosts.recorder_rings import read_rings
 from distxla.runtime.hosts.remote import proxy_waits
+from distxla.runtime.hosts.slice import Slice
 from distxla.runtime.streams.streams import ClusterStreams
 from distxla.runtime.values.host import Lost, Records, ended_text
 from distxla.time_limit import checked_seconds
@@ -43,41 +45,54 @@ SLICE_NS = 50_000_000  # how long a wait in native code keeps Python from handli
 _MET = {call_loops.CALL_DONE: Met.BACK, call_loops.CALL_ABORTED: Met.ABORTED, call_loops.CALL_AGAIN: Met.AGAIN}
 
 
-class Dispatcher:
-    """Issues calls, one at a time (other threads wait). State: `programs` and `modules` by number.
+class Shared(NamedTuple):
+    """What all dispatchers of a cluster have in common. programs, modules: by number; of modules those that are known,
+    in which reports find source lines.
 
-    routine_failure: asks a device why a Python routine failed on it.
-
-    After a failed call in which every process lives, the communicators' state is zeroed for the next call. A device
-    that still computes then is not waited for: the next call waits for it (`settle`).
+    routine_failure: asks a device why a Python routine failed on it.  overlapping: the dispatchers that have a slice of
+    the given one, itself too.
     """
 
-    def __init__(
-        self,
-        hosts: Hosts,
-        communicators: Communicators,
-        streams: ClusterStreams,
-        deadlocks: Deadlocks,
-        routine_failure: Callable[[int], RoutineFailure | None],
-    ) -> None:
-        self._hosts = hosts
-        self._ends = hosts.ends
+    hosts: Hosts
+    communicators: Communicators
+    streams: ClusterStreams
+    routine_failure: Callable[[int], RoutineFailure | None]
+    programs: dict[int, CompiledProgram]
+    modules: dict[int, Module]
+    overlapping: Callable[[Dispatcher], Iterable[Dispatcher]]
+
+
+class Dispatcher:
+    """Issues calls to the devices of some slices of this host, and to those of all other hosts, one at a time (other
+    threads wait).
+
+    After a failed call in which every process lives, the state of these devices' communicators is zeroed for the next
+    call. A device that still computes then is not waited for: the next call waits for it (`settle`), also one by
+    another dispatcher that has some of the slices.
+    lock: of these slices, reentrant, held while a call of theirs runs or is ended.  stop_reason: why the call in flight
+    should end now.
+    """
+
+    def __init__(self, slices: Sequence[Slice], lock: AbstractContextManager[Any], shared: Shared) -> None:
+        self._hosts, self._communicators, self._streams = shared.hosts, shared.communicators, shared.streams
+        self.programs, self.modules = shared.programs, shared.modules
+        self._routine_failure, self._overlapping = shared.routine_failure, shared.overlapping
+        self.slices = tuple(slices)
+        self._agents = self._hosts.agents
+        self._ends: list[HostEnd] = [*slices, *self._agents]
         self._end_of = {device: end for end in self._ends for device in end.devices}
-        self._agents = hosts.agents
-        self._routine_failure = routine_failure
-        self._communicators = communicators
-        self._streams = streams
-        self._deadlocks = deadlocks
+        local = self._hosts.local
+        self._is_whole_host = len(slices) == len(local.slices)
+        self._deadlocks = Deadlocks(local.control, local.devices, self._communicators, self._hosts.remotes)
         self._stragglers = Stragglers()
         self._read_at = 0  # ns of CLOCK_MONOTONIC when records were read last
-        self._lock = threading.Lock()
+        self.lock = lock
+        self._ending = threading.Lock()  # held while a thread takes steps of the end of a call that has failed
         self._epoch = 0  # of proxies: failed calls so far
         self._call_end = CallEnd(len(self._ends))
         self._devices: list[int] = []  # of the last call
         self._kept: list[object] = []
-        self.stop_reason: Callable[[], DistxlaError | None] = lambda: None  # why the call in flight should end now
-        self.programs: dict[int, CompiledProgram] = {}
-        self.modules: dict[int, Module] = {}  # those that are known; reports find source lines in them
+        self.stop_reason: Callable[[], DistxlaError | None] = lambda: None
 
     def call(self, numbers: dict[int, int], repeat: int = 1, time_limit: float | None = None) -> float:
         """Run program numbers[device] on every device named, `repeat` times; seconds from issue to completion.
@@ -86,20 +101,33 @@ class Dispatcher:
         DeadlockError where members can never meet, ExecutionError; KeyboardInterrupt ends the call on all devices
         first.
         """
-        self.settle(time_limit)
-        with self._lock, self._streams.call(numbers):
-            self._require_all()
-            return self._run(list(numbers), lambda: self._issue(numbers, repeat), time_limit)
+        with self.lock:
+            self._settle_all(time_limit)
+            with self._streams.call(numbers):
+                self._require_all()
+                return self._run(list(numbers), lambda: self._issue(numbers, repeat), time_limit)
 
     def resume(self, devices: Sequence[int], take: Callable[[], None]) -> None:
-        """Wait for a call that is in flight, which `call` has not issued, but that `take` lets a host wait for. Raises
-        as `call`."""
-        with self._lock, self._streams.call(devices):
+        """Wait for a call that is in flight, which `call` has not issued, but that `take` lets the slices wait for.
+        Raises as `call`."""
+        with self.lock, self._streams.call(devices):
             self._run(list(devices), take, None)
 
     def _issue(self, numbers: dict[int, int], repeat: int) -> None:
         for end in self._ends:
             end.issue(numbers if len(self._ends) == 1 else {d: numbers[d] for d in end.devices if d in numbers}, repeat)
+        if len(self.slices) > 1:
+            self.start()
+
+    def start(self) -> None:
+        """Start what all slices were issued, or have taken, before any is waited for: they may wait for each other."""
+        for part in self.slices:
+            part.start()
+
+    @property
+    def is_aborted(self) -> bool:
+        """Whether calls end at once, because something has failed: on another host, too, which aborts this one's."""
+        return any(part.is_aborted for part in self.slices)
 
     def _run(self, devices: list[int], issue: Callable[[], None], time_limit: float | None) -> float:
         start = clock.now()
@@ -125,14 +153,21 @@ class Dispatcher:
         failed. The loop is not directly in the try-body: of an interrupt there Python may not tell the except-clause.
         """
         for host in self._ends:
-            if (outcome := host.wait(SLICE_NS if end is None else self._slice(end))) != call_loops.CALL_DONE:
+            if (outcome := self._wait(host, SLICE_NS if end is None else self._slice(end))) != call_loops.CALL_DONE:
                 break
-        return None if outcome == call_loops.CALL_DONE and not self._hosts.is_aborted else (host, _MET[outcome])
+        return None if outcome == call_loops.CALL_DONE and not self.is_aborted else (host, _MET[outcome])
+
+    def _wait(self, host: HostEnd, nanoseconds: int) -> int:
+        """Wait for a host, or a slice of this one; of a failure of another slice it hears at the end of the time."""
+        if len(self.slices) == 1:
+            return host.wait(nanoseconds)
+        outcome = call_loops.CALL_ABORTED if self.is_aborted else host.wait(nanoseconds)
+        return call_loops.CALL_ABORTED if outcome == call_loops.CALL_AGAIN and self.is_aborted else outcome
 
     def _follow(self, call: CallInFlight, found: _Found, met: Met) -> None:
         """Take the steps of a call of which a host has not come back at its first wait; raises its error."""
         try:
-            while (step := call.handle(met, aborted=self._hosts.is_aborted)).do is not Do.RETURN:
+            while (step := call.handle(met, aborted=self.is_aborted)).do is not Do.RETURN:
                 met = self._follow_step(step, found)
         except BaseException as error:
             if error is not found.error and error.__context__ is None:
@@ -141,7 +176,7 @@ class Dispatcher:
 
     def _follow_step(self, step: CallStep, found: _Found) -> Met:
         if step.do is Do.WAIT:
-            return _MET[self._ends[step.host].wait(self._slice(found.end))]
+            return _MET[self._wait(self._ends[step.host], self._slice(found.end))]
         if step.do is Do.ASK:
             found.error = self.stop_reason()
             return Met.NOTHING if found.error is None else Met.FOUND
@@ -182,38 +217,50 @@ class Dispatcher:
             found.states = found.snapshot.devices()
 
     def settle(self, time_limit: float | None) -> None:
-        """Block until the devices are back that still computed when the last call failed; without any, return at once.
+        """Block until the devices are back that still computed when the last call failed, of this dispatcher or of one
+        that has some of its slices; without any, return at once.
 
         TimeLimitError after so many seconds, KeyboardInterrupt, and what `stop_reason` says: then those that still
         compute are ended by force. ArgumentError where `time_limit` is none.
         """
         if time_limit is not None:
             checked_seconds(time_limit)
-        with self._lock:
-            if self._call_end.is_over:
-                return
-            begun = clock.now()
-            end = None if time_limit is None else begun + time_limit
-            notice = stragglers.NOTICE_S
-            if not self._call_end.late:
-                self._end(Happened.CALLED)
-            try:
-                while self._call_end.late:
-                    self._end(Happened.CALLED, SLICE_NS / 1e9)
-                    waited = clock.now() - begun
-                    if self._call_end.late and waited >= notice:
-                        notice *= 2
-                        stragglers.tell(stragglers.late(self._still_there(), waited))
-                    if self._call_end.late and (reason := self.stop_reason()) is not None:
-                        raise reason
-                    if self._call_end.late and end is not None and clock.now() >= end:
-                        raise TimeLimitError(
-                            f"the time limit of {time_limit:g} s ran out before all devices of a call that had failed "
-                            "had come back"
-                        )
-            except BaseException:
-                self._end(Happened.STOPPED)
-                raise
+        with self.lock:
+            self._settle_all(time_limit)
+
+    def _settle_all(self, time_limit: float | None) -> None:
+        """With the lock: no call of a dispatcher that has some of the slices can begin, so those that are over stay
+        so."""
+        for one in self._overlapping(self):
+            if not one._call_end.is_over:
+                one._settle(_Limit(time_limit), self.stop_reason)
+
+    def _settle(self, limit: _Limit, stop_reason: Callable[[], DistxlaError | None]) -> None:
+        """limit, stop_reason: of the call that wants to begin. Another thread may be doing the same, for a call of
+        other slices."""
+        while not self._ending.acquire(timeout=SLICE_NS / 1e9):
+            limit.require(stop_reason)
+        try:
+            if not self._call_end.is_over:
+                self._settle_now(limit, stop_reason)
+        finally:
+            self._ending.release()
+
+    def _settle_now(self, limit: _Limit, stop_reason: Callable[[], DistxlaError | None]) -> None:
+        notice = stragglers.NOTICE_S
+        if not self._call_end.late:
+            self._end(Happened.CALLED)
+        try:
+            while self._call_end.late:
+                self._end(Happened.CALLED, SLICE_NS / 1e9)
+                if self._call_end.late and limit.waited >= notice:
+                    notice *= 2
+                    stragglers.tell(stragglers.late(self._still_there(), limit.waited))
+                if self._call_end.late:
+                    limit.require(stop_reason)
+        except BaseException:
+            self._end(Happened.STOPPED)
+            raise
 
     def _still_there(self) -> list[DeviceState]:
         """The devices that are not back, with their steps where these are known."""
@@ -224,10 +271,8 @@ class Dispatcher:
             found.append(DeviceState(device, Doing.COMPUTES, instruction=name, location=where))
         return found
 
-    def forget(self, number: int) -> None:
+    def forget(self) -> None:
         """A program was unloaded."""
-        self.programs.pop(number, None)
-        self.modules.pop(number, None)
         self._deadlocks.forget()
 
     def keep(self, *things: object) -> None:
@@ -337,12 +382,16 @@ class Dispatcher:
             self._ends[step.host].finish_end()
         elif step.do is EndAction.CLEAR:
             self._epoch += 1
-            for host in self._ends:
-                host.begin_clear(self._communicators.restart(host.index, self._epoch))
-            for host in reversed(self._ends):  # that of this process behind its proxy's last access
+            # one slice clears for all of them
+            cleared: list[HostEnd] = [self.slices[0], *self._agents]
+            failed = None if self._is_whole_host else {device for part in self.slices for device in part.devices}
+            for host in cleared:
+                host.begin_clear(self._communicators.restart(host.index, self._epoch, failed))
+            for host in reversed(cleared):  # that of this process behind its proxy's last access
                 host.finish_clear()
         elif step.do is EndAction.ALLOW:
-            self._hosts.allow()
+            for part in self.slices:
+                part.allow()
         else:
             for host in self._ends:
                 mine = [d for d in self._devices if d in host.devices]
@@ -362,6 +411,28 @@ class Dispatcher:
             assert found.snapshot is not None
             error.diagnosis = found.snapshot.diagnosis(error, devices=found.states)
         return error
+
+
+class _Limit:
+    """The time that a call has, from now on. seconds: None where it has no limit."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self._seconds, self._begun = seconds, clock.now()
+
+    @property
+    def waited(self) -> float:
+        """Seconds until now."""
+        return clock.now() - self._begun
+
+    def require(self, stop_reason: Callable[[], DistxlaError | None]) -> None:
+        """Raises what `stop_reason` says, or TimeLimitError once the time is over."""
+        if (reason := stop_reason()) is not None:
+            raise reason
+        if self._seconds is not None and self.waited >= self._seconds:
+            raise TimeLimitError(
+                f"the time limit of {self._seconds:g} s ran out before all devices of a call that had failed had come "
+                "back"
+            )
 
 
 class _Found:

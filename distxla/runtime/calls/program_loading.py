@@ -23,8 +23,8 @@ from distxla.program.artifact import CompiledProgram, DebugTables, SharedArena
 from distxla.rewrites.executed_form import executed_form
 from distxla.runtime.calls.cluster_hosts import ATTACH_LIMIT_S, Hosts
 from distxla.runtime.calls.dispatch import Dispatcher
+from distxla.runtime.calls.dispatchers import Dispatchers
 from distxla.runtime.calls.unloading import Loaded, Unloader
-from distxla.runtime.failures.deadlocks import Deadlocks
 from distxla.runtime.groups.channel_connections import ClusterChannels
 from distxla.runtime.groups.communicators import Communicators
 from distxla.runtime.hosts.stream_memory import RemoteStreamMemory
@@ -45,7 +45,7 @@ UNLOAD_S = 2.0  # for replicas to unload a program; a stopped one does it later
 
 
 class ProgramLoader:
-    """The programs on a run's devices. dispatcher: calls them.  communicators: state of all programs' communicators.
+    """The programs on a run's devices. dispatchers: call them.  communicators: state of all programs' communicators.
     streams: to and from the host.  channels: between devices.
 
     A signal handler may raise at any line of `load`: the executable then has all that a loaded one has, or nothing.
@@ -69,8 +69,12 @@ class ProgramLoader:
         self.communicators = Communicators(hosts.local.control, self.streams, hosts.remotes)
         control = hosts.local.control
         self.channels = ClusterChannels(self.communicators, control, allocate, counts, hosts.devices)
-        deadlocks = Deadlocks(control, hosts.local.devices, self.communicators, hosts.remotes)
-        self.dispatcher = Dispatcher(hosts, self.communicators, self.streams, deadlocks, self._routine_failure)
+        self.dispatchers = Dispatchers(hosts, self.communicators, self.streams, self._routine_failure)
+
+    @property
+    def dispatcher(self) -> Dispatcher:
+        """Calls all devices."""
+        return self.dispatchers.all
 
     def living(self) -> list[Executable]:
         """The executables whose programs are loaded and that somebody still holds."""
@@ -179,13 +183,13 @@ class ProgramLoader:
         for remote in self._hosts.remotes:
             theirs = [row for row, device in enumerate(executable.devices) if device in remote.devices]
             remote.place(number, [(area + 8 * count * row, 8 * count) for row in theirs])
-        self.dispatcher.programs[number] = program
+        self.dispatchers.programs[number] = program
         if executable.module is not None:
-            self.dispatcher.modules[number] = executed_form(executable.module)
+            self.dispatchers.modules[number] = executed_form(executable.module)
         return self._arena, shared, call_area
 
     def unload(self, loaded: Loaded) -> None:
-        """Free all that a program has, here and on its devices, while no call is in flight; once.
+        """Free all that a program has, here and on its devices, while none of these runs it; once.
 
         Blocks until proxies have done so, and for replicas at most UNLOAD_S: they use nothing of it any more, and obey
         requests in order. Devices that have ended, or can't be reached, are skipped. After an interrupt another call
@@ -199,7 +203,7 @@ class ProgramLoader:
         for pending, seconds in ((proxies, ATTACH_LIMIT_S), (replicas, UNLOAD_S)):
             with contextlib.suppress(DistxlaError):
                 self._hosts.ask(pending, seconds)
-        self.dispatcher.forget(number)
+        self.dispatchers.forget(number)
         self.channels.forget(number)
         self.streams.forget(number)
         self.communicators.forget(number)
@@ -208,6 +212,10 @@ class ProgramLoader:
             remote.forget(number)
         del self.loaded[number]  # from here on nothing is done twice
         loaded.calls.free()
+
+    def unload_later(self, loaded: Loaded) -> None:
+        """Unload a program a while later; its last executable has gone."""
+        self._unloader.unload_later(loaded)
 
     def close(self) -> None:
         """To be called when the cluster is closed: unload nothing any more, and end waits at streams."""

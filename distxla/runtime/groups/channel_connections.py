@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable, Sequence
 
 from distxla import clock
@@ -64,6 +65,7 @@ class ClusterChannels:
         devices = tuple(range(counts.devices))
         self._directory = CommunicatorSpec(channel_words.DIRECTORY_KEY, (devices,), (channel_words.DIRECTORY_BYTES,))
         self._ends: dict[int, tuple[tuple[int, End], ...]] = {}
+        self._lock = threading.RLock()  # of all below: programs of other devices may be connected at the same time
         self._pairs: dict[tuple[int, ...], ChannelPair] = {}
         self._numbers = 0  # given to pairs so far
         self._free_numbers: list[int] = []  # of pairs that were removed
@@ -71,13 +73,16 @@ class ClusterChannels:
         self.in_use: list[ChannelPair] = []
 
     def connect(self, calls: Sequence[Loaded]) -> None:
-        """Make the channels of programs ready that are about to run together, while no device runs.
+        """Make the channels of programs ready that are about to run together, while none of their devices runs.
 
         Raises VerificationError where a send or recv has no counterpart among them.
         """
         ends = [self._find_ends(number, program) for number, program, _ in calls]
-        if not any(ends):
-            return
+        if any(ends):
+            with self._lock:
+                self._connect_all(calls)
+
+    def _connect_all(self, calls: Sequence[Loaded]) -> None:
         key = tuple((number, devices) for number, _, devices in calls)
         if key != self._connected:
             self._connected = ()
@@ -161,7 +166,8 @@ class ClusterChannels:
         bounce_bytes = bounce_bytes if bounce_bytes > channel_words.EAGER_VALUE_BYTES else 0
         key = (transfer.channel, transfer.stream, source, target, slot, bounce_bytes)
         for program in programs:
-            offset = self._communicators.shared(("channel pair", *key), channel_words.pair_bytes(slot), program)
+            size = channel_words.pair_bytes(slot)
+            offset = self._communicators.shared(("channel pair", *key), size, program, (source, target))
         if key not in self._pairs:
             bounce_buffers = self._allocate(channel_words.RING * bounce_bytes) if bounce_bytes else None
             number = self._free_number()
@@ -205,8 +211,12 @@ class ClusterChannels:
         self._communicators.configure(entry, *u32_words({channel_words.D_PAIRS: offset}))
 
     def forget(self, number: int) -> None:
-        """Remove the pairs that only this unloaded program used, while no device runs; `Communicators.forget` then
+        """Remove the pairs that only this unloaded program used, while no device runs it; `Communicators.forget` then
         frees their state."""
+        with self._lock:
+            self._forget(number)
+
+    def _forget(self, number: int) -> None:
         self._ends.pop(number, None)
         if any(number == connected for connected, _ in self._connected):
             self._connected = ()

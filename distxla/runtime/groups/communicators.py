@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from bisect import bisect_right
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,20 +22,22 @@ from distxla.runtime.values.host import Host
 @dataclass(frozen=True)
 class _State:
     """State of a communicator. programs: numbers of those that use it; None among them keeps it for the cluster's
-    life."""
+    life.  members: the devices that share it."""
 
     block: Block
     size: int
     programs: set[int | None]
+    members: frozenset[int]
 
 
 class Communicators:
     """The communicators of all programs that are loaded. Offsets are bytes in the control block, of every host.
 
     Facts that routines can't know when they are compiled (the device at the other end of a channel, the members on this
-    host) are in words of the states, which the driver writes with `configure` while no device runs.
+    host) are in words of the states, which the driver writes with `configure` while none of their members runs.
 
-    A signal handler may raise at any line of any method: the next call of it does what was left undone.
+    A signal handler may raise at any line of any method: the next call of it does what was left undone. Threads may
+    call methods at once, for programs of other devices.
     """
 
     def __init__(
@@ -48,6 +52,7 @@ class Communicators:
         self._configured: dict[int, int] = {}
         self._elsewhere: dict[int, dict[int, int]] = {index: {} for index in self._remotes}
         self._told: set[int] = set()  # hosts that may not have received the last writes yet
+        self._lock = threading.RLock()  # no loop in its with-bodies: an interrupt there could leave it taken
 
     def place(self, spec: CommunicatorSpec, device: int, program: int | None) -> int | None:
         """The state of the device's group, None where it is in none; equal keys and groups share one state.
@@ -59,7 +64,7 @@ class Communicators:
             return self._streams.place(device, spec.stream)
         for group, size in zip(spec.groups, spec.state_bytes, strict=True):
             if device in group:
-                return self.shared(_key(spec, group, size), size, program)
+                return self.shared(_key(spec, group, size), size, program, group)
         return None
 
     def find(self, spec: CommunicatorSpec, device: int) -> int | None:
@@ -72,16 +77,18 @@ class Communicators:
                 return self._states[_key(spec, group, size)].block.offset
         return None
 
-    def shared(self, key: tuple[Any, ...], size: int, program: int | None) -> int:
+    def shared(self, key: tuple[Any, ...], size: int, program: int | None, members: Iterable[int]) -> int:
         """State of `size` bytes, shared by all users of `key`; zeroed when it is made and by `restart`.
 
-        program: as for `place`.
+        program: as for `place`.  members: the devices that use it.
         """
-        found = self._states.get(key)
-        if found is None:
-            found = self._states[key] = _State(self._block.allocate(size), size, {program})
-        found.programs.add(program)
-        return found.block.offset
+        with self._lock:
+            found = self._states.get(key)
+            if found is None:
+                found = _State(self._block.allocate(size), size, {program}, frozenset(members))
+                self._states[key] = found
+            found.programs.add(program)
+            return found.block.offset
 
     def users(self, key: tuple[Any, ...]) -> frozenset[int | None]:
         """The programs that use the state that `key` names; none where there is no such state."""
@@ -89,7 +96,11 @@ class Communicators:
         return frozenset() if found is None else frozenset(found.programs)
 
     def forget(self, program: int) -> None:
-        """Free the state that only this unloaded program used, while no device runs."""
+        """Free the state that only this unloaded program used, while no device runs it."""
+        with self._lock:
+            self._forget(program)
+
+    def _forget(self, program: int) -> None:
         for key, found in list(self._states.items()):
             if found.programs <= {program}:
                 self._release(key, found)
@@ -106,6 +117,10 @@ class Communicators:
 
     def zero(self, offset: int, size: int) -> None:
         """Zero bytes of the control block on every host, for those who get them next."""
+        with self._lock:
+            self._zero(offset, size)
+
+    def _zero(self, offset: int, size: int) -> None:
         self._block.segment.bytes[offset : offset + size] = 0
         for index, remote in self._remotes.items():
             self._told.add(index)
@@ -113,6 +128,10 @@ class Communicators:
 
     def configure(self, offset: int, *values: int) -> None:
         """Write u32 words from `offset` on, on every host; `restart` leaves them as they are."""
+        with self._lock:
+            self._configure(offset, *values)
+
+    def _configure(self, offset: int, *values: int) -> None:
         for index in (0, *self._remotes):
             self.configure_host(index, offset, *values)
 
@@ -121,6 +140,10 @@ class Communicators:
 
         After a Ctrl-C during the call, call it again: a word counts as written only when it was.
         """
+        with self._lock:
+            self._configure_host(index, offset, *values)
+
+    def _configure_host(self, index: int, offset: int, *values: int) -> None:
         known = self._configured if index == 0 else self._elsewhere[index]
         for word, value in enumerate(values, offset // 4):
             if known.get(word) != value:
@@ -131,13 +154,31 @@ class Communicators:
                     self._remotes[index].control_write(4 * word, value.to_bytes(4, "little"))
                 known[word] = value
 
-    def restart(self, index: int, epoch: int) -> Restart:
-        """The state with which a host restarts after a failed call: all is zeroed but the configured words."""
-        areas = tuple((found.block.offset, found.size) for found in self._states.values())
-        return Restart(epoch, areas, tuple((self._elsewhere[index] if index else self._configured).items()))
+    def restart(self, index: int, epoch: int, devices: Collection[int] | None = None) -> Restart:
+        """The state with which a host restarts after a failed call: all is zeroed but the configured words.
+
+        devices: where others may run, those that have failed: the state that they use is zeroed, but for what is kept
+        for the cluster's life, of which others may use a part.
+        """
+        with self._lock:
+            return self._restart(index, epoch, devices)
+
+    def _restart(self, index: int, epoch: int, devices: Collection[int] | None) -> Restart:
+        states = self._states.values()
+        words = self._elsewhere[index] if index else self._configured
+        if devices is None:
+            return Restart(epoch, tuple((found.block.offset, found.size) for found in states), tuple(words.items()))
+        mine = [one for one in states if None not in one.programs and not one.members.isdisjoint(devices)]
+        areas = sorted((found.block.offset, found.size) for found in mine)
+        inside = [(word, value) for word, value in words.items() if _is_inside(4 * word, areas)]
+        return Restart(epoch, tuple(areas), tuple(inside))
 
     def clear(self, offset: int, size: int) -> None:
-        """Zero a part of some state while no device runs, but for the words that were configured."""
+        """Zero a part of some state while none of its members runs, but for the words that were configured."""
+        with self._lock:
+            self._clear(offset, size)
+
+    def _clear(self, offset: int, size: int) -> None:
         self._told.update(self._remotes)
         for index, remote in self._remotes.items():
             remote.control_write(offset, _cleared(self._elsewhere[index], offset, size))
@@ -155,6 +196,12 @@ class Communicators:
         for index in sorted(self._told):
             self._remotes[index].control_read(0, 8)
         self._told.clear()
+
+
+def _is_inside(place: int, areas: Sequence[tuple[int, int]]) -> bool:
+    """Whether a byte is in one of these areas (offset, size), which are sorted."""
+    k = bisect_right(areas, place, key=lambda area: area[0])
+    return k > 0 and place < sum(areas[k - 1])
 
 
 def _cleared(words: dict[int, int], offset: int, size: int) -> bytes:

@@ -195,8 +195,8 @@ class Agent:
             for offset, data in areas:
                 self._control.view[offset : offset + len(data)] = data
             self._numbers = numbers
-            host.issue(numbers, frame.runs)
-            host.start()
+            host.calls.issue(numbers, frame.runs)
+            host.calls.start()
             self._work.put((frame, bytearray()))
         elif isinstance(frame, commands.WriteControl):
             self._require_inside(frame.offset, connection.length, self._control.segment.size)
@@ -263,7 +263,7 @@ class Agent:
 
     def _abort(self) -> None:
         if self._host is not None:
-            self._host.abort()
+            self._host.calls.abort()
 
     # --- slow commands
 
@@ -285,9 +285,9 @@ class Agent:
                     if not is_patient:
                         self._hurried.clear()
                     if self._host is not None and not is_patient:
-                        self._host.end(devices)
+                        self._host.calls.end(devices)
                     while self._host is not None and not self._hurried.is_set():
-                        if self._host.end(devices, patience=PATIENCE_S):
+                        if self._host.calls.end(devices, patience=PATIENCE_S):
                             break
                     self._say(commands.Ended(), self._records())
                 else:
@@ -306,20 +306,20 @@ class Agent:
         """Wait for the end of a call and report it."""
         host = self._host
         assert host is not None
-        while (outcome := host.wait(SLICE_NS)) == call_loops.CALL_AGAIN:
+        while (outcome := host.calls.wait(SLICE_NS)) == call_loops.CALL_AGAIN:
             pass
-        if outcome == call_loops.CALL_DONE and host.is_aborted:
+        if outcome == call_loops.CALL_DONE and host.calls.is_aborted:
             outcome = call_loops.CALL_ABORTED
         for device, one in host.lost.items():  # before the outcome, which they explain
             self._on_loss(device, one.pid)
-        self._say(commands.Done(outcome), commands.pack_pairs((d, host.run_ns(d)) for d in self._numbers))
+        self._say(commands.Done(outcome), commands.pack_pairs((d, host.calls.run_ns(d)) for d in self._numbers))
 
     def _clear(self, epoch: int, payload: bytearray) -> None:
         restart = commands.unpack_clear(epoch, memoryview(payload))
         for transport in self._transports:
             transport.reset(restart)
         if self._host is not None:
-            self._host.allow()
+            self._host.calls.allow()
 
     def _on_loss(self, device: int, pid: int) -> None:
         assert self._host is not None
@@ -349,6 +349,6 @@ class Agent:
         if self._listener is not None:
             self._listener.close()
         if self._host is not None:
-            self._host.abort()
+            self._host.calls.abort()
             self._host.kill()
         os._exit(0)

@@ -18,7 +18,7 @@ from distxla.errors import ClusterError, DamagedMessageError, ReplicaLostError
 from distxla.ir.unwritten import empty
 from distxla.location import printable
 from distxla.runtime.hosts import commands
-from distxla.runtime.hosts.local import LocalHost
+from distxla.runtime.hosts.slice import Slice
 from distxla.runtime.values.host import Lost
 from distxla.runtime.values.interrupts import deferred_interrupt
 from distxla.wire.checksums import Buffer
@@ -54,7 +54,7 @@ class RemoteHost:
         connection: Connection,
         pids: Mapping[int, int],
         news: threading.Condition,
-        driver: LocalHost,
+        driver: Slice,
     ) -> None:
         self.index = index
         self.name = name

@@ -302,7 +302,7 @@ class ClusterStreams:
         self._infeeds: dict[tuple[int, StreamKey], Infeed] = {}
         self._outfeeds: dict[tuple[int, StreamKey], Outfeed] = {}
         self._programs: dict[int, CompiledProgram] = {}
-        self._running: frozenset[int] = frozenset()
+        self._calls: dict[object, frozenset[int]] = {}  # the devices of each call in flight
         self._failures: dict[int, tuple[int, str]] = {}  # by device: how many calls have failed, and how the last one
         self.ends: dict[int, int] = {}
 
@@ -387,17 +387,18 @@ class ClusterStreams:
         for (device, key), infeed in list(self._infeeds.items()):
             if key.kind is StreamKind.RECV and device in devices:
                 infeed.settle()
-        self._running = frozenset(devices)
+        call, running = object(), frozenset(devices)
+        self._calls[call] = running
         try:
             yield
         except BaseException as error:
             text = error.message if isinstance(error, DistxlaError) else type(error).__name__
-            for device in self._running:
+            for device in running:
                 count, _ = self._failures.get(device, (0, ""))
                 self._failures[device] = (count + 1, text)
             raise
         finally:
-            self._running = frozenset()
+            self._calls.pop(call, None)
 
     def state(self, stream: _Stream) -> str:
         """The state of a stream, for people."""
@@ -412,13 +413,14 @@ class ClusterStreams:
 
     def runs(self, device: int) -> bool:
         """Whether a call is in flight on the device."""
-        return device in self._running
+        return any(device in running for running in list(self._calls.values()))
 
     def failure(self, device: int, status: int, records: Records) -> DistxlaError:
         """The error of a device whose program has returned STREAM_ENDED or ITEM_REFUSED; those of other devices of the
         call as its notes."""
         error = self._failure_of(device, status, records)
-        for other in sorted(self._running - {device}):
+        running = next((running for running in list(self._calls.values()) if device in running), frozenset[int]())
+        for other in sorted(running - {device}):
             if (theirs := records.record(other, control_words.R_STATUS)) in _FAILURES:
                 error.add_note(f"also {self._failure_of(other, theirs, records).message}")
         return error

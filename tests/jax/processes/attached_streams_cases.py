@@ -50,7 +50,7 @@ class Together:
         self.cluster = cluster
         self.processes = [Attached(cluster.attached_memory(), range(k, k + 1)) for k in range(2)]
         self.serving: list[Serving] = []
-        cluster.stop_reason = self.failure
+        cluster.stop_reason = lambda members: self.failure()
 
     def failure(self) -> DistxlaError | None:
         return next((found for found in (one.failure for one in self.serving) if found), None)
