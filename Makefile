@@ -9,7 +9,8 @@
 # make simulate  the runtime's protocols under 10,000 seeds, on virtual time; SEEDS=500 for fewer (docs/simulation.md)
 # make rays    every tested version of Ray in an environment of its own; RAYS='2.61.0' for others
 # make jaxes   every tested version of JAX, likewise; JAXES='0.13.0' for others
-# make chaos   200 kills, stops and interrupts of real processes; CHAOS='--count 50 --seed 7' for others. What is
+# make chaos   200 kills, stops and interrupts of real processes; CHAOS='--count 50 --seed 7' for others, '--only processes'
+#              for those of several JAX processes. What is
 #              known of those that went wrong is kept in build/chaos/
 # make gpu-check  four minutes on a machine with an NVIDIA GPU (docs/guide/gpu.md); without Ray or make it is
 #              `python -m tests.gpu_check`

@@ -19,6 +19,7 @@ DISAGREE: Final = DeadlockError.exit_status
 MOST_VERDICTS: Final = 8  # that are remembered
 MOST_REASON: Final = 200  # characters; the whole is above
 _TOLD: Final = re.compile(r"distxla: ([\w-]+): ")
+OWNER_LOST: Final = "distxla: lost: the process that owns the devices"  # as processes raise it
 KINDS: Final = (DeadlockError, ReplicaLostError, TimeLimitError)
 
 
@@ -95,7 +96,10 @@ class Outcome:
             self._came = set(range(self.processes))
 
     def owner_has_ended(self, status: int, now: float) -> None:
-        """The owner of the devices has ended, which others still needed. status: as `subprocess` gives it."""
+        """The owner of the devices has ended, which others still needed. status: as `subprocess` gives it. A process
+        that raises the loss may be told of before."""
+        if self.first is not None and OWNER_LOST in self.first.error and now - self.first.at <= RELATED_S:
+            self.first = None
         self._fail(None, _how(-status if status < 0 else status << 8), now)
 
     def _fail(self, process: int | None, how: str, now: float) -> None:

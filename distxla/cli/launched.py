@@ -278,7 +278,7 @@ class Launched:
             if key.data == self._owner_ends:
                 self._selector.unregister(key.fd)
         status = self._owner.process.wait()
-        if status and self.outcome.running:
+        if status and (self.outcome.running or self.outcome.first is not None):
             self.outcome.owner_has_ended(status, clock.now())
 
     def _drain(self) -> None:

@@ -6,8 +6,9 @@ import re
 from dataclasses import dataclass
 
 from distxla.runtime.hosts.slice import GRACE_S
+from tests.chaos import process_judgement
 from tests.chaos.program import INSTRUCTIONS
-from tests.chaos.runner import Story
+from tests.chaos.story import Story
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ def judge(story: Story, bits: str, bounds: Bounds) -> Verdict:
     if story.hang:
         return Verdict("hangs", None, story.hang)
     outcome, seconds, wrong = _JUDGES[story.case.expected](story, bounds)
-    ended = story.event("ended")
+    ended = None if story.case.processes else story.event("ended")
     if story.case.victim and story.case.phase == "running" and ended is not None:
         if ended["error"] and (story.struck is None or ended["at"] < story.struck):
             outcome, seconds, wrong = ended["error"], None, f"an error before the signal: {ended['text']}"
@@ -45,7 +46,7 @@ def judge(story: Story, bits: str, bounds: Bounds) -> Verdict:
             wrong = wrong or f"other bits ({event['event']})"
     if story.left:
         wrong = wrong or f"left behind: {'; '.join(story.left)}"
-    if story.case.expected != "gone" and story.status is not None:
+    if story.case.expected != "gone" and story.status is not None and not story.case.processes:
         wrong = wrong or f"the driver has ended with {story.status}"
     closed = story.event("closed")
     if closed is not None and (closed["threads"] or closed["descriptors"].get("memory file")):
@@ -152,6 +153,8 @@ def _gone(story: Story, bounds: Bounds) -> tuple[str, float | None, str]:
 
 
 _JUDGES = {
+    "named": lambda story, bounds: process_judgement.named(story, bounds.lost),
+    "terminated": lambda story, bounds: process_judgement.ended(story),
     "lost": _lost,
     "right": _right,
     "either": _either,

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from tests.chaos.judgement import Verdict
-from tests.chaos.runner import Story
+from tests.chaos.story import Story
 
 
 def kept(folder: Path, story: Story, verdict: Verdict) -> Path:

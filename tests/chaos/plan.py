@@ -20,6 +20,10 @@ class Case:
     `after` seconds pass before the signal.  resume: seconds until SIGCONT; -1 for as soon as the driver has noticed, 0
     for never.  time_limit: of the run.  expected: see judgement.py.  runs: seconds that the run takes without faults.
     compiles: whether the program is not in the cache, so that the compile process starts.
+
+    processes: of JAX, which step until something happens; 0: the library's driver alone.  launched: by `distxla
+    launch`, else by hand.  phase "running": all of them step; "starting": from their start on, or once the victim is
+    there.
     """
 
     seed: int
@@ -37,11 +41,15 @@ class Case:
     time_limit: float | None = None
     runs: float = 1.5
     compiles: bool = False
+    processes: int = 0
+    launched: bool = False
 
     def __str__(self) -> str:
         what = [*self.inject]
         if self.victim:
             what.append(f"{self.signal} to {self.victim} {self.which} {self.after:.3f} s after {self.phase!r}")
+        if self.processes:
+            what.append(f"{self.processes} processes, started by {'distxla launch' if self.launched else 'hand'}")
         if self.resume > 0:
             what.append(f"SIGCONT {self.resume:.2f} s later")
         return f"case {self.number} of seed {self.seed}: {self.kind}: {', '.join(what)}"
@@ -95,6 +103,32 @@ def _any_moment(name: str, expected: str, seconds: float, phase: str = "starting
     return draw
 
 
+def _processes(victim: str, *, first: bool | None = None, launched: bool | None = None) -> Draw:
+    """first: whether process 0 is the victim, of those that are processes."""
+
+    def draw(r: random.Random) -> dict[str, object]:
+        count = r.choice((2, 2, 3))
+        is_running = r.random() < 0.7
+        by_launcher = r.random() < 0.5 if launched is None else launched
+        which = r.randrange(64) if first is None else 0 if first else r.randrange(1, count)
+        return {
+            "processes": count,
+            "launched": by_launcher,
+            "victim": victim,
+            "which": which,
+            "signal": "SIGKILL",
+            "phase": "running" if is_running else "starting",
+            "after": _moment(r) if is_running else round(r.uniform(0.0, 3.0), 3),
+            "expected": "terminated" if victim == "launcher" else "named",
+        }
+
+    return draw
+
+
+def _hung(r: random.Random) -> dict[str, object]:
+    return {**_processes("launcher", launched=True)(r), "signal": "SIGTERM", "phase": "running", "after": _moment(r)}
+
+
 KINDS: dict[str, tuple[int, int, Draw]] = {  # hosts, weight, the rest
     "kill a device at an instruction": (1, 8, _inject("kill", _LOST)),
     "kill a device": (1, 8, _signal("replica", "SIGKILL", _LOST)),
@@ -114,6 +148,12 @@ KINDS: dict[str, tuple[int, int, Draw]] = {  # hosts, weight, the rest
     "interrupt the driver while it closes": (1, 4, _any_moment("SIGINT", "interrupted", 0.3, "closing")),
     "terminate the driver": (1, 3, _any_moment("SIGTERM", "gone", 4)),
     "kill the driver": (1, 6, _any_moment("SIGKILL", "gone", 4)),
+    "processes: kill one": (1, 3, _processes("process", first=False)),
+    "processes: kill process 0": (1, 2, _processes("process", first=True)),
+    "processes: kill the owner": (1, 2, _processes("owner")),
+    "processes: kill a device": (1, 2, _processes("replica")),
+    "processes: kill the launcher": (1, 1, _processes("launcher", launched=True)),
+    "processes: terminate a hung run": (1, 1, _hung),
     "2 hosts: kill a device at an instruction": (2, 5, _inject("kill", _LOST)),
     "2 hosts: kill a device": (2, 5, _signal("replica", "SIGKILL", _LOST)),
     "2 hosts: stop a device": (2, 3, _stop("replica")),

@@ -18,37 +18,17 @@ import uuid
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.chaos import process_runner
 from tests.chaos.plan import Case
+from tests.chaos.story import LEFT_S, ROOT, START_S, Story
 from tests.chaos.victims import MARK, of_role, processes, shared_memory
 
-ROOT = Path(__file__).parents[2]
-START_S, RUN_S, CLOSE_S = 120.0, 60.0, 60.0  # after which a driver counts as hanging
+RUN_S, CLOSE_S = 60.0, 60.0  # after which a driver counts as hanging
 CLOSING_SOCKETS = 2  # that Ray may still be closing when a case ends
-LEFT_S = 8.0  # for the driver's processes and files to go
 DONE = ("ended", "interrupted", "failed")
-
-
-@dataclass
-class Story:
-    """The course of a case. events: of the driver, in order.  struck: when the fault happened.  status: of a driver
-    that has ended.  left: leftovers.  hang: the event that did not come.  messages: its stderr.  grown: descriptors
-    that it should have closed, by kind."""
-
-    case: Case
-    events: list[dict[str, Any]] = field(default_factory=list)
-    struck: float | None = None
-    status: int | None = None
-    left: list[str] = field(default_factory=list)
-    hang: str = ""
-    messages: str = ""
-    grown: dict[str, int] = field(default_factory=dict)
-
-    def event(self, *names: str) -> dict[str, Any] | None:
-        return next((event for event in self.events if event["event"] in names), None)
 
 
 class Process:
@@ -164,6 +144,8 @@ class Runner:
 
     def play(self, case: Case) -> Story:
         """Blocks until it is over."""
+        if case.processes:
+            return process_runner.play(case, self._scratch)
         if case.hosts > 1 and self._nodes is None:
             self._nodes = Process("tests.chaos.nodes", self._scratch)
             self._address = (self._nodes.line(START_S) or "").strip()

@@ -21,6 +21,11 @@ KINDS_HERE = (
     "stop a device",
     "kill the compiler",
     "kill the driver",
+    "processes: kill one",
+    "processes: kill process 0",
+    "processes: kill the owner",
+    "processes: kill a device",
+    "processes: terminate a hung run",
 )
 LOADED = Bounds(
     lost=8.0, stopped=15.0, over=1.0
@@ -34,7 +39,7 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runner]:
     made.close()
 
 
-@pytest.mark.sampled(one_in=6, first=("kill a device",))
+@pytest.mark.sampled(one_in=11, first=("kill a device",))
 @pytest.mark.parametrize("kind", KINDS_HERE)
 def test_it_ends_right(runner: Runner, kind: str) -> None:
     story = runner.play(draw(1, 0, (kind,)))

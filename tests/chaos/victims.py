@@ -15,6 +15,7 @@ _ROLES = {  # words of the command line, by role
     "compiler": ("distxla.compiler.worker",),
     "agent": ("ray::Agent",),
     "replica": ("ray::Replica",),
+    "owner": ("distxla.jax.processes.owner_process",),
 }
 
 

@@ -128,6 +128,15 @@ def test_the_loss_of_the_owner_is_4() -> None:
     assert outcome.lines(b"") == ["error: lost: the process that owns the devices was ended by SIGKILL"]
 
 
+def test_the_loss_of_the_owner_is_4_where_a_process_that_raises_it_is_told_of_before() -> None:
+    lost = "JaxRuntimeError: UNAVAILABLE: distxla: lost: the process that owns the devices (pid 7) was ended by SIGKILL"
+    for error, status in ((lost, 4), ("ValueError: x", 1)):
+        outcome = Outcome(2)
+        outcome.script_has_ended({"process": 1, "how": "raised", "error": error, "site": "t.py:4"}, 0)
+        outcome.owner_has_ended(-SIGKILL, 0.1)
+        assert of_all(outcome, exited(1), exited(1)) == status
+
+
 def test_what_follows_from_a_disagreement_does_not_hide_it() -> None:
     outcome = Outcome(2)
     outcome.tell(verdict(CollectiveMismatchError("processes disagree in call 4")), 0)
