@@ -14,7 +14,7 @@ from distxla.errors import ClusterError, DistxlaError
 from distxla.jax.processes.owner_file import read_owner
 from distxla.jax.processes.owner_settings import OwnerSettings
 from distxla.jax.processes.spawn import spawn_owner
-from distxla.machine.processes import command_line, descriptor_of, is_readable, process_ids
+from distxla.machine.processes import command_line, descriptor_of, is_readable, process_ids, status_fields
 from tests.jax.processes.fake_process_cases import LOCAL, FakeProcess, summing
 
 END_S = 60.0
@@ -31,13 +31,12 @@ def ended(pid: int) -> bool:
 
 
 def owners() -> list[int]:
-    """The owners of this machine that this process has started."""
+    """The owners that this process has started. A child of an owner has its command line, too, until it executes
+    another program."""
     found = []
     for process in process_ids():
         try:
-            if b"owner_process" in command_line(process) and f'"parent": {os.getpid()}'.encode() in command_line(
-                process
-            ):
+            if b"owner_process" in command_line(process) and int(status_fields(process)[1]) == os.getpid():
                 found.append(process)
         except OSError:
             continue
