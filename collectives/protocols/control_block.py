@@ -52,6 +52,13 @@ H_HOLD = _H.u32(
     Order.FENCED,
     "not 0: the owner of several processes' devices has the call of this slice, or keeps it from the next one",
 )
+H_FAILED = _H.u32(
+    72,
+    "failed",
+    HOST_PROCESS,
+    Order.FENCED,
+    "number of the newest command of the slice whose call has failed; written before `abort` is cleared",
+)
 H_COMMAND = _H.u32(
     128, "command", HOST_PROCESS, Order.FENCED, "number of the newest command; idle replicas sleep on it", futex=True
 )

@@ -48,17 +48,18 @@ class Calls:
         self._launches = launches
 
     def prepare(
-        self, cluster: DeviceCluster, rows: list[list[Buffer]], donated: frozenset[int]
+        self, cluster: DeviceCluster, rows: list[list[Buffer]], donated: frozenset[int], line: str = ""
     ) -> tuple[list[list[Buffer]], PendingCall]:
         """A call for the cluster's queue: the results of each device, which are pending, and the call.
 
-        rows: the arguments of each device.  donated: numbers of those whose memory the caller gives up.  Blocks while
-        too many calls are under way. ArgumentError for arguments that do not fit, ClusterError in a host callback.
+        rows: the arguments of each device.  donated: numbers of those whose memory the caller gives up.  line: the
+        user's that calls, as JAX tells it.  Blocks while too many calls are under way. ArgumentError for arguments that
+        do not fit, ClusterError in a host callback.
         """
         if self._launches is None:
             return self._prepare(cluster, rows, donated, None)
         launched: Any = self._executable  # of a cluster that has launches
-        launch = self._launches.of(launched)
+        launch = self._launches.of(launched, line)
         try:
             return self._prepare(cluster, rows, donated, launch)
         except DistxlaError as error:  # others must not wait for this process

@@ -18,7 +18,7 @@ from distxla.jax.pjrt.devices import NAME, PLATFORM, Description, Device, Topolo
 from distxla.jax.pjrt.handles import CArray, CBytes, array_getter, bytes_getter, text
 from distxla.jax.pjrt.plans import DirectIssuer
 from distxla.jax.pjrt.table import STRUCTURES
-from distxla.jax.private.backends import configured_devices
+from distxla.jax.private.backends import configured_devices, tell_lines_of_calls
 from distxla.jax.private.coordination import CoordinationStore
 from distxla.jax.processes.world import KeyValueStore, World
 from distxla.lazy_dataclass import dataclass
@@ -193,8 +193,10 @@ class Client:
 def _attached(settings: Settings, world: World, store: KeyValueStore) -> AttachedCluster:
     """The cluster that several processes share."""
     from distxla.jax.processes.attached import AttachedCluster  # which one process alone does not load
+    from distxla.jax.processes.places import PACKAGES
     from distxla.jax.processes.spawn import OwnerSettings
 
+    tell_lines_of_calls(PACKAGES)
     checks = tuple(sorted(settings.checks))
     given = settings.devices, settings.address, settings.device_memory, settings.backend, checks
     return AttachedCluster(world, OwnerSettings(*given, _stall_limit()), store)

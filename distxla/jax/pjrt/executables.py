@@ -276,7 +276,7 @@ class Execution:
                         buffer.delete()
             return
         rows = [list(map(buffers.of, row)) for row in given]
-        made, call = self._submit(loaded, rows, donated)
+        made, call = self._submit(loaded, rows, donated, args.options)
         for row in rows:
             for k in donated:
                 row[k].delete()
@@ -292,12 +292,12 @@ class Execution:
         return bool(self._issued.value)
 
     def _submit(
-        self, loaded: Loaded, rows: list[list[buffers.Buffer]], donated: frozenset[int]
+        self, loaded: Loaded, rows: list[list[buffers.Buffer]], donated: frozenset[int], options: int | None
     ) -> tuple[list[list[buffers.Buffer]], PendingCall]:
         """The results and the call, which the queue has."""
         cluster = loaded.client.started()
         if self._submitted is None or not self.is_submitted:
-            self._submitted = loaded.calls.prepare(cluster, rows, donated)
+            self._submitted = loaded.calls.prepare(cluster, rows, donated, _line(options))
             cluster.queue.submit(self._submitted[1])
         return self._submitted
 
@@ -305,6 +305,12 @@ class Execution:
     def is_submitted(self) -> bool:
         """Whether the queue has the call."""
         return self._submitted is not None and self._submitted[1].is_submitted
+
+
+def _line(options: int | None) -> str:
+    """The user's line that calls, as "file:line"; "" where JAX does not tell it."""
+    place = STRUCTURES["ExecuteOptions"].from_address(options).call_location if options else None
+    return ctypes.string_at(place).decode(errors="replace") if place else ""
 
 
 def _given_up(donated: frozenset[int], options: int | None) -> frozenset[int]:

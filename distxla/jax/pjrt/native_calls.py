@@ -21,10 +21,10 @@ from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.protocols.call_loops import CALL_DONE
 from distxla.collectives.transports.shared_memory.wait_and_wake import ALL_SLEEPERS
 from distxla.emit.atomics_builder import AtomicsBuilder
-from distxla.emit.native_function import I8, I32, I64, POINTER, VOID, i32, i64
+from distxla.emit.native_function import I8, I32, I64, POINTER, VOID, i32, i64, load_function
 from distxla.emit.struct_view import Struct
 from distxla.jax.pjrt.native_events import PATIENCE_NS, NativeEvents
-from distxla.jax.pjrt.native_module import DONE, PYTHON
+from distxla.jax.pjrt.native_module import DONE, GATE_RESTS, GATE_WATCHED, PYTHON
 from distxla.jax.pjrt.table import ENTRIES, RECORDS, STATES, STRUCTURES
 from distxla.targets.code import target_of
 
@@ -111,22 +111,20 @@ class NativeCalls(NativeEvents):
         args = Struct(atomics, ENTRIES["LoadedExecutable_Execute"], function.args[0])
         plan = Struct(atomics, STATES["Plan"], function.args[1])
         gate = Struct(atomics, STATES["Gate"], plan.get("gate"))
-        aborted = atomics.acquire(gate.get("control"), control_words.H_ABORT)
-        atomics.return_if(builder.icmp_unsigned("!=", aborted, i32(0)), i32(PYTHON))
+        for word in (control_words.H_ABORT, control_words.H_HOLD):
+            found = atomics.acquire(gate.get("control"), word)
+            atomics.return_if(builder.icmp_unsigned("!=", found, i32(0)), i32(PYTHON))
         failed = gate.get("failed")
         check = builder.add(gate.get("checks"), i64(1))
         gate.set("checks", check)
-        devices, arguments, results, blocks = (
-            builder.zext(plan.get(name), I64) for name in ("devices", "arguments", "results", "blocks")
-        )
-        width = builder.add(arguments, results)
+        devices, arguments, blocks = (builder.zext(plan.get(name), I64) for name in ("devices", "arguments", "blocks"))
         with atomics.count(i64(0), blocks) as k:
             free = builder.ptrtoint(plan.element("free", k, POINTER), I64)
             atomics.return_if(builder.icmp_unsigned("==", free, i64(0)), i32(PYTHON))
         with atomics.count(i64(0), devices) as d:
             row = args.element("argument_lists", d, POINTER)
             device = builder.ptrtoint(plan.element("handles", d, POINTER), I64)
-            area = plan.place("area", builder.mul(d, width), 8)
+            area = plan.element("areas", d, POINTER)
             with atomics.count(i64(0), arguments) as k:
                 found = atomics.load(POINTER, row, builder.mul(k, i64(8)))
                 buffer = Struct(atomics, RECORDS["Buffer"], found)
@@ -170,7 +168,7 @@ class NativeCalls(NativeEvents):
         with atomics.count(i64(0), devices) as d:
             row = args.element("output_lists", d, POINTER)
             first = builder.mul(d, results)
-            area = plan.place("area", builder.add(builder.mul(d, builder.add(arguments, results)), arguments), 8)
+            area = atomics.at(plan.element("areas", d, POINTER), builder.mul(arguments, i64(8)))
             with atomics.count(i64(0), results) as k:
                 made = self._make_result(atomics, plan, builder.add(first, k), k, call)
                 atomics.store(made.base, row, builder.mul(k, i64(8)))
@@ -187,11 +185,7 @@ class NativeCalls(NativeEvents):
             event = self._new_event(atomics, gate, waits=False, uses=plan.get("devices"))
             with atomics.count(i64(0), devices) as d:
                 atomics.store(event, events, builder.mul(d, i64(8)))
-        self._command(atomics, gate, plan, devices)
-        armed = gate.at("armed")
-        with atomics.when(builder.icmp_unsigned("==", atomics.acquire(armed), i32(0))):
-            atomics.release(i32(1), armed)
-            target_of(builder).emit_wake(builder, armed, i32(ALL_SLEEPERS))
+        self._command(atomics, args, gate, plan, devices)
         builder.ret_void()
         return function
 
@@ -224,25 +218,25 @@ class NativeCalls(NativeEvents):
         made.set("call", call)
         return made
 
-    def _command(self, atomics: AtomicsBuilder, gate: Struct, plan: Struct, devices: ir.Value) -> None:
-        """Write the devices' commands, and publish them."""
-        builder, control = atomics.builder, gate.get("control")
-        command = atomics.at(control, control_words.H_COMMAND)
-        sequence = builder.add(atomics.load_own(I32, control, control_words.H_COMMAND), i32(1))
-        target = builder.add(atomics.acquire(control, control_words.H_DONE), plan.get("devices"))
-        with atomics.count(i64(0), devices) as d:
-            record = plan.element("records", d, POINTER)
-            atomics.store(plan.get("number"), record, control_words.R_COMMAND_PROGRAM)
-            atomics.store(sequence, record, control_words.R_COMMAND_SEQUENCE)
-            atomics.store(i32(1), record, control_words.R_COMMAND_REPEAT)
-            atomics.release(i32(control_words.CommandKind.RUN), record, control_words.R_COMMAND_KIND)
-        atomics.store(target, control, control_words.H_DONE_TARGET)
-        gate.set("sequence", sequence)
-        gate.set("target", target)
+    def _command(self, atomics: AtomicsBuilder, args: Struct, gate: Struct, plan: Struct, devices: ir.Value) -> None:
+        """Start the call, and have the watching thread look at it."""
+        builder, control, armed = atomics.builder, gate.get("control"), gate.at("armed")
         gate.set("plan", plan.base)
-        gate.set("is_in_flight", 1)
-        atomics.sequential_store(sequence, control, control_words.H_COMMAND)
-        target_of(builder).emit_wake(builder, command, i32(ALL_SLEEPERS))
+        is_alone = builder.icmp_unsigned("==", builder.ptrtoint(plan.get("start"), I64), i64(0))
+        with builder.if_else(is_alone) as (alone, joint):
+            with alone:
+                command = atomics.at(control, control_words.H_COMMAND)
+                sequence = self._following(atomics, gate, devices)
+                self._write_commands(atomics, gate, plan, devices)
+                gate.set("is_in_flight", 1)
+                atomics.sequential_store(sequence, control, control_words.H_COMMAND)
+                target_of(builder).emit_wake(builder, command, i32(ALL_SLEEPERS))
+            with joint:
+                start = load_function(builder, plan.at("start"), VOID, [POINTER, POINTER], "start")
+                builder.call(start, [args.base, plan.base])
+        with atomics.when(builder.icmp_unsigned("==", atomics.acquire(armed), i32(GATE_RESTS))):
+            atomics.release(i32(GATE_WATCHED), armed)
+            target_of(builder).emit_wake(builder, armed, i32(ALL_SLEEPERS))
 
     def _linger(self, atomics: AtomicsBuilder, gate: Struct) -> None:
         """Wait for a moment for the call: where it ends, nothing has to wait for it any more."""

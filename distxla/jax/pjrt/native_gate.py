@@ -12,14 +12,13 @@ from distxla.collectives.transports.shared_memory.emit_call_loops import await_d
 from distxla.emit.atomics_builder import AtomicsBuilder
 from distxla.emit.native_function import I32, I64, NULL, POINTER, VOID, i32, i64
 from distxla.emit.struct_view import Struct
-from distxla.jax.pjrt.native_module import NativeModule
+from distxla.jax.pjrt.native_module import GATE_LEFT, GATE_RESTS, GATE_STUCK, GATE_WATCHED, LAST_TO_START, NativeModule
 from distxla.jax.pjrt.table import RECORDS, STATES
 from distxla.targets.code import target_of
 
 WATCH_LATE, WATCH_HOLDS, WATCH_LEFT = 1, 2, 3
 """Why the watching thread comes back: a call lasts long; none is in flight, for which Python holds memory; the end."""
-GATE_LEFT: Final = 2
-"""Of the gate's `armed`: the watching thread shall end."""
+_BARRED: Final = 2  # of the gate's `closed`
 SLICE_NS: Final = 50_000_000  # that native code waits before Python looks
 
 
@@ -27,7 +26,7 @@ class NativeGate(NativeModule):
     """Adds what calls, events and buffers have in common."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__("distxla_pjrt_calls")
         self._await = self._emit_await()
         self._drop = self._emit_drop()
         self._retire = self._emit_retire()
@@ -37,17 +36,25 @@ class NativeGate(NativeModule):
 
     def _emit_await(self) -> ir.Function:
         """Wait for the call in flight, with the GIL or not, but without the lock: CALL_..."""
-        function, atomics = self._function("gate_await", I32, [POINTER, I32, I64], internal=True)
+        function, atomics = self._function("gate_await", I32, [POINTER, I32, I64])
         await_done(atomics, *function.args)
         return function
 
     def _has_ended(self, atomics: AtomicsBuilder, gate: Struct) -> ir.Value:
-        """Whether the call in flight has ended well. With the lock."""
+        """Whether the call in flight has ended well, and no owner of the devices of several processes has taken it.
+        With the lock.
+
+        In this order: such an owner, where a call has failed, sets the abort flag first, and so the devices come back;
+        then it says that the call has failed, and clears the flag before it lets the process go.
+        """
         builder, control = atomics.builder, gate.get("control")
         done = atomics.acquire(control, control_words.H_DONE)
-        reached = builder.icmp_signed(">=", builder.sub(done, gate.get("target")), i32(0))
-        fine = builder.icmp_unsigned("==", atomics.acquire(control, control_words.H_ABORT), i32(0))
-        return builder.and_(reached, fine)
+        fine = builder.icmp_signed(">=", builder.sub(done, gate.get("target")), i32(0))
+        for word in (control_words.H_ABORT, control_words.H_HOLD):
+            fine = builder.and_(fine, builder.icmp_unsigned("==", atomics.acquire(control, word), i32(0)))
+        failed = atomics.acquire(control, control_words.H_FAILED)
+        fine = builder.and_(fine, builder.icmp_unsigned("!=", failed, gate.get("sequence")))
+        return builder.and_(fine, builder.icmp_unsigned("<=", gate.get("arrival"), i32(LAST_TO_START)))
 
     def _emit_drop(self) -> ir.Function:
         """An event has a user less. With the lock."""
@@ -100,6 +107,7 @@ class NativeGate(NativeModule):
 
     def _emit_gate(self) -> None:
         """Each may be called again where an interrupt has come before Python has gone on. gate_close, gate_open;
+        gate_bar (gate, on): closed as well while it is on;
         gate_take: `taking` is the call in flight, if there is one, and its events are Python's from then on; gate_trim
         (gate, place, into): moves the blocks of a plan that are free, none until the last call is over, nor where
         there are some from before."""
@@ -111,6 +119,13 @@ class NativeGate(NativeModule):
                 changed = builder.or_(closed, i32(1)) if name == "gate_close" else builder.and_(closed, i32(~1))
                 gate.set("closed", changed)
             builder.ret_void()
+        function, atomics = self._function("gate_bar", VOID, [POINTER, I32])
+        builder = atomics.builder
+        with self._locked(atomics, function.args[0]) as gate:
+            rest = builder.and_(gate.get("closed"), i32(~_BARRED))
+            is_on = builder.icmp_unsigned("!=", function.args[1], i32(0))
+            gate.set("closed", builder.or_(rest, builder.select(is_on, i32(_BARRED), i32(0))))
+        builder.ret_void()
         function, atomics = self._function("gate_take", VOID, [POINTER])
         builder, (address,) = atomics.builder, function.args
         with builder.goto_entry_block():
@@ -151,17 +166,24 @@ class NativeGate(NativeModule):
                 with idle:
                     target_of(builder).emit_sleep(builder, armed, state)
                 with busy:
-                    target_of(builder).emit_sleep(builder, armed, state, timeout)
+                    stuck = builder.icmp_unsigned("==", state, i32(GATE_STUCK))
+                    with builder.if_else(stuck) as (now, later):
+                        with now:
+                            atomics.release(i32(GATE_WATCHED), armed)
+                        with later:
+                            target_of(builder).emit_sleep(builder, armed, state, timeout)
                     builder.call(self._retire, [address])
                     with self._locked(atomics, address):
                         issued = gate.get("issued")
                         flies = builder.icmp_unsigned("!=", gate.get("is_in_flight"), i32(0))
                         is_old = builder.icmp_unsigned("==", issued, gate.get("seen"))
                         gate.set("seen", issued)
-                        late = builder.and_(flies, is_old)
-                        rests = builder.and_(is_old, builder.icmp_unsigned("==", atomics.acquire(armed), i32(1)))
+                        late = builder.and_(flies, builder.or_(is_old, stuck))
+                        rests = builder.and_(
+                            is_old, builder.icmp_unsigned("==", atomics.acquire(armed), i32(GATE_WATCHED))
+                        )
                         with atomics.when(builder.and_(builder.not_(flies), rests)):
-                            atomics.release(i32(0), armed)
+                            atomics.release(i32(GATE_RESTS), armed)
                         holds = builder.icmp_unsigned("!=", gate.get("holds"), i32(0))
                         holds = builder.and_(holds, builder.not_(flies))
                         with atomics.when(holds):
@@ -190,4 +212,4 @@ class NativeGate(NativeModule):
             atomics.store(address, place)
 
 
-__all__ = ["GATE_LEFT", "SLICE_NS", "WATCH_HOLDS", "WATCH_LATE", "WATCH_LEFT", "NativeGate"]
+__all__ = ["SLICE_NS", "WATCH_HOLDS", "WATCH_LATE", "WATCH_LEFT", "NativeGate"]

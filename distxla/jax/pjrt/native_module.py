@@ -9,6 +9,7 @@ from typing import Final
 
 from llvmlite import ir
 
+from distxla.collectives.protocols import control_block as control_words
 from distxla.emit.atomics_builder import AtomicsBuilder
 from distxla.emit.native_function import I8, I32, I64, NULL, POINTER, VOID, i32, i64, load_function
 from distxla.emit.struct_view import Struct
@@ -18,15 +19,20 @@ from distxla.targets.registry import native_target
 
 DONE, PYTHON = 1, 0
 """Answers of a native entry point: it has done everything, or nothing, and Python has to."""
+GATE_RESTS, GATE_WATCHED, GATE_LEFT, GATE_STUCK = 0, 1, 2, 3
+"""Of the gate's `armed`: the watching thread sleeps; looks from time to time; shall end; shall look at once at a call
+that can't start as it is."""
+LAST_TO_START: Final = 1
+"""Of the gate's `arrival`: a call with a greater one can't start as it is."""
 _TRIES: Final = 64  # to take a lock before the thread yields
 
 
 class NativeModule:
     """A module of native functions: those of entry points are named try_..., and answer DONE or PYTHON."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
         self.code = native_target().code
-        self.module = CodeModule("distxla_pjrt_calls", self.code)
+        self.module = CodeModule(name, self.code)
         self._malloc = self._external("malloc", POINTER, [I64])
         self._free = self._external("free", VOID, [POINTER])
         self._thread = self._external("pthread_self", I64, [])
@@ -105,5 +111,25 @@ class NativeModule:
             self._unlock(atomics, gate)
             atomics.builder.ret(i32(PYTHON))
 
+    def _following(self, atomics: AtomicsBuilder, gate: Struct, devices: ir.Value) -> ir.Value:
+        """The number of the next command; the gate has it, and the count of done devices that ends its call."""
+        builder, control = atomics.builder, gate.get("control")
+        sequence = builder.add(atomics.acquire(control, control_words.H_COMMAND), i32(1))
+        target = builder.add(atomics.acquire(control, control_words.H_DONE), builder.trunc(devices, I32))
+        gate.set("sequence", sequence)
+        gate.set("target", target)
+        return sequence
 
-__all__ = ["DONE", "PYTHON", "NativeModule"]
+    def _write_commands(self, atomics: AtomicsBuilder, gate: Struct, plan: Struct, devices: ir.Value) -> None:
+        """Those of this process's devices, which H_COMMAND publishes later."""
+        sequence = gate.get("sequence")
+        with atomics.count(i64(0), devices) as d:
+            record = plan.element("records", d, POINTER)
+            atomics.store(plan.get("number"), record, control_words.R_COMMAND_PROGRAM)
+            atomics.store(sequence, record, control_words.R_COMMAND_SEQUENCE)
+            atomics.store(i32(1), record, control_words.R_COMMAND_REPEAT)
+            atomics.release(i32(control_words.CommandKind.RUN), record, control_words.R_COMMAND_KIND)
+        atomics.store(gate.get("target"), gate.get("control"), control_words.H_DONE_TARGET)
+
+
+__all__ = ["DONE", "GATE_LEFT", "GATE_RESTS", "GATE_STUCK", "GATE_WATCHED", "LAST_TO_START", "PYTHON", "NativeModule"]

@@ -15,14 +15,15 @@ from distxla.jax.pjrt import events
 from distxla.jax.pjrt.devices import Device, Memory
 from distxla.jax.pjrt.handles import CArray
 from distxla.jax.pjrt.native_functions import native_functions
-from distxla.jax.pjrt.native_gate import GATE_LEFT, WATCH_LATE, WATCH_LEFT
+from distxla.jax.pjrt.native_gate import WATCH_LATE, WATCH_LEFT
+from distxla.jax.pjrt.native_module import GATE_LEFT
 from distxla.jax.pjrt.shape_constants import Constants
 from distxla.jax.pjrt.table import RECORDS, STATES, offset
 from distxla.machine.heap import Block
 from distxla.machine.mappings import PAGE
 from distxla.machine.segments import Segment
 from distxla.runtime.arrays.call_queue import PendingCall
-from distxla.runtime.arrays.device_cluster import DeviceCluster, DirectPlace
+from distxla.runtime.arrays.device_cluster import DeviceCluster, DirectCall, DirectPlace
 from distxla.runtime.arrays.executable import Executable
 from distxla.runtime.arrays.result_blocks import ResultBlocks
 from distxla.targets.registry import wake_all
@@ -55,7 +56,8 @@ class NativeBlock:
 
 
 class Plan:
-    """What native code reads of an executable. address: of the record.  devices, name: the executable's."""
+    """What native code reads of an executable. address: of the record.  devices, name: the executable's.  place: where
+    its calls are written."""
 
     def __init__(
         self,
@@ -72,7 +74,7 @@ class Plan:
         self.devices = tuple(device.id for device in devices)
         self.name = name
         self._issuer = issuer
-        self._place = place  # its call area
+        self.place = place
         layout = blocks.layout()
         self.bytes = layout.bytes
         self._sizes = layout.sizes
@@ -89,6 +91,7 @@ class Plan:
             "dims": CArray(ctypes.c_void_p, [constants.dims.address for constants in parameters]),
             "donated": CArray(ctypes.c_uint8, [k in donated for k in range(len(parameters))]),
             "records": CArray(ctypes.c_void_p, place.records),
+            "areas": CArray(ctypes.c_void_p, place.rows),
             "numbers": CArray(ctypes.c_uint32, [number for number, _ in layout.places]),
             "free": self._free,
             "uses": CArray(ctypes.c_uint32, uses),
@@ -100,9 +103,11 @@ class Plan:
             results=len(results),
             blocks=len(layout.sizes),
             number=place.number,
+            program=place.program,
             has_donated=bool(donated),
             gate=issuer.gate,
-            area=place.call_area.ctypes.data,
+            launch=place.launch or None,
+            start=native_functions().launches.start if place.launch else None,
             made=ctypes.addressof(made),
             **{field: array.address for field, array in self._kept.items()},
         )
@@ -203,6 +208,7 @@ class DirectIssuer:
         self._taken: dict[int, PendingCall] = {}  # by number: calls in flight that became the queue's, or failed ones
         self._held: deque[tuple[int, object]] = deque()
         self._lock = threading.RLock()  # of taking from it, amid which a collection may give up arrays, and comes here
+        cluster.direct.use(self.gate, self._native, self.hold)
         os.register_at_fork(after_in_child=self._leave)
         events.takers[self.gate] = cluster.queue.take_direct
         cluster.queue.direct = self
@@ -243,11 +249,12 @@ class DirectIssuer:
     def _pending_call(self, number: int) -> PendingCall:
         gate = self._gate
         plan = self._plans[gate.plan]
-        sequence, target = gate.sequence, gate.target
+        place = gate.turn, gate.ordinal, gate.arrival
+        call = DirectCall(plan.devices, plan.place, gate.sequence, gate.target, *place)
 
         def run() -> None:
             try:
-                self._cluster.direct.end(plan.devices, sequence, target, [plan])
+                self._cluster.direct.end(call, [plan])
             except BaseException:
                 gate.failed = number
                 raise

@@ -224,29 +224,33 @@ Object
 """
 
 # What native calls share with Python (native_calls.py says how). Calls are counted from 1.
-#   Gate: of a cluster.  lock: taken by a thread for a moment.  closed: 1 while it is closed; further bits close it for
-#     good.  is_in_flight: whether `issued`, the newest call, is.  taking, taken_events: the call that becomes Python's,
-#     0 for none, and those of its events that are not yet.  over: the newest call of which it is known that it and all
-#     before have ended, and well unless it is `failed`, the newest that has not, or is older.  sequence, target: of the
-#     command in flight.  plan: its.  events: the first of those that wait for it.  armed: whether the watching thread
-#     looks at calls; it sleeps on that.  seen: the newest call that it has seen.  holds: whether Python holds memory
-#     until `issued` is over.  main: the main thread.  checks: how often arguments were checked; a Buffer's `seen` is
-#     twice the number of the last one that had it as an argument, and one more where it was donated.
+#   Gate: of a cluster.  lock: taken by a thread for a moment.  closed: 1 while it is closed, 2 while `gate_bar` keeps
+#     it so; further bits close it for good.  is_in_flight: whether `issued`, the newest call, is.  taking: the call
+#     that becomes Python's, 0 for none.  taken_events: those of its events that are not yet.  over: the newest call of
+#     which it is known that it and all before have ended, and well unless it is `failed`, the newest that has not, or
+#     is older.  control: the header of this process's calls (control_block.py).  sequence, target: of the command in
+#     flight.  turn, ordinal, arrival: of the call in flight, where there are several processes (native_launches.py).
+#     plan: its.  events: the first of those that wait for it.  armed: whether the watching thread looks at calls; it
+#     sleeps on that.  seen: the newest call that it has seen.  holds: whether Python holds memory until `issued` is
+#     over.  main: the main thread.  checks: how often arguments were checked; a Buffer's `seen` is twice the number of
+#     the last one that had it as an argument, and one more where it was donated.
 #   Plan: of an executable.  donated, labels, dims, handles: by argument whether it is donated; by argument the
-#     address of its dimension sizes, which tells shapes apart; by device its handle.  records: by device.  results: by
-#     device and result a Buffer to copy, with the offset in its block, and as pointer the memory's begin.  numbers: by
-#     result the number of its block.  blocks: by number the first that is free.  uses: by number how many results
-#     lie in it.
+#     address of its dimension sizes, which tells shapes apart; by device its handle.  records: by device.  areas: by
+#     device where the offsets of its arguments and results are written.  results: by device and result a Buffer to
+#     copy, with the offset in its block, and as pointer the memory's begin.  numbers: by result the number of its
+#     block.  blocks: by number the first that is free.  uses: by number how many results lie in it.  launch, start,
+#     program: the LaunchSet of its processes, what issues their calls, and the number that they know the program by;
+#     null and 0 for one process.
 #   Block: of results.  uses: of its results that exist.  next: the next one that is free.  free: where its place in the
 #     plan is.
 #   Callback: that an event has to call.
 _STATES: Final = """
 Block u:uses p:next,free l:offset
 Callback p:next,function,argument
-Gate u:lock,closed,is_in_flight,sequence,target,armed,holds l:issued,over,failed,seen,taking,checks z:main
-  p:control,plan,events,taken_events
-Plan u:devices,arguments,results,blocks,number b:has_donated p:gate,area,handles,dims,donated,records,made,numbers
-  p:free,uses
+Gate u:lock,closed,is_in_flight,sequence,target,armed,holds,arrival l:issued,over,failed,seen,taking,checks
+  z:main,turn,ordinal p:control,plan,events,taken_events
+Plan u:devices,arguments,results,blocks,number,program b:has_donated p:gate,areas,handles,dims,donated,records,made
+  p:numbers,free,uses,launch,start
 """
 
 # getters without Python: the argument with the handle, its record, and fields of the arguments with those of the record

@@ -7,7 +7,7 @@ import contextlib
 import importlib
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -15,6 +15,7 @@ from distxla.errors import ClusterError, DistxlaError, InternalError
 from distxla.jax.processes.attached_executable import OwnersCompiler
 from distxla.jax.processes.attached_memory import AttachedMemories
 from distxla.jax.processes.attached_streams import AttachedStreams
+from distxla.jax.processes.board_calls import BoardCalls, SliceFacts
 from distxla.jax.processes.connection_to_owner import SLICE_S, OwnersConnection
 from distxla.jax.processes.endings import own_ending
 from distxla.jax.processes.facts import AttachedMemory
@@ -43,7 +44,7 @@ from distxla.machine.heap import Heap
 from distxla.machine.segments import Segment
 from distxla.machine.shortages import started_thread
 from distxla.runtime.arrays.call_queue import CallQueue
-from distxla.runtime.arrays.device_cluster import CallAreaWriter, DirectPlace
+from distxla.runtime.arrays.device_cluster import CallAreaWriter, DirectCall, DirectCluster, DirectPlace
 from distxla.runtime.arrays.executable import Executable, Row
 from distxla.runtime.arrays.host_calls import require_outside
 from distxla.runtime.failures import stragglers
@@ -58,7 +59,7 @@ _CLOSED: Final = "the cluster is closed"
 
 
 class _Direct:
-    """See device_cluster.DirectCluster: all calls go through the owner, none is native."""
+    """See device_cluster.DirectCluster: all calls are the owner's to issue, none is native."""
 
     def __init__(self, control: int, launches: FrameLaunches) -> None:
         self.control = control
@@ -67,7 +68,9 @@ class _Direct:
     def place(self, executable: Executable) -> DirectPlace | None:
         return None
 
-    def end(self, devices: Sequence[int], sequence: int, target: int, kept: Sequence[object]) -> None:
+    def use(self, gate: int, functions: Any, hold: Callable[[object], None]) -> None: ...
+
+    def end(self, call: DirectCall, kept: Sequence[object]) -> None:
         raise InternalError("a native call in one of several JAX processes")
 
     def keep(self, kept: Sequence[object]) -> None:
@@ -81,7 +84,7 @@ class AttachedCluster:
     """
 
     heap: Heap
-    direct: _Direct
+    direct: DirectCluster
 
     def __init__(self, world: World, settings: OwnerSettings, store: KeyValueStore) -> None:
         """settings: equal in all processes; the process that starts the owner hands them on.  store: that of JAX."""
@@ -103,8 +106,9 @@ class AttachedCluster:
             Ask: self._say_where,
             News: _show_news,
         }
-        self.launches = FrameLaunches(self._connection, self._queue.stop_reason, self._refused)
-        self.compiler = OwnersCompiler(self, self._attached, self._mine)
+        queue = self._queue
+        self.launches = FrameLaunches(self._connection, queue.stop_reason, self._refused, queue.take_direct)
+        self.compiler = OwnersCompiler(self, self._attached, self._mine, self._unload_later)
         self._spawned: OwnerProcess | None = None
         self._has_said_hello = self._has_said_bye = False
 
@@ -174,6 +178,9 @@ class AttachedCluster:
         lost, stop_reason = lambda: self.launches.lost, self._queue.stop_reason
         self._streams = AttachedStreams(memories.control, memories.memory, allocate, lost, stop_reason)
         self.direct = _Direct(memories.control.segment.address, self.launches)
+        if facts.logs:
+            places = SliceFacts(process, facts.slices, facts.logs)
+            self.direct = self.launches.boards = BoardCalls(memories.control, places, self.launches)
 
     def _path(self) -> str:
         """Of the owner's file, which `distxla launch` or process 0 has told."""
@@ -210,6 +217,14 @@ class AttachedCluster:
         self.wait_started()
         assert self._streams is not None
         return self._connection, self._streams
+
+    def _unload_later(self, tell: Callable[[], object]) -> None:
+        """A program's executable is gone, which a native call may still run. In any thread, amid any collection."""
+        boards = self.launches.boards
+        if boards is None:
+            tell()
+        else:
+            boards.when_idle(tell)
 
     def infeed(self, device: int) -> Infeed:
         """The input of the infeeds of a device of this process. Blocks until the devices serve. ClusterError while no

@@ -39,7 +39,11 @@ Attached = tuple[OwnersConnection, AttachedStreams]
 
 
 class AttachedExecutable(Executable):
-    """launched: what calls are known by.  devices: those of this process, in the order of the program."""
+    """launched: what calls are known by.  devices: those of this process, in the order of the program.
+
+    is_native: whether each process issues its own part of calls, where it can.  areas, board: once it is loaded, where
+    in the control block the offsets of arguments and results are, by device, and the board of its processes, 0 for one.
+    """
 
     def __init__(
         self,
@@ -51,14 +55,18 @@ class AttachedExecutable(Executable):
         facts: CompiledFacts,
         number: int,
         module: Module,
+        unload: Callable[[Callable[[], object]], object],
     ) -> None:
-        """number: the owner's of the program."""
+        """number: the owner's of the program.  unload: does what it is given once no native call is in flight."""
         super().__init__(cluster, program, devices, facts.compile_s, facts.cached, module=module)
         self.launched = AttachedProgram(number, module.name, facts.set, facts.members)
+        self.is_native = facts.native
+        self.areas: tuple[int, ...] = ()
+        self.board = 0
         self._connection, self._streams = connection, streams
         self._image_bytes = facts.image_bytes
         drop = Drop(number)
-        let_go = weakref.finalize(self, connection.post, lambda: connection.send_now(drop))
+        let_go = weakref.finalize(self, unload, lambda: connection.post(lambda: connection.send_now(drop)))
         let_go.atexit = False
 
     @property
@@ -78,6 +86,7 @@ class AttachedExecutable(Executable):
                 f"{self.program.name}: expected a program for devices {self.devices}, found {facts.devices}"
             )
         self._streams.load(frame.number, self.program, self.devices, facts.states)
+        self.areas, self.board = facts.area, facts.board
         self.load_s, self.number = facts.load_s, frame.number
 
     def serving(self) -> AbstractContextManager[Serving]:
@@ -88,9 +97,16 @@ class AttachedExecutable(Executable):
 class OwnersCompiler:
     """See pjrt/compilers.py: Compiler. The owner compiles each program once for all processes."""
 
-    def __init__(self, cluster: Devices, attached: Callable[[], Attached], mine: range) -> None:
-        """attached: the connection and the streams, once the devices serve.  mine: the devices of this process."""
-        self._cluster = cluster
+    def __init__(
+        self,
+        cluster: Devices,
+        attached: Callable[[], Attached],
+        mine: range,
+        unload: Callable[[Callable[[], object]], object],
+    ) -> None:
+        """attached: the connection and the streams, once the devices serve.  mine: the devices of this process.
+        unload: as of AttachedExecutable."""
+        self._cluster, self._unload = cluster, unload
         self._attached = attached
         self._mine = mine
 
@@ -131,7 +147,8 @@ class OwnersCompiler:
         program, sites = pickle.loads(pickled)
         devices = tuple(device for row in rows for device in row if device in self._mine)
         facts = CompiledFacts.of_json(told)
-        made = AttachedExecutable(self._cluster, connection, streams, program, devices, facts, frame.program, module)
+        of_program = program, devices, facts, frame.program, module
+        made = AttachedExecutable(self._cluster, connection, streams, *of_program, self._unload)
         made.host_calls = streams.bound(sites, calls, devices)
         return made
 

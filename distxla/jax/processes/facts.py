@@ -32,7 +32,8 @@ class AttachedMemory(Facts):
     memories: by flattened id.  common: the memory that follows each device's.  memory_bytes: of each of these
     segments.  device_bytes: S. The owner allocates in [0, S) of each device, the device's JAX process in [S, 2S).
     control: the control block, of `devices` devices.  promised: offset there of what all heaps promise.  slices: by
-    process, the offset there of the header of its slice (control_block.py).
+    process, the offset there of the header of its slice (control_block.py).  logs: the same of its log
+    (launch_board.py); nothing where the owner issues all calls.
     """
 
     owner: int
@@ -44,6 +45,7 @@ class AttachedMemory(Facts):
     devices: int
     promised: int
     slices: tuple[int, ...]
+    logs: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,8 @@ class CompileRequest(Facts):
 @dataclass(frozen=True)
 class CompiledFacts(Facts):
     """fingerprint: equal for equal programs.  cached: whether the disk had it.  members: the processes that have
-    devices of it.  set: the owner's number for them, the same for all programs of these processes."""
+    devices of it.  set: the owner's number for them, the same for all programs of these processes.  native: whether
+    each process issues its own part of calls, where it has a log."""
 
     fingerprint: str
     cached: bool
@@ -105,6 +108,7 @@ class CompiledFacts(Facts):
     image_bytes: int
     set: int
     members: tuple[int, ...]
+    native: bool = False
 
 
 @dataclass(frozen=True)
@@ -113,7 +117,8 @@ class LoadedFacts(Facts):
 
     devices: of this process, in the order of the program.  area: offset in the control block of the row of each of
     them: offsets of arguments and results, u64 each.  states: (device, key, offset in the control block) of each
-    stream's state; a key as `stream_key` has it.
+    stream's state; a key as `stream_key` has it.  board: offset in the control block of the board of the program's
+    processes, 0 for one process.
     """
 
     number: int
@@ -121,6 +126,7 @@ class LoadedFacts(Facts):
     area: tuple[int, ...]
     load_s: float = 0.0
     states: tuple[tuple[int, str, int], ...] = ()
+    board: int = 0
 
 
 __all__ = ["AttachedMemory", "CompileRequest", "CompiledFacts", "Facts", "LoadedFacts", "PartitionRequest"]

@@ -70,9 +70,11 @@ class Serving(Protocol):
 
 
 class LaunchedExecutable(Protocol):
-    """The parts of an executable that its launches use."""
+    """The parts of an executable that its launches use. is_native: whether each process issues its own part of calls,
+    where it can."""
 
     launched: AttachedProgram
+    is_native: bool
 
     def load(self) -> None:
         """Have it loaded on its devices; blocks. Nothing happens where it is."""
@@ -105,8 +107,9 @@ class Launch(Protocol):
 class Launches(Protocol):
     """Calls of this process, whose order is the order of the calls of each set of processes."""
 
-    def of(self, executable: LaunchedExecutable) -> Launch:
-        """By the user's line that this thread is in; the owner is told when it begins. Never blocks."""
+    def of(self, executable: LaunchedExecutable, line: str = "") -> Launch:
+        """By the user's line that this thread is in; the owner is told when it begins. line: as JAX tells it, "" where
+        it does not. Never blocks."""
 
 
 __all__ = ["AttachedProgram", "Launch", "LaunchSite", "LaunchedExecutable", "Launches", "Serving"]

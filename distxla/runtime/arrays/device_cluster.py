@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
 from distxla.lazy_dataclass import dataclass
 from distxla.machine.heap import Heap
 from distxla.runtime.arrays.call_queue import CallQueue
@@ -19,24 +16,53 @@ CallAreaWriter = Callable[[list[Executable]], list[Any]]
 
 @dataclass(frozen=True)
 class DirectPlace:
-    """What a call of a program writes. records: addresses of the devices' records.  number: the program's.  call_area:
-    offsets of arguments and results by device."""
+    """What a call of a program writes. records: addresses of the devices' records.  number: the program's.  rows: by
+    device, the address where the offsets of arguments and results are written.  memory: in which that is.
+
+    launch, program: where several processes take part, the address of the LaunchSet of these (launch_board.py), and the
+    number that they know the program by; else 0.
+    """
 
     records: tuple[int, ...]
     number: int
-    call_area: NDArray[np.uint64]
+    rows: tuple[int, ...]
+    memory: object
+    launch: int = 0
+    program: int = 0
+
+
+@dataclass(frozen=True)
+class DirectCall:
+    """A call that native code has issued, and that is in flight. place: of its program.  devices: the process's own.
+    sequence: of its command.  target: the count of done devices that ends it.
+
+    turn, ordinal, arrival: where several processes may take part, its place among all calls of this process and among
+    those of its processes, and what this one has found (Arrival, or HELD).
+    """
+
+    devices: tuple[int, ...]
+    place: DirectPlace
+    sequence: int
+    target: int
+    turn: int = 0
+    ordinal: int = 0
+    arrival: int = 0
 
 
 class DirectCluster(Protocol):
-    """Calls that native code issues. control: address of the control block."""
+    """Calls that native code issues. control: address of the header of this process's calls (control_block.py)."""
 
     control: int
+
+    def use(self, gate: int, functions: Any, hold: Callable[[object], None]) -> None:
+        """gate: address of the state of native calls.  functions: the native ones, of pjrt/native_functions.py.  hold:
+        keeps a thing until the native call that is in flight is over."""
 
     def place(self, executable: Executable) -> DirectPlace | None:
         """Where calls of the executable are written; None where one takes more than a command to devices of this host,
         and before it is loaded, which its first call does."""
 
-    def end(self, devices: Sequence[int], sequence: int, target: int, kept: Sequence[object]) -> None:
+    def end(self, call: DirectCall, kept: Sequence[object]) -> None:
         """Wait for a call that is in flight; raises its failure. kept: memory that it may use."""
 
     def keep(self, kept: Sequence[object]) -> None:
@@ -80,4 +106,4 @@ class DeviceCluster(Protocol):
         and returns what must live until then."""
 
 
-__all__ = ["CallAreaWriter", "DeviceCluster", "DirectCluster", "DirectPlace"]
+__all__ = ["CallAreaWriter", "DeviceCluster", "DirectCall", "DirectCluster", "DirectPlace"]

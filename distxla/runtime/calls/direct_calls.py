@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from distxla.collectives.protocols import control_block as control_words
-from distxla.runtime.arrays.device_cluster import DirectPlace
+from distxla.runtime.arrays.device_cluster import DirectCall, DirectPlace
 from distxla.runtime.arrays.executable import Executable
 from distxla.runtime.calls.cluster_hosts import Hosts
 from distxla.runtime.calls.program_loading import ProgramLoader
@@ -34,15 +35,20 @@ class DirectCalls:
         if any(spec.stream is not None or spec.of_channels for spec in specs):
             return None
         records = tuple(self.control + control_words.record_offset(device) for device in executable.devices)
-        return DirectPlace(records, executable.number, executable.call_area)
+        area = executable.call_area
+        rows = tuple(area.ctypes.data + area.strides[0] * row for row in range(len(executable.devices)))
+        return DirectPlace(records, executable.number, rows, area)
 
-    def end(self, devices: Sequence[int], sequence: int, target: int, kept: Sequence[object]) -> None:
-        """Wait for a call that is in flight, the command `sequence`, until H_DONE is `target`; raises its failure as
-        `Cluster.issue`. kept: memory that it may use."""
+    def use(self, gate: int, functions: Any, hold: Callable[[object], None]) -> None:
+        """See DirectCluster: all is native code's own."""
+
+    def end(self, call: DirectCall, kept: Sequence[object]) -> None:
+        """Wait for a call that is in flight; raises its failure as `Cluster.issue`. kept: memory that it may use."""
         dispatcher = self._loader.dispatcher
         with self._lock:
             try:
-                dispatcher.resume(devices, lambda: self._hosts.local.calls.take(Ticket(sequence, target), devices))
+                ticket = Ticket(call.sequence, call.target)
+                dispatcher.resume(call.devices, lambda: self._hosts.local.calls.take(ticket, call.devices))
             except BaseException:
                 dispatcher.keep(*kept)
                 raise
