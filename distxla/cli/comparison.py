@@ -9,7 +9,7 @@ import numpy as np
 
 from distxla.ir.element_type import ElementType
 from distxla.lazy_dataclass import dataclass
-from distxla.wording import counted
+from distxla.wording import counted, listed
 
 Array = np.ndarray[Any, Any]
 
@@ -25,7 +25,8 @@ class Difference:
 
     largest: the largest absolute difference (inf where a NaN or an infinity is on one side only).  relative: that
     over the largest finite magnitude of the other side.  differing: elements beyond the tolerance, of `size`.  at: the
-    worst one's index; got and wanted: its values.  item: of outfeed items, the number; None for results.
+    worst one's index; got and wanted: its values.  item: of outfeed items, the number; None for results.  label: what
+    the user calls the leaf, as `params['b1']`; None where that isn't known.
     """
 
     leaf: int
@@ -40,11 +41,21 @@ class Difference:
     got: Any
     wanted: Any
     item: int | None = None
+    label: str | None = None
 
     @property
     def name(self) -> str:
-        """`out3`, `outfeed5.0`."""
+        """`params['b1']`, `out3`, `outfeed5.0`."""
+        if self.label is not None:
+            return self.label
         return f"out{self.leaf}" if self.item is None else f"outfeed{self.item}.{self.leaf}"
+
+    @property
+    def row(self) -> tuple[str, ...]:
+        """Its row in a table, but for the device: equal where devices have the same."""
+        place = f"{list(self.at)}: {self.got!s} instead of {self.wanted!s}"
+        numbers = f"{self.largest:.3g}", f"{self.relative:.2g}", f"{self.tolerance:.1g}"
+        return self.name, self.element.name, *numbers, f"{self.differing}/{self.size}", place
 
     @property
     def fits(self) -> bool:
@@ -67,6 +78,7 @@ def compare(
     device: int,
     tolerance: float | None = None,
     item: int | None = None,
+    label: str | None = None,
 ) -> Difference:
     """|got - wanted| <= tolerance * (|wanted| + the largest finite |wanted|), NaN equal to NaN; arrays of one shape.
 
@@ -93,7 +105,9 @@ def compare(
     relative = largest / scale if scale else (0.0 if largest == 0 else float("inf"))
     at = tuple(int(i) for i in worst)
     x, y = (got[worst], wanted[worst]) if got.size else (None, None)
-    return Difference(leaf, device, element, limit, largest, relative, int(wrong.sum()), got.size, at, x, y, item)
+    return Difference(
+        leaf, device, element, limit, largest, relative, int(wrong.sum()), got.size, at, x, y, item, label
+    )
 
 
 def missing(present: Array, element: ElementType, *, leaf: int, device: int, item: int, got: bool) -> Difference:
@@ -128,15 +142,18 @@ def lines(differences: Sequence[Difference], against: str) -> Iterable[str]:
         )
         return
     yield f"differs from {against} in {len(bad)} of {counted(len(differences), 'array')}"
-    width = max(6, *(len(d.name) for d in bad[:MOST_ROWS]))
-    head = f"{'leaf':{width}} {'device':>6} {'type':8} {'largest':>10} {'relative':>9} {'limit':>8} {'beyond it':>15}"
+    rows: dict[tuple[str, ...], list[int]] = {}  # with the devices that have it, in the order of the first of them
+    for d in bad:
+        rows.setdefault(d.row, []).append(d.device)
+    shown = [(row, listed(devices)) for row, devices in list(rows.items())[:MOST_ROWS]]
+    width = max(6, *(len(row[0]) for row, _ in shown))
+    wide = max(6, *(len(devices) for _, devices in shown))
+    head = (
+        f"{'leaf':{width}} {'device':>{wide}} {'type':8} {'largest':>10} {'relative':>9} {'limit':>8} {'beyond it':>15}"
+    )
     yield f"  {head}  worst"
-    for d in bad[:MOST_ROWS]:
-        count = f"{d.differing}/{d.size}"
-        place = f"{list(d.at)}: {d.got!s} instead of {d.wanted!s}"
-        yield (
-            f"  {d.name:{width}} {d.device:>6} {d.element.name:8} {d.largest:>10.3g} {d.relative:>9.2g} "
-            f"{d.tolerance:>8.1g} {count:>15}  {place}"
-        )
-    if len(bad) > MOST_ROWS:
-        yield f"  … and {len(bad) - MOST_ROWS} more"
+    for (name, element, largest, relative, limit, count, place), devices in shown:
+        numbers = f"{largest:>10} {relative:>9} {limit:>8} {count:>15}"
+        yield f"  {name:{width}} {devices:>{wide}} {element:8} {numbers}  {place}"
+    if len(rows) > MOST_ROWS:
+        yield f"  … and {len(rows) - MOST_ROWS} more"

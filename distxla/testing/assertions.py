@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from distxla.ir.element_type import element_type_of, held_number
 from distxla.oracle.lockstep import run_programs
 from distxla.runtime.arrays.executable import Executable, rows_of
 from distxla.scheduler.communication_order import order_communication
+from distxla.testing.named_leaves import named_leaves
 from distxla.time_limit import seconds_left
 
 
@@ -21,47 +22,78 @@ def assert_same_on_all_devices(outs: Any, *, leaves: Sequence[int] | None = None
 
         outs = step(args)
         assert_same_on_all_devices(outs)
+        assert_same_on_all_devices({"params": params, "state": state})
 
-    outs: outs[d][k], as an Executable returns it, or one array a device; or one array of distxla.jax or of JAX: then
-    the shards that are the same part of it are compared.  leaves: the k that are compared, all by default.  tolerance:
+    outs: outs[d][k], as an Executable returns it, or one array or pytree a device; or an array of distxla.jax or of
+    JAX, or any pytree of them: then the shards that are the same part of an array are compared, and leaves that are no
+    such arrays are left out.  leaves: the k that are compared, all by default, counted over the pytree.  tolerance:
     |a - b| <= tolerance * (|b| + the largest finite |b|), NaN equal to NaN; integers and predicates are always compared
-    exactly.  Blocks while results are fetched. AssertionError with a table of what differs; ArgumentError where there
-    is nothing to compare.
+    exactly.  Blocks while results are fetched. AssertionError with a table of what differs, in which leaves have their
+    path, as `params['b1']`; ArgumentError where there is nothing to compare.
     """
-    shards = getattr(outs, "shards", None) or getattr(outs, "addressable_shards", None)
-    if shards is not None:
-        _require(_between_shards(shards, tolerance), "the first device with the same part")
+    whole = named_leaves(outs)
+    if any(_shards(leaf) is not None for _, leaf in whole):
+        found = []
+        for k in _chosen(leaves, len(whole)):
+            name, leaf = whole[k]
+            if (shards := _shards(leaf)) is not None:
+                found += _between_shards(shards, tolerance, k, name or None)
+        if not found:
+            raise ArgumentError("outs: every device has another part of each array, so there is nothing to compare")
+        _require(found, "the first device with the same part")
         return
-    rows = [list(row) if isinstance(row, list | tuple) else [row] for row in outs]
+    if not isinstance(outs, Iterable) or isinstance(outs, Mapping):
+        raise ArgumentError(f"outs: expected the results of each device, found {type(outs).__name__}")
+    rows = [_row(row) for row in outs]
     if len(rows) < 2:
         raise ArgumentError(f"outs: expected the results of at least 2 devices, found those of {len(rows)}")
-    counts = {len(row) for row in rows}
-    if len(counts) > 1:
+    if len(counts := {len(row) for row in rows}) > 1:
         raise ArgumentError(f"outs: expected as many leaves on each device, found {sorted(counts)}")
-    chosen = range(counts.pop()) if leaves is None else leaves
+    if len({tuple(name for name, _ in row) for row in rows}) > 1:
+        raise ArgumentError("outs: expected a pytree of the same structure on each device")
     found = []
-    for k in chosen:
-        if not 0 <= k < len(rows[0]):
-            raise ArgumentError(f"leaves: expected numbers from 0 to {len(rows[0]) - 1}, found {k}")
-        if not _has_elements(rows[0][k]):
+    for k in _chosen(leaves, counts.pop()):
+        name, first = rows[0][k]
+        if not _has_elements(first):
             continue
-        wanted = np.asarray(rows[0][k])
-        found += [_difference(row[k], wanted, k, d, tolerance) for d, row in enumerate(rows[1:], 1)]
-    _require(found, f"device {_device(rows[0][0], 0)}" if rows[0] else "device 0")
+        wanted = np.asarray(first)
+        found += [_difference(row[k][1], wanted, k, d, tolerance, name or None) for d, row in enumerate(rows[1:], 1)]
+    _require(found, f"device {_device(rows[0][0][1], 0)}" if rows[0] else "device 0")
 
 
-def _between_shards(shards: Sequence[Any], tolerance: float) -> list[Difference]:
-    """Each shard beside the first one of the same part. ArgumentError where all parts differ."""
+def _chosen(leaves: Sequence[int] | None, count: int) -> Sequence[int]:
+    """ArgumentError for numbers of leaves that are none."""
+    for k in leaves or ():
+        if not 0 <= k < count:
+            raise ArgumentError(f"leaves: expected numbers from 0 to {count - 1}, found {k}")
+    return range(count) if leaves is None else leaves
+
+
+def _row(row: Any) -> list[tuple[str, Any]]:
+    """The leaves of a device. Those of a flat list have no other name than their number."""
+    if isinstance(row, list | tuple) and all(_is_leaf(value) for value in row):
+        return [("", value) for value in row]
+    return named_leaves(row)
+
+
+def _is_leaf(value: Any) -> bool:
+    return value is None or hasattr(value, "dtype") or isinstance(value, bool | int | float | complex)
+
+
+def _shards(leaf: Any) -> Sequence[Any] | None:
+    return getattr(leaf, "shards", None) or getattr(leaf, "addressable_shards", None)
+
+
+def _between_shards(shards: Sequence[Any], tolerance: float, leaf: int, label: str | None) -> list[Difference]:
+    """Each shard beside the first one of the same part; none where all parts differ."""
     first: dict[str, np.ndarray[Any, Any]] = {}
     found = []
     for place, shard in enumerate(shards):
         part, values = repr(shard.index), np.asarray(shard.data)
         if part in first:
-            found.append(_difference(values, first[part], 0, _device(shard, place), tolerance))
+            found.append(_difference(values, first[part], leaf, _device(shard, place), tolerance, label))
         else:
             first[part] = values
-    if not found:
-        raise ArgumentError("outs: every device has another part of the array, so there is nothing to compare")
     return found
 
 
@@ -130,15 +162,18 @@ def _argument(executable: Executable, value: Any, k: int, device: int) -> Any:
     return value
 
 
-def _difference(got: Any, wanted: np.ndarray[Any, Any], leaf: int, place: int, tolerance: float | None) -> Difference:
-    """place: the device, where the array itself does not say it."""
+def _difference(
+    got: Any, wanted: np.ndarray[Any, Any], leaf: int, place: int, tolerance: float | None, label: str | None = None
+) -> Difference:
+    """place: the device, where the array itself does not say it.  label: of the leaf, beside its number."""
     array, device = np.asarray(got), _device(got, place)
     if array.shape != wanted.shape or array.dtype != wanted.dtype:
         raise AssertionError(
-            f"leaf {leaf} on device {device}: expected {wanted.dtype}{list(wanted.shape)}, "
+            f"leaf {label or leaf} on device {device}: expected {wanted.dtype}{list(wanted.shape)}, "
             f"found {array.dtype}{list(array.shape)}"
         )
-    return compare(array, wanted, element_type_of(wanted.dtype), leaf=leaf, device=device, tolerance=tolerance)
+    element = element_type_of(wanted.dtype)
+    return compare(array, wanted, element, leaf=leaf, device=device, tolerance=tolerance, label=label)
 
 
 def _device(value: Any, place: int) -> int:

@@ -59,3 +59,18 @@ def test_agreement_is_one_line() -> None:
     same = np.ones(3, ml_dtypes.bfloat16)
     (line,) = lines([compare(same, same, BF16, leaf=0, device=d) for d in range(8)], "the reference")
     assert line.startswith("agrees with the reference within tolerance: 8 arrays, 1 leaf on 8 devices; ")
+
+
+def test_devices_with_the_same_difference_share_a_row() -> None:
+    right = np.ones(4, np.float32)
+    wrong, other = right + np.float32(1), right * np.float32(3)
+    found = [
+        compare(array, right, F32, leaf=k, device=d, label=label)
+        for k, label in enumerate((None, "params['b1']"))
+        for d, array in enumerate([right, wrong, wrong, wrong, other, wrong])
+    ]
+    first, head, *rows = lines(found, "the reference")
+    assert first == "differs from the reference in 10 of 12 arrays"
+    assert head.index("device") + len("device") == rows[0].index("1-3, 5") + len("1-3, 5")
+    assert [line.split("  ")[1].strip() for line in rows] == ["out0", "out0", "params['b1'] 1-3, 5 f32", "params['b1']"]
+    assert [line.rpartition(": ")[2] for line in rows] == ["2.0 instead of 1.0", "3.0 instead of 1.0"] * 2

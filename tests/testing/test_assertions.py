@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
 import distxla as dx
 from distxla.testing import assert_matches_reference, assert_matches_unsharded, assert_same_on_all_devices
+from distxla.testing.named_leaves import named_leaves
 from tests.runtime import hand_made
 
 F32 = np.float32
@@ -92,6 +94,53 @@ def test_shards_of_the_same_part() -> None:
         assert_same_on_all_devices(whole(1, 2, 1, 3, parts=2))
     with pytest.raises(dx.ArgumentError, match="every device has another part"):
         assert_same_on_all_devices(whole(1, 2, parts=2))
+
+
+class Layer(NamedTuple):
+    """A node of a pytree."""
+
+    w: Any
+    b: Any
+
+
+def test_the_leaves_of_a_pytree_of_arrays_have_their_paths() -> None:
+    same, part, other = whole(1, 1, parts=1), whole(1, 2, parts=2), whole(1, 1, 3, 3, parts=1)
+    assert_same_on_all_devices({"params": {"w": same, "b1": [same, part]}, "step": 3})
+    with pytest.raises(AssertionError) as caught:
+        assert_same_on_all_devices({"params": {"w": same, "b1": Layer(same, other)}, "state": (other,)})
+    lines = str(caught.value).splitlines()
+    assert lines[0] == "differs from the first device with the same part in 4 of 8 arrays"
+    assert [line.split()[:2] for line in lines[2:]] == [["params['b1'].b", "2,"], ["state[0]", "2,"]]
+    assert_same_on_all_devices({"a": same, "b": other}, leaves=[0])
+    with pytest.raises(dx.ArgumentError, match="every device has another part of each array"):
+        assert_same_on_all_devices({"a": part})
+    with pytest.raises(dx.ArgumentError, match="expected the results of each device, found dict"):
+        assert_same_on_all_devices({"a": np.zeros(2)})
+
+
+def test_each_device_may_have_a_pytree() -> None:
+    rows = [{"b1": F32(k // 3), "w": [F32(1), None]} for k in range(8)]
+    with pytest.raises(AssertionError) as caught:
+        assert_same_on_all_devices(rows)
+    first, _, *table = str(caught.value).splitlines()
+    assert first == "differs from device 0 in 5 of 14 arrays"
+    assert [line.split()[:2] for line in table] == [["b1", "3-5"], ["b1", "6,"]]
+    assert "6, 7 f32" in table[1]
+    with pytest.raises(dx.ArgumentError, match="a pytree of the same structure on each device"):
+        assert_same_on_all_devices([{"a": F32(1)}, {"b": F32(1)}])
+
+
+@pytest.mark.parametrize("has_jax", [False, True])
+def test_paths_are_those_of_jax(has_jax: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if has_jax:
+        pytest.importorskip("jax")
+    else:
+        monkeypatch.delitem(sys.modules, "jax", raising=False)
+    tree = {"params": {"w": 1, "b": (2, [3, None])}, "layer": Layer(4, {7: 5}), "no name": 6}
+    paths = ["layer.w", "layer.b[7]", "['no name']", "params['b'][0]", "params['b'][1][0]", "params['b'][1][1]"]
+    assert [path for path, _ in named_leaves(tree)] == [*paths, "params['w']"]
+    assert [leaf for _, leaf in named_leaves(tree)] == [4, 5, 6, 2, 3, None, 1]
+    assert named_leaves(3) == [("", 3)]
 
 
 # each device enters the rounds of its branch in another order, and may change it
