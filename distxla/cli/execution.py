@@ -16,6 +16,7 @@ from distxla.cli.feeds import Feeds, fed_cluster, fed_reference
 from distxla.cli.programs import RunPrograms
 from distxla.errors import ArgumentError
 from distxla.lazy_dataclass import dataclass, field
+from distxla.machine.shortages import unwritten
 from distxla.time_limit import phase, seconds_left
 from distxla.without_cluster.whole_limit import whole_limit
 
@@ -186,10 +187,10 @@ def _traced(cluster: Cluster, path: str | None) -> Iterator[None]:
         try:
             trace.write(path)
         except OSError as error:
-            unwritten = ArgumentError(f"cannot write {path}: {error.strerror}")
+            why = ArgumentError(f"cannot write {path}: {unwritten(error)}")
             if failing is None:
-                raise unwritten from error
-            failing.add_note(unwritten.message)
+                raise why from error
+            failing.add_note(why.message)
 
 
 def _tell_placements(world: RunPrograms, executables: Sequence[Executable]) -> None:

@@ -25,6 +25,7 @@ from distxla.errors import (
     TimeLimitError,
     UsageError,
 )
+from distxla.machine.shortages import unwritten
 
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 READER_GONE = 1
@@ -157,7 +158,7 @@ def _failed(error: BaseException, *, as_json: bool) -> int:
         return _told(OutOfMemoryError("there is not enough memory for this program on this machine"), as_json=as_json)
     if isinstance(error, OSError):
         if error.errno in NO_ROOM and error.filename is not None:
-            return _told(ArgumentError(f"cannot write {error.filename}: {error.strerror}"), as_json=as_json)
+            return _told(ArgumentError(f"cannot write {error.filename}: {unwritten(error)}"), as_json=as_json)
         if error.errno in {*NO_ROOM, errno.EBADF}:  # of click's --help
             terminal.lose_output(StdoutError(error))
             return 0

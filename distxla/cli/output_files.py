@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO
 
 from distxla.errors import ArgumentError
+from distxla.machine.shortages import unwritten
 
 
 def require_writable(path: str) -> None:
@@ -61,7 +62,7 @@ def written_whole(path: str) -> Iterator[IO[bytes]]:
             with _replacing(target.resolve()) as file:  # a symbolic link stays one
                 yield file
     except OSError as error:
-        raise ArgumentError(f"cannot write {path}: {error.strerror}") from error
+        raise ArgumentError(f"cannot write {path}: {unwritten(error)}") from error
 
 
 @contextmanager

@@ -10,6 +10,7 @@ import os
 import re
 
 from distxla.errors import ClusterError
+from distxla.machine.shortages import FILE_SIZE
 
 _PUNCH_HOLE_KEEP_SIZE = 3
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -17,15 +18,17 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 def memory_file(name: str, size: int = 0, *, sealable: bool = False) -> int:
     """The descriptor of a new one of zeros, which takes memory where it is written.  sealable: for `seal`; it is then
-    for this user alone.  OSError where there can be none."""
+    for this user alone.  OSError where there can be none, ClusterError where files may not be so large."""
     descriptor = os.memfd_create(name, os.MFD_CLOEXEC | (os.MFD_ALLOW_SEALING if sealable else 0))
     try:
         if sealable:
             os.fchmod(descriptor, 0o600)
         if size:
             os.ftruncate(descriptor, size)
-    except BaseException:
+    except BaseException as error:
         os.close(descriptor)
+        if isinstance(error, OSError) and error.errno == errno.EFBIG:
+            raise ClusterError(f"there can be no memory file of {size >> 10} KiB: {FILE_SIZE}") from error
         raise
     return descriptor
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import subprocess
 import sys
 import time
@@ -61,6 +62,29 @@ def test_what_starts_no_ray_needs_few_descriptors() -> None:
     status, printed, errors = in_shell(f"ulimit -n 12; {DISTXLA} check m.hlo && {DISTXLA} compile m.hlo")
     assert (status, errors) == (0, "")
     assert "ok\n" in printed
+
+
+@pytest.mark.parametrize(
+    ("kibibytes", "message"),
+    [
+        (0, r"(the embedded Ray has files of .*; the limit is 0 KiB \(ulimit -f\)|there can be no memory file of .*)"),
+        (1000, r"the embedded Ray has files of 96 MiB; the limit is 1000 KiB \(ulimit -f\)"),
+        (100000, r"there can be no memory file of \d+ KiB: a process may have no larger files \(see `ulimit -f`\)"),
+    ],
+)
+def test_small_files(kibibytes: int, message: str) -> None:
+    status, printed, errors = in_shell(f"ulimit -f {kibibytes}; {DISTXLA} run m.hlo")
+    assert (status, printed) == (1, "")
+    assert re.fullmatch(rf"error: cluster: {message}\n", errors), errors
+
+
+def test_an_output_file_that_may_not_be_so_large() -> None:
+    Path("large.hlo").write_text(MODULE.replace("[2]", "[9999]"))
+    status, printed, errors = in_shell(
+        f"ulimit -f 8; {DISTXLA} run large.hlo --backend reference --out out.npz --generate"
+    )
+    assert (status, printed) == (2, "")
+    assert errors == "error: argument: cannot write out.npz: a process may have no larger files (see `ulimit -f`)\n"
 
 
 def test_no_loopback_interface() -> None:
@@ -122,7 +146,8 @@ def test_no_proc() -> None:
 
 
 def test_more_devices_need_more_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine.resource, "getrlimit", lambda _: (1024, 1024))
+    limit = {resource.RLIMIT_NOFILE: (1024, 1024), resource.RLIMIT_FSIZE: (resource.RLIM_INFINITY,) * 2}
+    monkeypatch.setattr(machine.resource, "getrlimit", limit.__getitem__)
     monkeypatch.setattr(machine.resource, "setrlimit", lambda *_: pytest.fail("the limit would do"))
     machine.require_startable(200)
     with pytest.raises(ClusterError, match=r"needs \d+ open files a process for 400 devices; the limit is 1024"):

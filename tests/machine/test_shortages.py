@@ -14,7 +14,7 @@ import distxla as dx
 from distxla.compiler.server import CompileServer
 from distxla.ir.counts import Counts
 from distxla.jax.partitioner.partition_server import PartitionServer
-from distxla.machine.shortages import FILES, MEMORY, PROCESSES, not_started, started_thread
+from distxla.machine.shortages import FILE_SIZE, FILES, MEMORY, PROCESSES, load, not_started, started_thread, unwritten
 from distxla.runtime.arrays.call_queue import CallQueue, PendingCall
 
 SHORTAGES = [
@@ -59,3 +59,14 @@ def test_threads(monkeypatch: pytest.MonkeyPatch) -> None:
         started_thread(threading.Thread(), "no thread")
     with pytest.raises(dx.ClusterError, match="the call could not be issued: this machine allows no more"):
         CallQueue().submit(PendingCall("f", lambda: None))
+
+
+def test_why_a_file_cannot_be_written() -> None:
+    assert unwritten(OSError(errno.EFBIG, "File too large")) == FILE_SIZE
+    assert unwritten(OSError(errno.ENOSPC, "No space left on device")) == "No space left on device"
+
+
+def test_the_load_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "getloadavg", lambda: (21.347, 8.0, 3.0))
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    assert load() == "load 21.3 on 2 processors"

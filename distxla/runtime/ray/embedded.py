@@ -26,7 +26,7 @@ from distxla.errors import ClusterError
 from distxla.machine.extras import unmet
 from distxla.machine.memory_limits import ARENAS, address_space
 from distxla.machine.processes import is_readable
-from distxla.machine.shortages import FILES, MEMORY, PROCESSES, ROOM
+from distxla.machine.shortages import FILE_SIZE, FILES, MEMORY, PROCESSES, ROOM, load
 from distxla.runtime.ray import commands
 from distxla.runtime.ray.commands import RayFiles
 from distxla.runtime.ray.driver_process import RayDriverProcess
@@ -42,6 +42,7 @@ _BY_MESSAGE: Final = (
     (r"std::bad_alloc|Cannot allocate memory|\bMemoryError\b", MEMORY),
     (r"Too many open files", FILES),
     (r"No space left on device", ROOM),
+    (r"File too large|File size limit exceeded", FILE_SIZE),
 )
 _STACK = re.compile(r"\(\+0x|    @ |[Ss]tack ?[Tt]race|\*\*\*|\[0x[0-9a-f]+\]|PC: @")  # lines that do not help a user
 _MOST = 8  # lines of a server
@@ -96,7 +97,7 @@ class EmbeddedRay:
     def _join(self, address: str) -> None:
         end = clock.now() + START_LIMIT_S
         while not is_readable(self._listener.fileno(), 0.05):
-            self._require(clock.now() < end, "no driver")
+            self._require(clock.now() < end, f"no driver within {START_LIMIT_S:g} s")
         connection, _ = self._listener.accept()
         self._session = RayDriverProcess(connection, lambda: self._require(True, ""), self._explained)
         self._session.join(address, self.place.node, self.place.private)
@@ -154,7 +155,7 @@ class EmbeddedRay:
     def _wait_for(self, path: Path) -> None:
         end = clock.now() + START_LIMIT_S
         while not path.exists():
-            self._require(clock.now() < end, f"no {path.name}")
+            self._require(clock.now() < end, f"no {path.name} within {START_LIMIT_S:g} s")
             clock.sleep(0.002)
 
     def begin(self) -> None:
@@ -178,17 +179,18 @@ class EmbeddedRay:
         if (forked, answers) != progress:
             self._progress = (forked, answers), clock.now()
         elif "zygote" in self._there:
-            self._require(clock.now() < since + STALL_LIMIT_S, f"Ray asks for no more workers than {forked}")
+            what = f"for {STALL_LIMIT_S:g} s Ray has asked for no more workers than {forked}"
+            self._require(clock.now() < since + STALL_LIMIT_S, what)
 
     def _require(self, fine: bool, what: str) -> None:
-        """ClusterError if a process has ended, if the cluster is being closed, or if not `fine`; `what` says why."""
+        """ClusterError if a process has ended, if the cluster is closed, or if not `fine`: `what` took too long."""
         if self._closing.is_set():
             raise ClusterError("the cluster is closed")
         ended = [name for name in self._there if self.supervisor.has_ended(name)]
         if ended:
             raise self._explained(f"the {ended[0]} of the embedded Ray has ended")
         if not fine:
-            raise self._explained(f"the embedded Ray did not start: {what}")
+            raise self._explained(f"the embedded Ray did not start: {what}; {load()}")
 
     def _explained(self, what: str) -> ClusterError:
         return ClusterError(explained(what, self.place.logs))

@@ -15,6 +15,7 @@ from distxla.runtime.ray.commands import LOOPBACK
 _SERVER, _SERVER_A_DEVICE = 56, 4
 _DRIVER, _DRIVER_A_DEVICE = 48, 3
 LEAST_ROOM_BYTES = 1 << 20  # logs, and the port of gcs_server
+LEAST_FILE_BYTES = 96 << 20  # the object store, a memory file; and logs
 
 
 def require_startable(devices: int) -> None:
@@ -24,6 +25,7 @@ def require_startable(devices: int) -> None:
     limit allows it."""
     _require_proc()
     _require_descriptors(devices)
+    _require_file_size()
     _require_loopback()
     _require_room(tempfile.gettempdir())
 
@@ -46,6 +48,15 @@ def _require_descriptors(devices: int) -> None:
             f"the limit is {hard} (ulimit -n)"
         )
     resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+
+
+def _require_file_size() -> None:
+    """A server that writes more is ended, without a word."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if not _allows(soft, LEAST_FILE_BYTES):
+        raise ClusterError(
+            f"the embedded Ray has files of {LEAST_FILE_BYTES >> 20} MiB; the limit is {soft >> 10} KiB (ulimit -f)"
+        )
 
 
 def _allows(limit: int, count: int) -> bool:

@@ -17,6 +17,7 @@ from typing import Any
 from distxla import clock
 from distxla.errors import ClusterError
 from distxla.location import printable
+from distxla.machine.shortages import load
 from distxla.runtime.ray import client, commands, versions
 from distxla.runtime.ray.session import RayHere, Session
 from distxla.runtime.ray.supervised import Supervised
@@ -74,7 +75,9 @@ class PlainRay:
             lines = Path(self._errors).read_text(errors="replace").split("\n")
         except OSError:
             lines = []
-        return next((line for line in reversed(lines) if line.strip()), f"it took more than {START_LIMIT_S:g} s")
+        return next(
+            (line for line in reversed(lines) if line.strip()), f"it took more than {START_LIMIT_S:g} s; {load()}"
+        )
 
     @property
     def is_alive(self) -> bool:

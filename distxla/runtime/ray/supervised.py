@@ -14,7 +14,7 @@ from contextlib import suppress
 
 from distxla.errors import ClusterError
 from distxla.machine.processes import descriptor_of, is_readable, send_signal
-from distxla.machine.shortages import of_error
+from distxla.machine.shortages import load, of_error
 from distxla.runtime.ray.spawn import spawn_supervisor
 from distxla.runtime.ray.supervisor import SIZE_BYTES
 
@@ -75,7 +75,9 @@ class Supervised:
         self._send({"hold": True})
         assert self.process.stdout is not None
         if not is_readable(self.process.stdout.fileno(), ANSWER_S):
-            raise ClusterError(f"the supervisor of the embedded Ray did not start the {name} within {ANSWER_S:g} s")
+            raise ClusterError(
+                f"the supervisor of the embedded Ray did not start the {name} within {ANSWER_S:g} s; {load()}"
+            )
         answer = self.process.stdout.readline()
         what = f"could not start the {name} of the embedded Ray"
         try:

@@ -35,6 +35,7 @@ PC: @     0x7fe9194a8eec  (unknown)  (unknown)
         ("OSError: [Errno 12] Cannot allocate memory", "there is no more memory for its processes"),
         ("bind: Too many open files", "a process may open no more files (see `ulimit -n`)"),
         ("write: No space left on device", "no space is left on the disk of its files (see TMPDIR)"),
+        ("OSError: [Errno 27] File too large", "a process may have no larger files (see `ulimit -f`)"),
     ],
 )
 def test_a_shortage_is_one_line(message: str, missing: str, tmp_path: Path) -> None:
