@@ -1,4 +1,5 @@
-"""`--custom-call NAME=…`: the routines of a module's custom-calls, named by the user and never by the module."""
+"""`--custom-call NAME=…`, `--stub-custom-call NAME=zeros`: the routines of a module's custom-calls, and stand-ins for
+them, named by the user and never by the module."""
 
 from __future__ import annotations
 
@@ -12,10 +13,19 @@ import click
 from distxla.errors import ArgumentError
 
 F = TypeVar("F", bound=Callable[..., Any])
+_STUBS = "distxla.stubs"  # of the context's meta
 
 
 def custom_call_option(command: F) -> F:
-    """Adds `custom_calls`, a tuple of the option's values."""
+    """Adds `custom_calls`, a tuple of the option's values, and the option of stubs, which `register_all` finds."""
+    command = click.option(
+        "--stub-custom-call",
+        multiple=True,
+        metavar="NAME=zeros",
+        expose_value=False,
+        callback=_keep_stubs,
+        help="Put zeros in place of what custom-calls of NAME compute; the summary says so.",
+    )(command)
     return click.option(
         "--custom-call",
         "custom_calls",
@@ -25,13 +35,24 @@ def custom_call_option(command: F) -> F:
     )(command)
 
 
+def _keep_stubs(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> None:
+    context.meta[_STUBS] = given
+
+
 def register_all(given: Sequence[str]) -> None:
-    """Register the options' routines. ArgumentError for those that cannot be read, loaded or found."""
-    if not given:
+    """Register the options' routines, and stubs. ArgumentError for those that cannot be read, loaded or found."""
+    stubs: Sequence[str] = click.get_current_context().meta.get(_STUBS, ())
+    if not given and not stubs:
         return
-    from distxla.ops.custom_calls.user import register_custom_call
+    from distxla.ops.custom_calls.user import register_custom_call, register_stub
 
     names = set()
+    for text in stubs:
+        name, _, what = text.rpartition("=")
+        if not name or what != "zeros":
+            raise ArgumentError(f"--stub-custom-call {text}: expected NAME=zeros")
+        names.add(name)
+        register_stub(name)
     for text in given:
         name, equals, routine = text.partition("=")
         place, colon, symbol = routine.rpartition(":")

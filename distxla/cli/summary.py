@@ -17,6 +17,7 @@ from distxla.cli.layout_note import ignored_tiles
 from distxla.cli.programs import DeviceProgram, RunPrograms
 from distxla.diagnosis.report.json import injected_json
 from distxla.ir.shape import Shape
+from distxla.ops.custom_calls.user import ZerosTarget, user_targets
 from distxla.wording import counted, named, ranges
 
 Array = np.ndarray[Any, Any]
@@ -30,6 +31,11 @@ MOST_NAMES = 8  # of generated constants
 
 def result_leaves(program: DeviceProgram) -> list[Shape]:
     return list(program.module.entry_computation.root_instruction.shape.leaves())
+
+
+def stubs(program: DeviceProgram) -> list[str]:
+    """The targets of custom-calls that give zeros, as the user has asked for."""
+    return [target.name for target in user_targets(program.module) if isinstance(target, ZerosTarget)]
 
 
 def text(
@@ -53,6 +59,8 @@ def text(
     for program in world.programs:
         if (note := ignored_tiles(program.module)) is not None:
             yield f"  layouts    {note}"
+        if stubbed := ", ".join(stubs(program)):
+            yield f"  stubs      zeros instead of what custom-calls of {stubbed} compute"
         yield from _moved(world, program)
         yield from _results(program, execution, alone=len(world.programs) == 1)
     for note in world.channel_notes():
@@ -92,6 +100,7 @@ def as_json(
         "load_s": execution.load_s,
         "steps_s": execution.steps_s,
         "cached": execution.cached,
+        "stubs": sorted({name for program in world.programs for name in stubs(program)}),
         "generated": arguments.generated_names(),
         "generated_constants": [list(program.generated) for program in world.programs],
         "arguments": sum(len(leaves) for leaves in arguments.by_device.values()),

@@ -25,10 +25,10 @@ from distxla.ir.stream_key import FIRST_HOST_CALL
 from distxla.lazy_dataclass import dataclass, replace
 from distxla.ops.channel import Recv, RecvDone, Send, SendDone
 from distxla.ops.constant import Constant
+from distxla.ops.custom_calls.aliased_leaves import aliased_leaves
 from distxla.ops.custom_calls.custom_call import CustomCall
 from distxla.ops.custom_calls.ffi.config import ConfigError, read_config
 from distxla.ops.custom_calls.host_callback import BY_NUMBER, CALLBACKS, FILLING
-from distxla.ops.custom_calls.user import aliased_leaves
 from distxla.ops.support.rewriter import Rewriter
 from distxla.ops.token import AfterAll
 from distxla.ops.tuple import GetTupleElement, Tuple

@@ -12,9 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import distxla as dx
 from distxla.cli.main import main
 from distxla.errors import ArgumentError
-from distxla.ops.custom_calls.user import unregister_custom_call
+from distxla.ops.custom_calls.user import register_stub, unregister_custom_call
 from tests.cli.called import call
 from tests.runtime.shared_library import build
 
@@ -85,6 +86,59 @@ def test_check_has_one_line_for_each_target(folder: Path, capsys: pytest.Capture
     assert lines[0].endswith("(again.hlo:5:14)")
     found = json.loads(call(capsys, "check", "again.hlo", "--json")[1])
     assert [refused["instruction"] for refused in found["refused"]] == ["a", "b", "r"]
+
+
+STUBBED = """HloModule stubbed, replica_count=2
+ENTRY main {
+  x = f32[3] parameter(0)
+  c = (f32[3], s32[], (bf16[2], pred[])) custom-call(x), custom_call_target="f"
+  y = f32[3] get-tuple-element(c), index=0
+  n = s32[] get-tuple-element(c), index=1
+  d = (bf16[2], pred[]) get-tuple-element(c), index=2
+  h = bf16[2] get-tuple-element(d), index=0
+  z = f32[3] add(x, y)
+  ROOT r = (f32[3], s32[], bf16[2]) tuple(z, n, h)
+}"""
+STUB = ("stubbed.hlo", "--stub-custom-call", "f=zeros")
+
+
+def test_a_stub_gives_zeros_and_the_summary_says_so(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "stubbed.hlo").write_text(STUBBED)
+    assert call(capsys, "check", *STUB)[0] == 0
+    np.savez(folder / "whole.npz", arg0=np.arange(3, dtype=np.float32))
+    run = "run", *STUB, "--args", "whole.npz", "--backend", "reference", "--out", "o.npz"
+    status, printed, errors = call(capsys, *run)
+    assert (status, errors) == (0, "")
+    assert "\n  stubs      zeros instead of what custom-calls of f compute\n" in printed
+    found = np.load(folder / "o.npz")
+    assert [found[f"out{k}@1"].tolist() for k in range(3)] == [[0, 1, 2], 0, [0, 0]]
+    assert json.loads(call(capsys, *run, "--json")[1])["stubs"] == ["f"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--stub-custom-call", "f"], "--stub-custom-call f: expected NAME=zeros"),
+        (["--stub-custom-call", "f=ones"], "--stub-custom-call f=ones: expected NAME=zeros"),
+        (["--stub-custom-call", "Sharding=zeros"], 'custom-call target "Sharding" comes with distxla'),
+        (
+            ["--stub-custom-call", "f=zeros", "--custom-call", "f=routines_of_test:double"],
+            '--custom-call names the target "f" twice',
+        ),
+    ],
+)
+def test_stubs_that_cannot_be_had(options: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    status, _, errors = call(capsys, "check", "call.hlo", *options)
+    assert (status, errors) == (2, f"error: argument: {message}\n")
+
+
+@pytest.mark.cluster
+@pytest.mark.devices(replicas=2, partitions=1)
+def test_compiled_stubs_give_zeros(cluster: dx.Cluster) -> None:
+    register_stub("f")
+    x = np.arange(3, dtype=np.float32)
+    for row in cluster.compile(dx.parse(STUBBED))([[x], [x]]):
+        assert [np.asarray(leaf).tolist() for leaf in row] == [[0, 1, 2], 0, [0, 0]]
 
 
 @pytest.mark.sampled(one_in=3)

@@ -18,9 +18,10 @@ from distxla.errors import CompileError
 from distxla.ir.counts import Counts
 from distxla.ir.module import Module
 from distxla.ir.op import Lowering
+from distxla.ops.custom_calls.aliased_leaves import aliased_leaves
 from distxla.ops.custom_calls.custom_call import HostCall
 from distxla.ops.custom_calls.registry import find_target
-from distxla.ops.custom_calls.user import ORIGINAL, NativeTarget, aliased_leaves
+from distxla.ops.custom_calls.user import ORIGINAL, NativeTarget
 from distxla.program.abi import COMMUNICATE_SYMBOL
 from distxla.program.artifact import CommunicatorSpec, EnclosingLoop, HostRoutine, Site
 

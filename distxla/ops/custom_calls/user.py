@@ -12,7 +12,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from distxla.ir.module import Module
 from distxla.ir.nested_values import flat_leaves
 from distxla.ir.shape import Shape
 from distxla.lazy_dataclass import dataclass, replace
+from distxla.ops.custom_calls.aliased_leaves import aliased_leaves, leaf_range
 from distxla.ops.custom_calls.ffi.attributes import read_attributes
 from distxla.ops.custom_calls.ffi.handler import FfiCall, FfiError
 from distxla.ops.custom_calls.ffi.layout import TYPES, Stage
@@ -49,7 +50,7 @@ class UserTarget(CustomCallTarget):
     @property
     @abstractmethod
     def kind(self) -> str:
-        """The kind of routine, on which the code of a call depends: "native" or "python"."""
+        """The kind of routine, on which the code of a call depends: "native", "python" or "zeros"."""
 
     def obstacle(self, call: Call) -> str | None:
         op = call.op
@@ -151,8 +152,8 @@ class NativeTarget(UserTarget):
     def emit_kernel(self, call: Call, emit: KernelEmitter, results: tuple[Buffer, ...], *operands: Buffer) -> None:
         places = list(operands)
         for output, operand, index in call.op.output_to_operand_aliasing:
-            to = _leaf_range(call.shape, output)
-            of = _leaf_range(Shape.tuple(call.operands), (operand, *index))
+            to = leaf_range(call.shape, output)
+            of = leaf_range(Shape.tuple(call.operands), (operand, *index))
             for target, source in zip(to, of, strict=True):
                 emit.copy(results[target], places[source])
                 places[source] = results[target]
@@ -184,7 +185,24 @@ class PythonTarget(UserTarget):
             raise failure from error
 
 
+@dataclass(frozen=True)
+class ZerosTarget(UserTarget):
+    """Zeros in place of the results of a target that nothing executes, as the user has asked for."""
+
+    @property
+    def kind(self) -> str:
+        return "zeros"
+
+    def evaluate(self, call: Call, run: Evaluation, *operands: Any) -> Any:
+        return _zeros(call.shape)
+
+    def emit_kernel(self, call: Call, emit: KernelEmitter, results: tuple[Buffer, ...], *operands: Buffer) -> None:
+        for result in results:
+            emit.fill(result, emit.constant(0, result.shape.dtype))
+
+
 registered: dict[str, UserTarget] = {}
+_KINDS: Final = {"native": NativeTarget, "python": PythonTarget, "zeros": ZerosTarget}
 
 
 def register_custom_call(
@@ -211,10 +229,7 @@ def register_custom_call(
     A name that was registered before now means the new routine; programs compiled before keep the old one.  Raises
     ArgumentError for names that come with distxla, a library that cannot be loaded, a symbol that it doesn't have.
     """
-    if not name:
-        raise ArgumentError("a custom-call target needs a name")
-    if built_in_target(name) is not None:
-        raise ArgumentError(f'custom-call target "{name}" comes with distxla')
+    _require_free(name)
     if (function is None) == (library is None):
         raise ArgumentError(f'custom-call target "{name}": give either a callable, or library= and symbol=')
     found: UserTarget
@@ -232,6 +247,19 @@ def register_custom_call(
             raise ArgumentError(f'custom-call target "{name}": {type(function).__name__} is not callable')
         found = PythonTarget(name, function)
     registered[name] = found
+
+
+def register_stub(name: str) -> None:
+    """Put zeros in place of the results of custom-calls whose target is `name`; ArgumentError as for a routine."""
+    _require_free(name)
+    registered[name] = ZerosTarget(name)
+
+
+def _require_free(name: str) -> None:
+    if not name:
+        raise ArgumentError("a custom-call target needs a name")
+    if built_in_target(name) is not None:
+        raise ArgumentError(f'custom-call target "{name}" comes with distxla')
 
 
 def unregister_custom_call(name: str) -> None:
@@ -270,7 +298,7 @@ def declared(names: Iterable[tuple[str, str]]) -> Iterator[None]:
     before = dict(registered)
     registered.clear()
     for name, kind in names:
-        registered[name] = NativeTarget(name) if kind == "native" else PythonTarget(name)
+        registered[name] = _KINDS[kind](name)
     try:
         yield
     finally:
@@ -377,6 +405,13 @@ def _empty(shape: Shape) -> Any:
     return np.zeros([shape.dims[d] for d in shape.major_to_minor()], shape.dtype.dtype)
 
 
+def _zeros(shape: Shape) -> Any:
+    if shape.elements is not None:
+        return tuple(map(_zeros, shape.elements))
+    # f8e8m0fnu has no zero, but NaN
+    return np.zeros(shape.dims, np.int8).astype(shape.dtype.dtype) if shape.is_array else None
+
+
 def _logical(value: Any, shape: Shape) -> Any:
     if shape.elements is not None:
         return tuple(_logical(v, s) for v, s in zip(value, shape.elements, strict=True))
@@ -406,38 +441,6 @@ def _with_part(value: Any, index: Sequence[int], part: Any) -> Any:
     if not index:
         return part
     return tuple(_with_part(v, index[1:], part) if k == index[0] else v for k, v in enumerate(value))
-
-
-def aliased_leaves(
-    aliasing: Sequence[tuple[tuple[int, ...], int, tuple[int, ...]]], result: Shape, operands: Sequence[Shape]
-) -> list[tuple[int, int]]:
-    """(result, operand) of the leaves, tokens counted, that are at one address."""
-    found = []
-    for output, operand, index in aliasing:
-        pairs = zip(
-            _all_leaves(result, output), _all_leaves(Shape.tuple(tuple(operands)), (operand, *index)), strict=True
-        )
-        found += list(pairs)
-    return found
-
-
-def _all_leaves(shape: Shape, index: Sequence[int]) -> range:
-    first = 0
-    for k in index:
-        assert shape.elements is not None
-        first += sum(1 for element in shape.elements[:k] for _ in element.leaves())
-        shape = shape.elements[k]
-    return range(first, first + sum(1 for _ in shape.leaves()))
-
-
-def _leaf_range(shape: Shape, index: Sequence[int]) -> range:
-    """Which of the array leaves of `shape` belong to the part at `index`."""
-    first = 0
-    for k in index:
-        assert shape.elements is not None
-        first += sum(leaf.is_array for element in shape.elements[:k] for leaf in element.leaves())
-        shape = shape.elements[k]
-    return range(first, first + sum(leaf.is_array for leaf in shape.leaves()))
 
 
 # --- Python --------------------------------------------------------------------------------------------------------
