@@ -16,7 +16,7 @@ from distxla.cli.report_page import ReportingCommand
 from distxla.cli.time_limits import time_limit_option
 from distxla.cli.usage import Choice, file_option, files
 from distxla.cli.warnings import tell_warnings
-from distxla.errors import ArgumentError, ClusterError
+from distxla.errors import ArgumentError, ClusterError, UsageError
 from distxla.lazy_dataclass import dataclass
 from distxla.runtime.ray.versions import require_run
 from distxla.targets.registry import backends, named_backends, target_of_backend
@@ -77,6 +77,7 @@ class OutputOptions:
     report: str | None
     trace: str | None
     as_json: bool
+    values: bool
 
     @property
     def paths(self) -> dict[str, str | None]:
@@ -121,8 +122,33 @@ class RunOptions:
         )
 
 
+SECTIONS = {
+    "Programs": ProgramOptions,
+    "Arguments": InputOptions,
+    "Execution": ExecutionOptions,
+    "Hosts": Nodes,
+    "Results": OutputOptions,
+    "Comparison": ComparisonOptions,
+}
+_ALONE = {"stub_custom_call": "Programs", "time_limit": "Execution"}  # options of several commands
+
+
+class _Command(ReportingCommand):
+    """Its help has the options in sections."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        section_of = _ALONE | {name: title for title, group in SECTIONS.items() for name in group.__annotations__}
+        rows: dict[str, list[tuple[str, str]]] = {title: [] for title in SECTIONS}
+        for parameter in self.get_params(ctx):
+            if (row := parameter.get_help_record(ctx)) is not None:
+                rows.setdefault(section_of.get(parameter.name or "", "Other"), []).append(row)
+        for title, options in rows.items():
+            with formatter.section(title):
+                formatter.write_dl(options)
+
+
 @click.command(
-    "run", cls=ReportingCommand, short_help="Run a module on all its devices, or several programs on disjoint devices."
+    "run", cls=_Command, short_help="Run a module on all its devices, or several programs on disjoint devices."
 )
 @click.argument("modules", nargs=-1, required=True, metavar="MODULE[@DEVICES]...", shell_complete=files)
 @click.option("--replicas", type=click.IntRange(1), metavar="N", help="Number of replicas, where no header says it.")
@@ -187,6 +213,7 @@ class RunOptions:
 @click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON object instead of the summary, also of a failure."
 )
+@click.option("--values", is_flag=True, help="With --json: the values of all results, too.")
 @file_option("--report", metavar="FILE.html", help="If devices can't go on: a page with their timelines and waits.")
 @click.option(
     "--inject",
@@ -219,6 +246,8 @@ def _require_possible(options: RunOptions) -> None:
     """ArgumentError for options that don't go together."""
     from distxla.cli.programs import split_devices
 
+    if options.outputs.values and not options.outputs.as_json:
+        raise UsageError("--values needs --json")
     if options.comparison.tolerance is not None and math.isnan(options.comparison.tolerance):
         raise ArgumentError("--tolerance: expected a number, found nan")
     if options.execution.backend == "reference":
@@ -392,8 +421,13 @@ def _tell(
     """The summary and the comparisons, as lines or as JSON."""
     from distxla.cli import comparison, summary
 
-    if options.outputs.as_json:
-        terminal.write_json(summary.as_json(world, options.execution.backend, arguments, done, comparisons, feeds))
+    outputs = options.outputs
+    if outputs.as_json:
+        terminal.write_json(
+            summary.as_json(
+                world, options.execution.backend, arguments, done, comparisons, feeds, values=outputs.values
+            )
+        )
         return
     for line in summary.text(world, options.execution.backend, arguments, done, options.inputs.seed, feeds):
         terminal.write(line, hang=summary.HANG)

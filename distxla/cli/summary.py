@@ -82,8 +82,10 @@ def as_json(
     execution: Execution,
     comparisons: Sequence[tuple[str, Sequence[Difference]]],
     feeds: Feeds,
+    *,
+    values: bool = False,
 ) -> dict[str, Any]:
-    """The output of --json. Times in seconds."""
+    """The output of --json. Times in seconds. values: with those of the results."""
     return {
         "modules": [{"name": p.module.name, "path": p.path, "devices": list(p.devices)} for p in world.programs],
         "replicas": world.counts.replicas,
@@ -106,6 +108,7 @@ def as_json(
         "arguments": sum(len(leaves) for leaves in arguments.by_device.values()),
         "results": [
             {"leaf": k, "shape": str(shape), "devices": list(program.devices)}
+            | ({"values": _json_values(program, execution, k, shape)} if values else {})
             for program in world.programs
             for k, shape in enumerate(result_leaves(program))
         ],
@@ -186,6 +189,26 @@ def _compared(arrays: Sequence[tuple[int, Array]]) -> tuple[int, list[tuple[Arra
         digest = hashlib.blake2b(content, digest_size=16).digest()
         by_value.setdefault((array.shape, digest), (array, []))[1].append(device)
     return checksum, list(by_value.values())
+
+
+def _json_values(program: DeviceProgram, execution: Execution, k: int, shape: Shape) -> list[dict[str, Any]]:
+    """The different values of a leaf, each with the devices that have it; of a token none."""
+    arrays = [(d, array) for d in program.devices if (array := execution.outs[d][k]) is not None]
+    return [{"devices": devices, "value": plain(array, shape)} for array, devices in _compared(arrays)[1]]
+
+
+def plain(array: Array, shape: Shape) -> Any:
+    """Nested lists of numbers that JSON has: complex ones as [real, imaginary], not finite ones as "nan" or "inf"."""
+    if shape.dtype.is_complex:
+        array = np.stack([array.real, array.imag], axis=-1)
+    elif not shape.dtype.is_float:  # narrow integers are types that NumPy lacks
+        return (array if array.dtype.kind in "biu" else array.astype(np.int64)).tolist()
+    array = array.astype(np.float64)
+    return array.tolist() if np.isfinite(array).all() else _spelt(array.tolist())
+
+
+def _spelt(value: Any) -> Any:
+    return [_spelt(each) for each in value] if isinstance(value, list) else _finite(value)
 
 
 def _moved(world: RunPrograms, program: DeviceProgram) -> Iterator[str]:

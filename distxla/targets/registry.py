@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 SHARED = "native"  # the folder of what the targets of processors share
 GPU = "gpu"  # the backend that some machines have
+REFERENCE = "reference"  # the command line's word for what is no backend of a cluster
 
 
 @cache
@@ -72,6 +73,11 @@ def target_of_backend(backend: str) -> str:
             "the gpu backend is not available: there is no /dev/nvidiactl, so no driver of NVIDIA's; "
             f"use {' or '.join(served)}, DISTXLA_GPU_DRIVER=cuda where there is one all the same, or "
             "DISTXLA_GPU_DRIVER=emulated, with which the processor runs kernels for GPUs"
+        )
+    if backend == REFERENCE:
+        raise ArgumentError(
+            f"backend {REFERENCE!r} has no cluster: it runs in this process, by `distxla.reference(module, args)` or "
+            f"`distxla run --backend {REFERENCE}`"
         )
     if backend not in served:
         raise ArgumentError(f"backend {backend!r}: a cluster's replicas run on {' or '.join(map(repr, served))}")

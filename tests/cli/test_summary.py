@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from distxla.cli.main import main
 from distxla.cli.summary import duration
 from distxla.wording import counted
+from tests.cli.called import call
 
 ONE_PLUS_BOUND = """ENTRY main {{
   r = u32[] replica-id()
@@ -73,3 +75,32 @@ def test_counts(count: int, what: str, text: str) -> None:
 @pytest.mark.parametrize(("seconds", "text"), [(2e-6, "2 µs"), (0.0123, "12.3 ms"), (4.561, "4.56 s")])
 def test_durations(seconds: float, text: str) -> None:
     assert duration(seconds) == text
+
+
+VALUES = """HloModule values, replica_count=3
+ENTRY main {
+  x = f32[2] parameter(0)
+  r = u32[] replica-id()
+  one = u32[] constant(1)
+  m = u32[] minimum(r, one)
+  h = bf16[2] convert(x)
+  c = c64[] constant((1, -2))
+  n = s4[] constant(-3)
+  p = pred[1,2] constant({{true, false}})
+  e = f32[0] constant({})
+  ROOT t = (u32[], f32[2], bf16[2], c64[], s4[], pred[1,2], f32[0]) tuple(m, x, h, c, n, p, e)
+}
+"""
+
+
+def test_json_has_the_values_where_they_are_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "m.hlo").write_text(VALUES)
+    np.savez(tmp_path / "args.npz", arg0=np.array([0.5, -np.inf], np.float32))
+    run = ["run", str(tmp_path / "m.hlo"), "--args", str(tmp_path / "args.npz"), "--backend", "reference", "--json"]
+    found = json.loads(call(capsys, *run, "--values")[1])["results"]
+    assert found[0]["values"] == [{"devices": [0], "value": 0}, {"devices": [1, 2], "value": 1}]
+    everywhere = [0.5, "-inf"], [0.5, "-inf"], [1.0, -2.0], -3, [[True, False]], []
+    assert [leaf["values"] for leaf in found[1:]] == [[{"devices": [0, 1, 2], "value": v}] for v in everywhere]
+    assert all("values" not in leaf for leaf in json.loads(call(capsys, *run)[1])["results"])
+    status, _, errors = call(capsys, *run[:-1], "--values")
+    assert (status, errors.splitlines()[0]) == (2, "error: usage: --values needs --json")

@@ -9,10 +9,14 @@ import re
 import signal
 from pathlib import Path
 
+import click
 import numpy as np
 import pytest
 
+from distxla.cli import run
 from distxla.cli.main import main
+from distxla.errors import ArgumentError
+from distxla.runtime.cluster import Cluster
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 MODULE = "ENTRY main {\n  x = f32[2] parameter(0)\n  ROOT y = f32[2] add(x, x)\n}\n"
@@ -220,3 +224,18 @@ def test_the_lines_for_completion_are_those_of_the_documentation() -> None:
     root = Path(__file__).parent.parent.parent
     text = (root / "docs" / "command_line.md").read_text()
     assert set(re.findall(r"_DISTXLA_COMPLETE=(\w+)_source distxla", text)) == {"bash", "zsh", "fish"}
+
+
+def test_the_options_of_run_stand_in_sections(capsys: pytest.CaptureFixture[str]) -> None:
+    _, printed, _ = call(capsys, "run", "--help")
+    sections = re.findall(r"^(\w+):$", printed, re.MULTILINE)
+    assert sections == ["Programs", "Arguments", "Execution", "Hosts", "Results", "Comparison", "Other"]
+    shown = re.findall(r"^  (?:-\w, )?(--[\w-]+)", printed, re.MULTILINE)
+    options = [one for one in run.command.params if isinstance(one, click.Option)]
+    assert sorted(shown) == sorted([*(option.opts[-1] for option in options), "--help"])
+    assert re.findall(r"--\w+", printed.partition("\nOther:\n")[2]) == ["--help"]
+
+
+def test_the_reference_is_no_backend_of_a_cluster() -> None:
+    with pytest.raises(ArgumentError, match=r"it runs in this process, by `distxla\.reference\(module, args\)` or"):
+        Cluster(backend="reference")
