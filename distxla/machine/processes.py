@@ -33,6 +33,11 @@ def has_process_files() -> bool:
     return os.path.isdir("/proc/self/fd")
 
 
+def process_namespace() -> str:
+    """Tells the processes that this one can see from those of other containers of the machine."""
+    return os.readlink("/proc/self/ns/pid")
+
+
 def process_ids() -> list[int]:
     """Of all processes that this one can see."""
     return [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]
@@ -155,6 +160,12 @@ def let_be_killed_first() -> None:
     """Where memory lacks, let the kernel end this process rather than others. Nothing happens where it may not."""
     with suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
         file.write(_HIGHEST_SCORE)
+
+
+def let_be_killed_as_others() -> None:
+    """Take back what `let_be_killed_first` has done, here or in an ancestor. Nothing happens where it may not."""
+    with suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
+        file.write("0")
 
 
 def end_with_parent() -> None:

@@ -27,6 +27,7 @@ from distxla.wire.frame import FIELD_BYTES, Frame, Frames
 
 BUFFER_BYTES = 4 << 20  # of the kernel, each way
 UNANSWERED_MS = 30_000  # that bytes may be in flight before the connection counts as lost
+ANSWER_S = 4.0  # the same, where the loss of a host is to be told soon
 LARGEST_FRAME = 1 << 40  # bytes of payload; a user of small frames states less
 
 # version of this format, kind, length of the payload, the frame's number, fields
@@ -277,6 +278,13 @@ class Connection:
         return got
 
     # --- life
+
+    def require_answers(self, seconds: float) -> None:
+        """From now on the connection is lost when the other side's kernel has not answered for so long, also while
+        nothing is sent. A process that is stopped answers, as long as what it is sent has room."""
+        with contextlib.suppress(OSError):  # it is closed, which the next call tells
+            self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 1)
+            self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(seconds * 1000))
 
     def close(self) -> None:
         """Close the connection; pending sends and receives raise ClusterError. May be called twice."""

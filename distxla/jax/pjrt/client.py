@@ -10,7 +10,7 @@ from collections.abc import Callable
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
-from distxla.errors import ArgumentError, ClusterError, DistxlaError, UnsupportedOpError
+from distxla.errors import ArgumentError, ClusterError, DistxlaError
 from distxla.jax.partitioner.early_start import start_early
 from distxla.jax.pjrt import handles, late
 from distxla.jax.pjrt.compilers import Compiler, LocalCompiler
@@ -241,14 +241,10 @@ def options_of(args: Any) -> dict[str, int | str]:
 
 
 def client_create(args: Any) -> None:
-    """Client_Create. UnsupportedOpError where several processes are to use several machines."""
+    """Client_Create."""
     settings, options = _Chosen.settings(), options_of(args)
     process, processes = int(options.get("node_id", 0)), int(options.get("num_nodes", 1))
     world = World(process, processes, settings.devices, next(_generations) if processes > 1 else 0)
-    if processes > 1 and settings.address is not None:
-        raise UnsupportedOpError(
-            f"jax.distributed with {processes} processes: they share the devices of one machine, and {_ADDRESS} is set"
-        )
     store = CoordinationStore() if processes > 1 else None
     client = Client(settings, world, store)
     args.client = client.handle

@@ -35,7 +35,7 @@ from distxla.jax.processes.messages import (
     pack_json,
     unpack_json,
 )
-from distxla.jax.processes.owner_file import OWNER, pack_path, read_owner, unpack_path
+from distxla.jax.processes.owner_file import OWNER, pack_paths, read_owner, unpack_path
 from distxla.jax.processes.places import where_main_is
 from distxla.jax.processes.spawn import OwnerProcess, OwnerSettings, spawn_owner
 from distxla.jax.processes.told_errors import pack_error, unpack_error
@@ -49,6 +49,7 @@ from distxla.runtime.arrays.executable import Executable, Row
 from distxla.runtime.arrays.host_calls import require_outside
 from distxla.runtime.failures import stragglers
 from distxla.runtime.streams.streams import Infeed, Outfeed
+from distxla.wire.connection import ANSWER_S
 from distxla.wire.frame import Frame
 from distxla.wire.handshake import connect
 
@@ -155,7 +156,10 @@ class AttachedCluster:
         address, secret = read_owner(self._path())
         process = self._world.process
         connection = self._connection
-        connection.start(connect(address, secret, frames=PROCESS_FRAMES, node=process, largest=LARGEST))
+        connected = connect(address, secret, frames=PROCESS_FRAMES, node=process, largest=LARGEST)
+        if self._settings.address is not None:
+            connected.require_answers(ANSWER_S)
+        connection.start(connected)
         told = introduction(self._settings).to_json()
         connection.tell(Hello(process, self._pid, self._world.generation), [pack_json(told)])
         self._has_said_hello = True
@@ -171,7 +175,7 @@ class AttachedCluster:
         if isinstance(frame, Failed):
             raise unpack_error(unpack_json(payload))
         facts = AttachedMemory.of_json(unpack_json(payload))
-        connection.watch(facts.owner)
+        connection.watch(facts.owner, "" if facts.is_owner_here else facts.owner_host)
         self._memories = memories = AttachedMemories(facts, process, self._mine)
         self.heap = memories.heap
         allocate = partial(self.heap.allocate, of_runtime=True)
@@ -194,7 +198,7 @@ class AttachedCluster:
             except DistxlaError as error:
                 self._store.put(key, _FAILED + pack_json(pack_error(error)))
                 raise
-            self._store.put(key, pack_path(found.path))
+            self._store.put(key, pack_paths(found.paths))
             return found.path
         try:
             value = self._store.get(key, OWNER_S)

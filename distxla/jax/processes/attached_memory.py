@@ -10,7 +10,7 @@ from distxla.collectives.transports.control_block_view import ControlBlock
 from distxla.jax.processes.facts import AttachedMemory
 from distxla.lazy_dataclass import dataclass
 from distxla.machine.heap import Heap
-from distxla.machine.memory_files import open_descriptor, resident_bytes
+from distxla.machine.memory_files import held_bytes, open_descriptor, resident_bytes
 from distxla.machine.memory_limits import Limit, free_memory
 from distxla.machine.segments import Segment
 from distxla.runtime.hosts.shared_headroom import Promises, SharedHeadroom, heap_of, held_part
@@ -40,10 +40,12 @@ class AttachedMemories:
         self.control = ControlBlock.open(owner, facts.control, facts.devices)
         for device in devices:
             common = facts.common, size
-            self._mapped[device] = Segment.open(owner, facts.memories[device], size, common, keep=True)
+            self._mapped[device] = Segment.open(owner, facts.memories[device - facts.first], size, common, keep=True)
         begin = facts.device_bytes
         pages = [_Part(segment, begin) for segment in self._mapped.values()]
         self._descriptors = [open_descriptor(owner, number, size) for number in (*facts.memories, facts.common)]
+        # the owner of all devices promises what it allocates on its own host alone
+        self._others = 0 if facts.is_owner_here else begin
         own = partial(held_part, self._mapped.values(), range(begin, 2 * begin))
         promises = Promises(self.control, facts.promised)
         headroom = SharedHeadroom(promises, heap_of(process), devices, own, self._free)
@@ -54,9 +56,14 @@ class AttachedMemories:
         return self._mapped[device]
 
     def _free(self) -> Limit:
-        """Bytes that the memories of all processes' devices may hold: the free memory, and what they hold."""
+        """Bytes that the memories of all processes' devices may hold: the free memory, and what they hold; without what
+        the owner of all devices holds, where that is on another host."""
         free = free_memory()
-        return Limit(free.bytes + sum(map(resident_bytes, self._descriptors)), free.source)
+        held = sum(map(resident_bytes, self._descriptors))
+        if self._others:
+            held -= sum(held_bytes(one, 0, self._others) for one in self._descriptors[:-1])
+            held -= resident_bytes(self._descriptors[-1])
+        return Limit(free.bytes + held, free.source)
 
     def close(self) -> None:
         """Close the descriptors; arrays stay valid."""

@@ -48,6 +48,7 @@ class OwnersConnection:
     def __init__(self) -> None:
         self._connection: Connection | None = None
         self._owner: int | None = None  # its descriptor
+        self._host = ""
         self.pid = 0
         self.failure: DistxlaError | None = None
         self.pushed: dict[type[Frame], Callable[[Frame, bytearray], object]] = {}
@@ -69,8 +70,11 @@ class OwnersConnection:
             thread = threading.Thread(target=target, name=name, daemon=True)
             self._threads.append(started_thread(thread, "the owner of the devices can't be talked to"))
 
-    def watch(self, pid: int) -> None:
-        """The owner's process, of whose end later errors tell."""
+    def watch(self, pid: int, host: str) -> None:
+        """The owner's process, of whose end later errors tell, or where it is, if on another host."""
+        if host:
+            self._host = host
+            return
         self.pid = pid
         with contextlib.suppress(OSError):
             self._owner = descriptor_of(pid)
@@ -160,6 +164,10 @@ class OwnersConnection:
         request.is_over.set()
 
     def _why(self, error: DistxlaError) -> DistxlaError:
+        if self._host:
+            return ReplicaLostError(
+                f"the process that owns the devices, on {self._host}, can't be reached any more: {error.message}"
+            )
         if self._owner is None:
             return ClusterError(f"the owner of the devices does not answer: {error.message}")
         how = "has closed the connection"

@@ -17,6 +17,7 @@ from distxla.jax.processes.ledger_facts import Ending
 from distxla.jax.processes.messages import unpack_json
 from distxla.jax.processes.places import site_of_traceback
 from distxla.jax.processes.said import guarded
+from distxla.lazy_dataclass import replace
 from distxla.machine.processes import descriptor_of, ended_by, exit_status_of
 from distxla.machine.shortages import started_thread
 from distxla.runtime.hosts.process_ends import KillCounts, how_ended
@@ -58,15 +59,19 @@ def ending_of(payload: Buffer) -> Ending:
 class Endings:
     """A thread that sleeps on the descriptors of JAX processes.
 
+    where: a process's host, to be told with its end; "" where there is one host.
     ended: called with a process and how it has ended, once for each, in the thread that finds out. A process says it
     itself (`said`); or it ends without a word, which its descriptor tells, and a moment before that the end of its
     connection (`lost`), which alone means nothing more than "lost".  died: called when a process is gone for good.
     """
 
     def __init__(
-        self, ended: Callable[[int, Ending], None], died: Callable[[int], None] = lambda process: None
+        self,
+        ended: Callable[[int, Ending], None],
+        died: Callable[[int], None] = lambda process: None,
+        where: Callable[[int], str] = lambda process: "",
     ) -> None:
-        self._ended, self._died = ended, died
+        self._ended, self._died, self._where = ended, died, where
         self._lock = threading.Lock()  # of all below
         self._told: set[int] = set()
         self._pids: dict[int, int] = {}  # by process
@@ -82,7 +87,7 @@ class Endings:
         """A process has come. One that has ended already is told at once."""
         try:
             descriptor = descriptor_of(pid)
-        except OSError:  # it is of another machine, or gone
+        except OSError:  # it is gone
             return
         with self._lock:
             self._pids[process] = pid
@@ -93,6 +98,11 @@ class Endings:
     def said(self, process: int, how: Ending) -> None:
         """A process has said how it ends."""
         self._tell(process, how)
+
+    def died_elsewhere(self, process: int, how: str, status: int | None) -> None:
+        """A process of another host is gone. how, status: see Users (hosts/users.py)."""
+        self._tell(process, Ending("signal", signal=how) if how else Ending("exit", status=status))
+        guarded(lambda: self._died(process))
 
     def lost(self, process: int) -> None:
         """The connection of a process has ended."""
@@ -162,6 +172,7 @@ class Endings:
             if process in self._told or self._is_closed:
                 return
             self._told.add(process)
+        how = replace(how, where=self._where(process))
         guarded(lambda: self._ended(process, how))
 
 

@@ -27,13 +27,15 @@ class Facts:
 
 @dataclass(frozen=True)
 class AttachedMemory(Facts):
-    """The memories of the owner's host: descriptors of the process `owner`, to be opened in /proc.
+    """The memories of the host of a JAX process: descriptors of the process `owner`, to be opened in /proc.
 
-    memories: by flattened id.  common: the memory that follows each device's.  memory_bytes: of each of these
-    segments.  device_bytes: S. The owner allocates in [0, S) of each device, the device's JAX process in [S, 2S).
-    control: the control block, of `devices` devices.  promised: offset there of what all heaps promise.  slices: by
-    process, the offset there of the header of its slice (control_block.py).  logs: the same of its log
-    (launch_board.py); nothing where the owner issues all calls.
+    is_owner_here: whether that is the owner of all devices; else it is that of this host alone.  owner_host: where the
+    owner of all is, "" where all are on one host.
+    memories: of the devices of this host, whose flattened ids begin with `first`.  common: the memory that follows
+    each device's.  memory_bytes: of each of these segments.  device_bytes: S. The owner allocates in [0, S) of each
+    device, the device's JAX process in [S, 2S).  control: the control block, of `devices` devices.  promised: offset
+    there of what all heaps promise.  slices: by process, the offset there of the header of its
+    slice (control_block.py).  logs: the same of its log (launch_board.py); nothing where the owner issues all calls.
     """
 
     owner: int
@@ -46,6 +48,9 @@ class AttachedMemory(Facts):
     promised: int
     slices: tuple[int, ...]
     logs: tuple[int, ...] = ()
+    is_owner_here: bool = True
+    owner_host: str = ""
+    first: int = 0
 
 
 @dataclass(frozen=True)

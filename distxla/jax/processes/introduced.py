@@ -10,7 +10,7 @@ import sys
 from distxla.jax.partitioner.early_start import script_key
 from distxla.jax.private.backends import compiling_options
 from distxla.jax.private.names import jaxlib_version
-from distxla.jax.processes.owner_file import boot_id
+from distxla.jax.processes.owner_file import boot_id, machine_of_process
 from distxla.jax.processes.spawn import OwnerSettings
 from distxla.jax.processes.world import Introduction
 from distxla.machine.packages import installed_version
@@ -37,6 +37,7 @@ def introduction(settings: OwnerSettings) -> Introduction:
         os.path.basename(script),
         tuple(sys.argv[1:]),
         script_key() or "",
+        machine_of_process(),
     )
 
 

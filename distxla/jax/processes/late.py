@@ -112,10 +112,12 @@ def lines_of(notices: Sequence[Notice], where: Mapping[int, str]) -> list[tuple[
     return lines
 
 
-def doing_of(stack: Stack | None, pid: int) -> str:
-    """What a process of this machine does that has given this answer, or none."""
-    if is_stopped(pid):
+def doing_of(stack: Stack | None, pid: int | None) -> str:
+    """What a process does that has given this answer, or none. pid: None where it is on another host."""
+    if pid is not None and is_stopped(pid):
         return "it is stopped, until SIGCONT"
+    if stack is None and pid is None:
+        return "it does not answer: it is stopped, or holds the GIL in C code"
     return "it does not answer: it holds the GIL in C code" if stack is None else f"it is {stack}"
 
 

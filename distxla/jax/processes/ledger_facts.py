@@ -91,7 +91,8 @@ class Ending:
     """How a process has ended. how: "end": of its script; "raised": by an exception that nobody caught; "signal";
     "exit": without a word, as by os._exit; "lost": nothing is known but that its connection is gone.
 
-    error: of "raised", in a line.  site: the user's line that raised it.  signal: its name.  status: of "exit".
+    error: of "raised", in a line.  site: the user's line that raised it.  signal: its name.  status: of "exit".  where:
+    `host 1 (name)`, where there are several.
     """
 
     how: str
@@ -99,18 +100,22 @@ class Ending:
     site: LaunchSite = LaunchSite()
     signal: str = ""
     status: int | None = None
+    where: str = ""
 
     def __str__(self) -> str:
-        """`was ended by SIGKILL`."""
+        """`was ended by SIGKILL`, `was ended by SIGKILL on host 1 (name)`."""
+        where = f" on {self.where}" if self.where else ""
         if self.how == "raised":
             at = f" ({place_of(self.site)})" if self.site.line else ""
-            return f"ends with {self.error or 'an exception'}{at},"
+            return f"ends{where} with {self.error or 'an exception'}{at},"
         if self.how == "signal":
-            return f"was ended by {self.signal or 'a signal'}"
+            return f"was ended by {self.signal or 'a signal'}{where}"
         if self.how == "exit":
             status = "" if self.status is None else f" with status {self.status}"
-            return f"has left{status} and no word" if status else "has left without a word"
-        return "was lost" if self.how == "lost" else "has ended"
+            return f"has left{where}{status} and no word" if status else f"has left{where} without a word"
+        if self.how == "lost":
+            return f"was lost with {self.where}, or the connection to that," if self.where else "was lost"
+        return f"has ended{where}"
 
 
 class Turn(NamedTuple):

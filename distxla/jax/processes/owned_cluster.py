@@ -16,6 +16,7 @@ from distxla.runtime.calls.program_loading import ProgramLoader
 from distxla.runtime.calls.unloading import Loaded
 from distxla.runtime.checks.checks import begin_checks, end_checks
 from distxla.runtime.cluster import Cluster
+from distxla.runtime.hosts.remote import RemoteHost
 from distxla.runtime.hosts.slice import Slice, Ticket
 from distxla.runtime.streams.stream_states import StreamStates
 from distxla.time_limit import phase
@@ -47,16 +48,33 @@ class OwnedCluster(Cluster):
         devices = sum(map(len, slices))
         super().__init__(partitions=devices, address=address, device_memory=device_memory, backend=backend)
 
-    def attached_memory(self) -> AttachedMemory:
-        """Where a JAX process finds the devices' memories; blocks until they serve. ClusterError where some are on
-        another machine."""
+    @property
+    def has_failed(self) -> bool:
+        """Whether `wait_started` would raise an error by now."""
+        return self._failure is not None
+
+    def watch_hosts(self, seconds: float, ended: Callable[[int, str, int | None], None]) -> None:
+        """Another host that has not answered for so long is lost. ended: told of the end of each process of
+        `watch_user`: see hosts/users.py."""
+        for remote in self.hosts.remotes:
+            remote.connection.require_answers(seconds)
+            remote.on_user_end = ended
+
+    def watch_user(self, process: int, pid: int, devices: range) -> None:
+        """A process of another host uses these devices."""
+        self._remote_of(devices).watch(process, pid)
+
+    def _remote_of(self, devices: range) -> RemoteHost:
+        return next(remote for remote in self.hosts.remotes if devices.start in remote.devices)
+
+    def attached_memory(self, devices: range = range(1)) -> AttachedMemory:
+        """Where a JAX process finds the memories of its devices, all of one host; blocks until they serve."""
         self.wait_started()
-        local, promises = self.hosts.local, self.hosts.promises
+        hosts, promises = self.hosts, self.hosts.promises
         assert promises is not None
-        if len(self.hosts.all) > 1:
-            raise ClusterError("JAX processes can't share devices of several machines yet")
-        found = local.attachment()
-        memories = tuple(-1 if descriptor is None else descriptor for descriptor in found.memories)
+        index = next(k for k, there in enumerate(hosts.devices) if devices.start in there)
+        found = hosts.attachments[index] if index else hosts.local.attachment()
+        memories = tuple(descriptor for descriptor in found.memories if descriptor is not None)
         return AttachedMemory(
             owner=found.owner,
             control=found.control,
@@ -66,7 +84,10 @@ class OwnedCluster(Cluster):
             device_bytes=self.hosts.budget.part_bytes,
             devices=self.devices,
             promised=promises.place,
-            slices=tuple(part.offset for part in local.slices) if self._has_slices else (0,) * len(self._slices),
+            slices=tuple(part.offset for part in hosts.local.slices) if self._has_slices else (0,) * len(self._slices),
+            is_owner_here=index == 0,
+            first=hosts.devices[index].start,
+            owner_host=hosts.local.name if len(hosts.all) > 1 else "",
         )
 
     # --- programs

@@ -21,11 +21,12 @@ from distxla.jax.processes.late import LateWatch, Questions, doing_of
 from distxla.jax.processes.launches import LaunchSite
 from distxla.jax.processes.ledger import Ledger
 from distxla.jax.processes.ledger_facts import Ending
+from distxla.jax.processes.machines import Machines
 from distxla.jax.processes.messages import PROCESS_FRAMES, pack_json, pack_parts, unpack_json, unpack_parts
 from distxla.jax.processes.owned_calls import OwnedCalls
 from distxla.jax.processes.owned_cluster import OwnedCluster
 from distxla.jax.processes.owned_programs import OwnedPrograms
-from distxla.jax.processes.owner_file import OwnerFile
+from distxla.jax.processes.owner_file import OwnerFile, machine_of_process
 from distxla.jax.processes.owner_settings import OwnerSettings
 from distxla.jax.processes.places import Stack
 from distxla.jax.processes.said import guarded, say
@@ -61,11 +62,18 @@ class Owner:
     """Serves so many JAX processes. path: of the file that tells them where (owner_file.py).
 
     news: gets what a launcher wants to know: {"came": process}, {"attached": n}, {"verdict": error}, {"ended": ...};
-    without one, verdicts go to stderr.
+    without one, verdicts go to stderr.  launched: a launcher starts the processes where `machines` says.
+    machines: where they are.  paths: of files that tell where it listens, by machine.
+    ClusterError where the Ray at the address can't be joined.
     """
 
     def __init__(
-        self, settings: OwnerSettings, processes: int, news: Callable[[dict[str, Any]], None] | None = None
+        self,
+        settings: OwnerSettings,
+        processes: int,
+        news: Callable[[dict[str, Any]], None] | None = None,
+        *,
+        launched: bool = False,
     ) -> None:
         self.settings = settings
         self.world = World(0, processes, settings.local)
@@ -89,13 +97,14 @@ class Owner:
         self.programs = OwnedPrograms(self.cluster, self.world)
         self.ledger = Ledger(processes, settings.stall_limit)
         self.calls = OwnedCalls(self.cluster, self.programs, self.world, self.ledger, self._tell, self._judged)
-        self.endings = Endings(self.ended, self._died)
+        self.machines = Machines(self.cluster, self.world, settings)
+        self.endings = Endings(self.ended, self._died, self.machines.name_of)
         self.questions = Questions(self._ask)
         self._late = LateWatch(self.calls.look, self._where, self._tell_late)
         secret = new_secret()
         self._start()
         self._listener = Listener(
-            settings.host,
+            self.machines.listens_on(),
             secret,
             self._on_connection,
             frames=PROCESS_FRAMES,
@@ -105,6 +114,7 @@ class Owner:
         )
         self._file = OwnerFile(self._listener.address, secret)
         self.path = self._file.path
+        self.paths = {**self.machines.begin(self._listener.address, secret, launched), machine_of_process(): self.path}
 
     # --- life
 
@@ -130,6 +140,7 @@ class Owner:
         for peer in peers:
             peer.connection.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
+        self.machines.close()
         needed, self._needed = self._needed, None
         if needed is not None:
             keep_needed(*needed)
@@ -235,7 +246,9 @@ class Owner:
             self._changed.set()
             return None
         self._say_news({"came": frame.process})
-        self.endings.watch(frame.process, frame.pid)
+        self.machines.came(connection)
+        if introduction.machine in ("", machine_of_process()) and not self.machines.host_of(frame.process):
+            self.endings.watch(frame.process, frame.pid)
         if frame.process == 0 and _KEY.fullmatch(introduction.needed):
             self._later(lambda: self._start_early(introduction.needed))
         if is_last:
@@ -268,14 +281,18 @@ class Owner:
         try:
             require_equal(given := self._introductions())
             self.settings.require_those_of(given[0])
-            memory = self.cluster.attached_memory()
+            memories = self.machines.memories(given)
         except DistxlaError as error:
             self._fail(error)
         except BaseException as error:
             self._fail(ClusterError(f"the devices could not be started: {raised(error)}"))
         else:
             self._are_attached = True
-            self._tell_all(messages.Attached(), [pack_json(memory.to_json())])
+            with self._lock:
+                pids = {process: peer.pid for process, peer in self.peers.items()}
+            self.machines.watch(pids, self.endings.died_elsewhere)
+            for process, memory in enumerate(memories):
+                self._tell(process, messages.Attached(), [pack_json(memory.to_json())])
             self._say_news({"attached": self.world.processes})
 
     def _introductions(self) -> list[Introduction]:
@@ -329,7 +346,8 @@ class Owner:
         """What processes do, to follow "process 1: "."""
         pids = {process: peer.pid for process in processes if (peer := self.peers.get(process)) is not None}
         stacks = self.questions.ask(list(pids))
-        return {process: doing_of(stacks.get(process), pid) for process, pid in pids.items()}
+        here = {process: None if self.machines.host_of(process) else pid for process, pid in pids.items()}
+        return {process: doing_of(stacks.get(process), pid) for process, pid in here.items()}
 
     def _tell_late(self, process: int, late: int, text: str) -> None:
         self._tell(process, messages.News(late, messages.LATE), [pack_json({"text": text})])

@@ -1,7 +1,7 @@
 """Where the owner listens, and its secret: in a memory file that only the user can open, whose path processes are told.
 
 The path goes through JAX's key-value store, which anybody on the network may read; the secret never does. The file is
-gone with the owner, however that ends.
+gone with the owner, however that ends. On other machines a process of the user's (keeper.py) has such a file.
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 import os
 import stat
+from collections.abc import Mapping
 from typing import Final
 
 from distxla.errors import ClusterError
 from distxla.machine.memory_files import is_of_process, memory_file, path_of
-from distxla.machine.processes import kernel_text
+from distxla.machine.processes import kernel_text, process_namespace
 from distxla.wire.handshake import SECRET_BYTES
 
 OWNER: Final = "DISTXLA_OWNER"  # environment: the path of the file
@@ -23,6 +24,11 @@ _MOST: Final = 4096  # bytes of the file
 def boot_id() -> str:
     """Tells this machine, since it was started, from all others."""
     return kernel_text("sys/kernel/random/boot_id").strip()
+
+
+def machine_of_process() -> str:
+    """Tells the machine, or the container, whose processes this one can see, from all others."""
+    return f"{boot_id()}/{process_namespace()}"
 
 
 class OwnerFile:
@@ -73,24 +79,25 @@ def read_owner(path: str) -> tuple[tuple[str, int], bytes]:
     return (host, port), secret
 
 
-def pack_path(path: str) -> bytes:
-    """The path, and of which machine, for the key-value store."""
-    return f"{boot_id()} {path}".encode()
+def pack_paths(paths: Mapping[str, str]) -> bytes:
+    """The path on each machine, for the key-value store. paths: by what `machine_of_process` says there."""
+    return "\n".join(f"{machine} {path}" for machine, path in paths.items()).encode()
 
 
 def unpack_path(told: bytes) -> str:
-    """The path of `pack_path`. ClusterError where it is of another machine."""
-    machine, _, path = told.decode(errors="replace").partition(" ")
-    if machine != boot_id():
-        raise _elsewhere(path)
-    return path
+    """The path of `pack_paths` on this machine. ClusterError where there is none."""
+    paths = dict(line.partition(" ")[::2] for line in told.decode(errors="replace").split("\n"))
+    found = paths.get(machine_of_process())
+    if found is None:
+        raise _elsewhere(next(iter(paths.values()), "?"))
+    return found
 
 
 def _elsewhere(path: str) -> ClusterError:
     return ClusterError(
-        f"the owner of the devices, {path}, is on another machine than process {os.getpid()}: JAX processes of several "
-        "machines can't share devices yet"
+        f"the owner of the devices, {path}, is on another machine than process {os.getpid()}: for processes of several "
+        "machines start Ray on each of them, and give all processes its address, DISTXLA_ADDRESS"
     )
 
 
-__all__ = ["OWNER", "OwnerFile", "boot_id", "pack_path", "read_owner", "unpack_path"]
+__all__ = ["OWNER", "OwnerFile", "boot_id", "machine_of_process", "pack_paths", "read_owner", "unpack_path"]

@@ -50,7 +50,7 @@ def main(told: dict[str, Any]) -> int:
         return error.exit_status
     logging.getLogger("distxla").addFilter(NamedDevices(owner.world))
     with suppress(OSError):
-        os.write(ready, pack_json({"path": owner.path}) + b"\n")
+        os.write(ready, pack_json({"path": owner.path, "paths": owner.paths, "hosts": _hosts(owner)}) + b"\n")
     os.close(ready)
 
     def is_over() -> bool:
@@ -66,6 +66,11 @@ def main(told: dict[str, Any]) -> int:
         if news is not None:
             news.flush()
     return 0
+
+
+def _hosts(owner: Owner) -> list[tuple[str, str, int]]:
+    """See spawn.OwnerProcess."""
+    return [(node.name, node.address, len(processes)) for node, processes in owner.machines.hosts()]
 
 
 if __name__ == "__main__":

@@ -22,7 +22,8 @@ class OwnerSettings(Facts):
     """What the owner's cluster is, as of the plugin's settings.
 
     local: devices of each JAX process.  stall_limit: seconds after which a process that is late is a fault; None:
-    never.  host: the address of the interface to listen on.
+    never.  host: the address of the interface to listen on, where there is no address of a Ray.  processes_per_host: of
+    each node of the Ray, the owner's first, where a launcher starts them; None: equally many.
     """
 
     local: int
@@ -32,6 +33,7 @@ class OwnerSettings(Facts):
     checks: tuple[str, ...] = ()
     stall_limit: float | None = None
     host: str = "127.0.0.1"
+    processes_per_host: tuple[int, ...] | None = None
 
     def require_those_of(self, all_of_them: Introduction) -> None:
         """ClusterError where the processes, which are equal, have settings of a cluster that the owner was not started

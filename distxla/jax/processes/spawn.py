@@ -8,7 +8,7 @@ import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from distxla.errors import ClusterError
 from distxla.jax.processes.owner_file import OWNER
@@ -23,11 +23,16 @@ _children: list[subprocess.Popen[bytes]] = []  # owners outlive the objects that
 
 
 class OwnerProcess(NamedTuple):
-    """path: of the file that tells processes where it listens (owner_file.py)."""
+    """path: of the file that tells processes of this machine where it listens (owner_file.py).  paths: of those of all
+    machines, by machine.  hosts: (name, address, number of processes) of each host, this one first, with a launcher and
+    an address.
+    """
 
     path: str
     pid: int
     process: subprocess.Popen[bytes]
+    paths: dict[str, str]
+    hosts: list[tuple[str, str, int]]
 
 
 def spawn_owner(processes: int, settings: OwnerSettings, *, guarded: bool, news: int | None = None) -> OwnerProcess:
@@ -62,12 +67,14 @@ def spawn_owner(processes: int, settings: OwnerSettings, *, guarded: bool, news:
         finally:
             os.close(write)
         _children.append(process)
-        return OwnerProcess(_path(read, process), process.pid, process)
+        ready = _ready(read, process)
+        hosts = [(str(name), str(address), int(count)) for name, address, count in ready.get("hosts", ())]
+        return OwnerProcess(str(ready["path"]), process.pid, process, dict(ready["paths"]), hosts)
     finally:
         os.close(read)
 
 
-def _path(ready: int, process: subprocess.Popen[bytes]) -> str:
+def _ready(ready: int, process: subprocess.Popen[bytes]) -> dict[str, Any]:
     """What the owner says once it listens: a line of JSON."""
     data = b""
     while not data.endswith(b"\n"):
@@ -80,7 +87,7 @@ def _path(ready: int, process: subprocess.Popen[bytes]) -> str:
         if "error" in told:
             process.wait()
             raise unpack_error(told["error"])
-        return str(told["path"])
+        return {"path": told["path"], "paths": told["paths"], "hosts": told["hosts"]}
     if process.poll() is None and not is_readable(ready, 0):
         process.kill()
         raise ClusterError(f"the process that owns the devices did not listen within {START_S:g} s")

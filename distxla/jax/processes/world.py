@@ -10,7 +10,7 @@ from distxla.errors import ClusterError
 from distxla.jax.processes.fields import from_json
 from distxla.lazy_dataclass import dataclass, field
 
-_APART: Final = ("host", "pid", "argv", "needed")  # what may differ in an Introduction
+_APART: Final = ("host", "machine", "pid", "argv", "needed")  # what may differ in an Introduction
 
 
 @dataclass(frozen=True)
@@ -53,11 +53,13 @@ class KeyValueStore(Protocol):
 
 @dataclass(frozen=True)
 class Introduction:
-    """What a process tells the owner of itself. All but `host`, `pid`, `argv` and `needed` must be equal in all.
+    """What a process tells the owner of itself. All but `host`, `machine`, `pid`, `argv` and `needed` must be equal in
+    all, and without an address `boot_id`.
 
-    boot_id: of its machine.  devices: of this process.  address, device_memory, backend, checks: as of the plugin's
-    settings.  jax_config: of JAX's options those that change what is compiled.  script: its name without folders.
-    needed: key of what is known in the cache of the script's last run; "" for none.
+    boot_id: of its machine.  machine: as owner_file.machine_of_process gives it.  devices: of this process.  address,
+    device_memory, backend, checks: as of the plugin's settings.  jax_config: of JAX's options those that change what is
+    compiled.  script: its name without folders.  needed: key of what is known in the cache of the script's last run; ""
+    for none.
     """
 
     boot_id: str
@@ -77,6 +79,7 @@ class Introduction:
     script: str = ""
     argv: tuple[str, ...] = ()
     needed: str = ""
+    machine: str = ""
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
@@ -88,7 +91,7 @@ class Introduction:
 
 
 _HINTS: Final = {
-    "boot_id": "all processes must run on one machine",
+    "boot_id": "give processes of several machines the address of a Ray that runs on all of them, DISTXLA_ADDRESS",
     "devices": "give each process the same DISTXLA_DEVICES",
     "distxla": "install the same version everywhere",
     "jax": "install the same version everywhere",
@@ -100,7 +103,8 @@ def difference_of(given: Sequence[Introduction]) -> str:
     """Where the introductions, by process, differ; "" for nowhere."""
     first = given[0]
     lines = []
-    for name in (one.name for one in dataclasses.fields(Introduction) if one.name not in _APART):
+    apart = _APART if first.address is None else (*_APART, "boot_id")
+    for name in (one.name for one in dataclasses.fields(Introduction) if one.name not in apart):
         expected = getattr(first, name)
         for process, other in enumerate(given):
             found = getattr(other, name)

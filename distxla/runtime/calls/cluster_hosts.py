@@ -25,12 +25,13 @@ from distxla.runtime.hosts.budget import Budget, HostHeadroom
 from distxla.runtime.hosts.gpus import NO_GPUS, GpuSharing
 from distxla.runtime.hosts.local import LocalHost
 from distxla.runtime.hosts.nodes import Facts, Node, alive_nodes, distribute, require_alike
-from distxla.runtime.hosts.remote import RemoteHost, RemoteMemory, RemotePages
+from distxla.runtime.hosts.remote import RemoteHost
+from distxla.runtime.hosts.remote_memory import RemoteMemory, RemotePages
 from distxla.runtime.hosts.shared_headroom import COMMON_HEAP, DEVICES_HEAP, Promises, SharedHeadroom, held_part
 from distxla.runtime.ray import access
 from distxla.runtime.ray.session import RayHere, Session, SharedValue
 from distxla.runtime.ray.versions import require_run
-from distxla.runtime.replica.replica import Identity, Replica
+from distxla.runtime.replica.replica import Attachment, Identity, Replica
 from distxla.runtime.replica.serve import support_program
 from distxla.runtime.values.host import DeviceMemory, Host, Lost, ended_text
 from distxla.runtime.values.shared_image import ImageSource, SharedImage, without_image
@@ -60,6 +61,9 @@ class Hosts:
     driver's own among them; else none.
     news: notified of every frame from agents.
     promises: of all heaps in this host's memories, where values are apart.
+    layout: the nodes to use, the driver's first, and how many devices each takes, of all living ones; by default that
+    of nodes.distribute. It may block until `closing` is set.
+    attachments: where the memories of each host are.
     """
 
     def __init__(
@@ -77,6 +81,8 @@ class Hosts:
         self._address = address
         self.values_apart, self._slices = values_apart, slices
         self.promises: Promises | None = None
+        self.layout: Callable[[list[Node]], list[tuple[Node, int]]] = self._by_room
+        self.attachments: list[Attachment] = []
         self._devices_per_host = devices_per_host
         self._closing = closing
         self._network_faults = network_faults
@@ -148,10 +154,8 @@ class Hosts:
         """
         self.session, self._holds_ray = access.acquire(self.device_count, self._address, self._closing)
         self._joined.set()
-        nodes = alive_nodes(*self.session.nodes())
-        counts = distribute(self.device_count, self._gpus.rooms(nodes), self._devices_per_host)
-        nodes = [node for i, (node, count) in enumerate(zip(nodes, counts)) if count or i == 0]
-        counts = [count for i, count in enumerate(counts) if count or i == 0]
+        placed = self.layout(alive_nodes(*self.session.nodes()))
+        nodes, counts = [node for node, _ in placed], [count for _, count in placed]
         ends = [sum(counts[: i + 1]) for i in range(len(counts))]
         self.devices = [range(end - count, end) for count, end in zip(counts, ends)]
         self._distributed.set()
@@ -167,6 +171,10 @@ class Hosts:
             *self.local.memories.values(),
             *(RemoteMemory(remote, d, self.budget.segment_bytes) for remote in self.remotes for d in remote.devices),
         ]
+
+    def _by_room(self, nodes: list[Node]) -> list[tuple[Node, int]]:
+        counts = distribute(self.device_count, self._gpus.rooms(nodes), self._devices_per_host)
+        return [(node, count) for i, (node, count) in enumerate(zip(nodes, counts)) if count or i == 0]
 
     def wait_joined(self, starting: threading.Thread | None) -> bool:
         """Block until Ray is initialised in this process; False if `start`, in that thread, has ended without it."""
@@ -197,7 +205,7 @@ class Hosts:
             self.budget.settle_here(self.device_count, self._free_here)
         local = self._make_local(socket.gethostname())
         support = support_program()
-        attachment = local.attachment()
+        self.attachments = [attachment := local.attachment()]
         with SharedValue(self.session, without_image(support)) as light, self.shared_image(support) as images:
             pending = [replica.attach.remote(attachment, light.reference, images[0]) for replica in self.replicas]
             self.identities = self.ask(pending, ATTACH_LIMIT_S)
@@ -240,9 +248,9 @@ class Hosts:
                 names,
             )
             pending = []
+            self.attachments = [one.attachment or local.attachment() for one in made]
             with self.shared_image(support, whole) as images:
-                for devices, one, image in zip(self.devices, made, images):
-                    attachment = one.attachment or local.attachment()
+                for devices, attachment, image in zip(self.devices, self.attachments, images):
                     replicas = [self.replicas[device] for device in devices]
                     pending += [replica.attach.remote(attachment, light.reference, image) for replica in replicas]
                 self.identities = self.ask(pending, ATTACH_LIMIT_S)

@@ -27,6 +27,7 @@ from distxla.program.artifact import CompiledProgram
 from distxla.runtime.hosts import commands
 from distxla.runtime.hosts.local import LocalHost
 from distxla.runtime.hosts.nodes import Facts
+from distxla.runtime.hosts.users import Users
 from distxla.runtime.replica.replica import Attachment, Identity
 from distxla.runtime.values.shared_image import ImageSource, SharedImage
 from distxla.targets.registry import sleep_on, wake_all
@@ -78,6 +79,7 @@ class Agent:
         self._driver: Connection | None = None
         self._work: queue.SimpleQueue[tuple[Frame, bytearray]] = queue.SimpleQueue()
         self._numbers: dict[int, int] = {}
+        self._users = Users(self._on_user_end)
         self._ready, self._connected = threading.Event(), threading.Event()
         self._hurried = threading.Event()  # devices that still compute are not to be waited for any longer
 
@@ -207,6 +209,8 @@ class Agent:
         elif isinstance(frame, commands.Await):
             self._require_inside(frame.offset, 4, self._control.segment.size)
             threading.Thread(target=self._await, args=(connection, frame), name="distxla-await", daemon=True).start()
+        elif isinstance(frame, commands.Watch):
+            self._users.watch(frame.number, frame.pid)
         elif isinstance(frame, commands.Clock):
             connection.send(commands.Data(frame.request), [clock.now_ns().to_bytes(8, "little")])
         elif isinstance(frame, commands.Abort):
@@ -325,6 +329,10 @@ class Agent:
         assert self._host is not None
         one = self._host.lost.get(device)  # None where it ends while the host begins to watch
         self._say(commands.ReplicaEnded(device), "" if one is None else one.how)
+
+    def _on_user_end(self, number: int, how: str, status: int | None) -> None:
+        told = commands.UNKNOWN_STATUS if status is None else status
+        self._say(commands.ProcessEnded(number, told), how)
 
     def _on_proxy_failure(self, host: int, reason: str, damaged: bool) -> None:
         what = "its proxy failed" if host == self._shape.index else f"the connection to host {host} was lost"

@@ -134,6 +134,14 @@ class ReadControl(Frame):
     size: int = u64("bytes")
 
 
+@frame(17)
+class Watch(Frame):
+    """Tell by PROCESS_ENDED when a process of the host that uses its devices has ended."""
+
+    number: int = u32("by which the driver knows it")
+    pid: int = u32("of it")
+
+
 # --- from the agent
 
 
@@ -192,11 +200,22 @@ class Waiting(Frame):
     """The long waits of the host's proxy."""
 
 
+@frame(41, payload="the signal that has ended it, UTF-8; nothing where it has exited")
+class ProcessEnded(Frame):
+    """A process of WATCH has ended."""
+
+    number: int = u32("by which the driver knows it")
+    status: int = u32("with which it has exited; 0xFFFFFFFF where that is not known")
+
+
+UNKNOWN_STATUS = 0xFFFFFFFF
+
 DRIVER_FRAMES = Frames(
     1,
     "between the driver and an agent",
     *(Run, Abort, End, Clear, WriteControl, Write, Read, Dump, Punch, Bye, Wake, Await, Clock, Leave, Waits),
-    *(ReadControl, Done, ReplicaEnded, Failed, Data, DeviceRecords, Ended, Cleared, Injected, Waiting),
+    *(ReadControl, Watch),
+    *(Done, ReplicaEnded, Failed, Data, DeviceRecords, Ended, Cleared, Injected, Waiting, ProcessEnded),
 )
 
 

@@ -66,6 +66,7 @@ class RemoteHost:
         self.ahead = 0
         self.ahead_at = -CLOCK_S  # of clock.now
         self.connection = connection
+        self.on_user_end: Callable[[int, str, int | None], None] = lambda number, how, status: None
         self._pids = dict(pids)
         self._news = news
         self._driver = driver
@@ -315,6 +316,10 @@ class RemoteHost:
 
     # --- life
 
+    def watch(self, number: int, pid: int) -> None:
+        """Have `on_user_end` called, in the receiving thread, when this process of the host has ended: see Users."""
+        self._send(commands.Watch(number, pid))
+
     def bid_farewell(self) -> None:
         """Ask the agent to end the replicas; `close` waits for it."""
         self._closing = True
@@ -437,6 +442,9 @@ class RemoteHost:
             self._driver.alarm()
         elif isinstance(frame, commands.Injected):
             self.injected[frame.number] = connection.receive_bytes().decode(errors="replace")
+        elif isinstance(frame, commands.ProcessEnded):
+            how = connection.receive_bytes().decode(errors="replace")[:LONGEST_HOW]
+            self.on_user_end(frame.number, how, None if frame.status == commands.UNKNOWN_STATUS else frame.status)
         elif not isinstance(frame, commands.Cleared):
             raise ClusterError(f"the agent of {self.name} sent a {frame.NAME} frame, which only the driver sends")
         with self._news:
@@ -459,35 +467,6 @@ class _Fetch:
         found = cls(memoryview(b""))
         found.done = True
         return found
-
-
-class RemotePages:
-    """heap.Pages of another host's device memories, or of the memory that they share."""
-
-    def __init__(self, host: RemoteHost, *, common: bool) -> None:
-        self._host, self._common = host, common
-
-    def punch(self, offset: int, size: int) -> None:
-        """See heap.Pages."""
-        self._host.punch(offset, size, common=self._common)
-
-
-class RemoteMemory:
-    """DeviceMemory of a device on another host."""
-
-    def __init__(self, host: RemoteHost, device: int, size: int) -> None:
-        self.size = size
-        self._host, self._device = host, device
-
-    def read(self, offset: int, size: int) -> NDArray[np.uint8]:
-        """See DeviceMemory; the copy can't be written to."""
-        found = self._host.fetch(self._device, offset, size)
-        found.flags.writeable = False
-        return found
-
-    def write(self, offset: int, data: NDArray[np.uint8]) -> None:
-        """See DeviceMemory."""
-        self._host.write(self._device, offset, data)
 
 
 def proxy_waits(agents: Sequence[RemoteHost]) -> list[str]:

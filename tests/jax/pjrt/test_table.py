@@ -323,13 +323,6 @@ def test_several_processes_need_the_coordination_service_of_jax() -> None:
     assert "jax.distributed has not been initialised" in text
 
 
-def test_several_processes_do_not_join_a_ray_cluster_of_several_machines(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DISTXLA_ADDRESS", "127.0.0.1:6379")
-    code, text = client_of_two_processes()
-    assert code == 12
-    assert "jax.distributed with 2 processes: they share the devices of one machine" in text
-
-
 @pytest.mark.parametrize(
     ("failure", "code"),
     [

@@ -9,7 +9,7 @@ import pytest
 from distxla.errors import ReplicaLostError
 from distxla.jax.processes.attached import AttachedCluster
 from distxla.jax.processes.introduced import introduction
-from distxla.jax.processes.owner_file import OWNER, pack_path
+from distxla.jax.processes.owner_file import OWNER, machine_of_process, pack_paths
 from distxla.jax.processes.world import World
 from tests.jax.processes.fake_process_cases import LOCAL, Served, summing
 
@@ -26,7 +26,7 @@ class Store:
 
     def get(self, key: str, seconds: float) -> bytes:
         assert self.ready.wait(seconds)
-        return pack_path(self._path)
+        return pack_paths({machine_of_process(): self._path})
 
 
 def test_a_process_that_ends_before_it_has_found_the_owner_says_so_then(monkeypatch: pytest.MonkeyPatch) -> None:

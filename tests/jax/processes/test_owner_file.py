@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from distxla.errors import ClusterError
-from distxla.jax.processes.owner_file import OwnerFile, boot_id, pack_path, read_owner, unpack_path
+from distxla.jax.processes.owner_file import OwnerFile, boot_id, machine_of_process, pack_paths, read_owner, unpack_path
 
 ADDRESS, SECRET = ("127.0.0.1", 4711), bytes(range(32))
 
@@ -67,7 +67,7 @@ def test_other_files_are_refused(tmp_path, text) -> None:
 
 
 def test_an_owner_of_another_machine_is_refused(tmp_path, made) -> None:
-    assert unpack_path(pack_path(made.path)) == made.path
+    assert unpack_path(pack_paths({"another": "/proc/1/fd/3", machine_of_process(): made.path})) == made.path
     with pytest.raises(ClusterError, match="is on another machine"):
         unpack_path(b"another-boot /proc/1/fd/3")
     with pytest.raises(ClusterError, match="is on another machine"):

@@ -37,7 +37,8 @@ def test_some_of_it_may_differ() -> None:
         ),
         (
             {"boot_id": "b-2"},
-            "boot_id: process 0 has 'b-1', process 2 has 'b-2' (hint: all processes must run on one machine)",
+            "boot_id: process 0 has 'b-1', process 2 has 'b-2' (hint: give processes of "
+            "several machines the address of a Ray that runs on all of them, DISTXLA_ADDRESS)",
         ),
         (
             {"jax": "0.11"},
