@@ -329,7 +329,7 @@ def _run(options: RunOptions) -> bool:
         _write_results(options.outputs.out_file, world, done, shapes)
     comparisons: list[tuple[str, list[Difference]]] = []
     if expected is not None:
-        comparisons.append((expected, _differences(done.outs, wanted, shapes, options.comparison.tolerance)))
+        comparisons.append((expected, _differences(world, done.outs, wanted, shapes, options.comparison.tolerance)))
     if options.comparison.compare is not None:
         found = _compared_with_reference(options, world, arguments, feeds, done, shapes)
         comparisons.append(("the reference", found))
@@ -406,7 +406,7 @@ def _compared_with_reference(
         again = feeds.again()
         other = execution.run_on_reference(world, arguments, steps, again)
     values = {(k, d): a for d, leaves in other.outs.items() for k, a in enumerate(leaves) if a is not None}
-    differences = _differences(done.outs, values, shapes, options.comparison.tolerance)
+    differences = _differences(world, done.outs, values, shapes, options.comparison.tolerance)
     return differences + _outfeed_differences(feeds, again, options.comparison.tolerance)
 
 
@@ -437,6 +437,7 @@ def _tell(
 
 
 def _differences(
+    world: RunPrograms,
     outs: dict[int, Leaves],
     wanted: dict[tuple[int, int], Array],
     shapes: dict[int, list[Shape]],
@@ -444,13 +445,16 @@ def _differences(
 ) -> list[Difference]:
     """Every leaf that the other side has, by leaf and device."""
     from distxla.cli.comparison import compare
+    from distxla.compiler.verify.aliases import names_of_results
 
+    names = {device: names_of_results(program.module) for device, program in world.program_of.items()}
     found = []
     for (k, device), value in sorted(wanted.items()):
         got = outs[device][k]
         if got is not None:
             element = shapes[device][k].dtype
-            found.append(compare(got, value, element, leaf=k, device=device, tolerance=tolerance))
+            label = f"out{k} {names[device][k]}" if k in names[device] else None
+            found.append(compare(got, value, element, leaf=k, device=device, tolerance=tolerance, label=label))
     return found
 
 

@@ -32,7 +32,8 @@ MEMORY = 4 << 30  # bytes of values that are held at a time
 class Program:
     """module: of each device.  parameters, results: how the whole arrays are cut; None where that is not known, and of
     a program of one device.  arguments: a name for each parameter, equal for those of both programs that are the same
-    argument; their numbers where it is empty.  text: of its StableHLO, for the names of its mesh."""
+    argument; their numbers where it is empty.  text: of its StableHLO, for the names of its mesh.  paths: of each
+    result in what the function returns, as `[1]['b1']`; empty where that is not known."""
 
     module: Module
     counts: Counts = Counts(1, 1)
@@ -40,10 +41,16 @@ class Program:
     results: tuple[GlobalArray, ...] | None = None
     arguments: tuple[int, ...] = ()
     text: str = ""
+    paths: tuple[str, ...] = ()
 
     @property
     def count(self) -> int:
         return self.counts.devices
+
+    def result(self, leaf: int) -> str:
+        """`out2`, `out2 ([1]['b1'])`."""
+        path = self.paths[leaf] if self.paths else ""
+        return f"out{leaf} ({path})" if path else f"out{leaf}"
 
 
 @dataclass(frozen=True)
@@ -191,21 +198,23 @@ def _differing(
         limit = allowed([target]) if maker is None else limits(maker)
         values = [row[leaf] for row in outs]
         if any(value is None for value in values):
-            raise ArgumentError(f"out{leaf}: expected an array as in the unsharded program, found a token")
+            raise ArgumentError(f"{sharded.result(leaf)}: expected an array as in the unsharded program, found a token")
         if twins.is_each_devices:
-            yield from _differing_devices(leaf, values, [row[leaf] for row in wanted], limit)
+            yield from _differing_devices(sharded, leaf, values, [row[leaf] for row in wanted], limit)
         else:
             yield from _difference(sharded, leaf, values, target, limit, twins)
 
 
-def _differing_devices(leaf: int, values: list[Any], targets: list[Any], limit: Allowed) -> Iterator[_ResultDifference]:
+def _differing_devices(
+    sharded: Program, leaf: int, values: list[Any], targets: list[Any], limit: Allowed
+) -> Iterator[_ResultDifference]:
     """Of two programs for as many devices."""
     pairs = list(zip(values, targets, strict=True))
     wrong = tuple(
         d for d, (a, b) in enumerate(pairs) if a.shape != b.shape or a.dtype != b.dtype or not limit.fits(a, b)
     )
     if wrong:
-        yield _ResultDifference(leaf, wrong, f"out{leaf} differs on {len(wrong)} of {len(values)} devices")
+        yield _ResultDifference(leaf, wrong, f"{sharded.result(leaf)} differs on {len(wrong)} of {len(values)} devices")
 
 
 def _difference(
@@ -213,22 +222,28 @@ def _difference(
 ) -> Iterator[_ResultDifference]:
     every = tuple(range(len(values)))
     if values[0].dtype != target.dtype:
-        yield _ResultDifference(leaf, every, f"out{leaf}: expected {target.dtype}, found {values[0].dtype}")
+        yield _ResultDifference(
+            leaf, every, f"{sharded.result(leaf)}: expected {target.dtype}, found {values[0].dtype}"
+        )
     elif sharded.results is None:
         found = relation(values, target, twins.devices, limit)
         if found is None or not found.is_complete:
-            yield _ResultDifference(leaf, every, f"out{leaf}: {'differs' if found is None else found.text}")
+            yield _ResultDifference(
+                leaf, every, f"{sharded.result(leaf)}: {'differs' if found is None else found.text}"
+            )
     elif sharded.results[leaf].shape.dims != target.shape:
         dims = list(sharded.results[leaf].shape.dims)
         yield _ResultDifference(
-            leaf, every, f"out{leaf}: expected {list(target.shape)} as in the unsharded, found {dims}"
+            leaf, every, f"{sharded.result(leaf)}: expected {list(target.shape)} as in the unsharded, found {dims}"
         )
     else:
         shards = sharded.results[leaf].shards
         parts = [shards.split(target, d % sharded.counts.partitions) for d in every]
         wrong = tuple(d for d in every if not limit.fits(values[d], parts[d]))
         if wrong:
-            yield _ResultDifference(leaf, wrong, f"out{leaf} differs on {len(wrong)} of {len(every)} devices")
+            yield _ResultDifference(
+                leaf, wrong, f"{sharded.result(leaf)} differs on {len(wrong)} of {len(every)} devices"
+            )
 
 
 __all__ = ["MEMORY", "Limits", "Program", "compare_programs", "cut", "recorded"]

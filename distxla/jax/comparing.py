@@ -50,7 +50,7 @@ def compare(
         whole = _program(twin, "")
     leaves = jax.tree.leaves((args, {}))
     rows = [_wholes(each, leaves) for each in (program, program if unsharded is None else twin)]
-    ours = _program(program, lowered.as_text())
+    ours = _program(program, lowered.as_text(), _paths(lowered))
     if unsharded is not None:
         _require_one_structure(program, twin)
     return compare_programs(ours, whole, cut(ours, rows[0]), cut(whole, rows[1]), tolerance=tolerance, memory=memory)
@@ -66,7 +66,13 @@ def _lowered(function: Any, args: Sequence[Any]) -> jax.stages.Lowered:
     return lowered
 
 
-def _program(lowered: LoweredProgram, text: str) -> Program:
+def _paths(lowered: jax.stages.Lowered) -> tuple[str, ...]:
+    """Of the results in what the function returns."""
+    found = jax.tree_util.tree_flatten_with_path(lowered.out_info)[0]
+    return tuple(jax.tree_util.keystr(path) for path, _ in found)
+
+
+def _program(lowered: LoweredProgram, text: str, paths: tuple[str, ...] = ()) -> Program:
     if lowered.tokens:
         raise ArgumentError(f"{lowered.name} has ordered effects, which are not compared")
     made = lowered.partitioned
@@ -78,6 +84,7 @@ def _program(lowered: LoweredProgram, text: str) -> Program:
         made.results if is_cut else None,
         _names(lowered),
         text,
+        paths,
     )
 
 

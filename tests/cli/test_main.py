@@ -93,6 +93,31 @@ def test_results_that_differ_exit_with_1_and_a_table(module: str, tmp_path: Path
     assert "[1]: 4.0 instead of 5.0" in printed
 
 
+NAMED = """HloModule step, input_output_alias={ {1}: (0, {}, may-alias), {2}: (1, {}, may-alias) }, replica_count=2
+ENTRY main {
+  w = f32[2] parameter(0), metadata={op_name="params[\\'w\\']"}
+  b = f32[2] parameter(1), metadata={op_name="params[\\'b1\\']"}
+  s = f32[2] add(w, b)
+  ROOT r = (f32[2], f32[2], f32[2]) tuple(s, w, b)
+}
+"""
+
+
+def test_results_in_the_place_of_arguments_have_their_names(tmp_path: Path, capsys) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / "m.hlo").write_text(NAMED)
+    ones = np.ones(2, np.float32)
+    np.savez(tmp_path / "args.npz", arg0=ones, arg1=ones)
+    np.savez(tmp_path / "expected.npz", out0=ones, out1=ones, out2=3 * ones)
+    files = "--args", str(tmp_path / "args.npz"), "--expected", str(tmp_path / "expected.npz")
+    status, printed, _ = call(capsys, "run", str(tmp_path / "m.hlo"), "--backend", "reference", *files)
+    assert status == 1
+    rows = printed.partition("  worst\n")[2].splitlines()
+    assert [row.split()[:-4] for row in rows] == [
+        ["out0", "0,", "1", "f32", "1", "1", "0.0001", "2/2", "[0]:"],
+        ["out2", "params['b1']", "0,", "1", "f32", "2", "0.67", "0.0001", "2/2", "[0]:"],
+    ]
+
+
 BAD = [
     (["run", "{module}", "--partitions", "4"], "num_partitions=2, --partitions says 4"),
     (["run", "none.hlo"], "cannot read none.hlo: No such file or directory"),

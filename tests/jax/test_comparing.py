@@ -154,6 +154,8 @@ def test_pytrees() -> None:
     params = {"w": W, "b": numbers(4)}
     run = jax.shard_map(sharded, mesh=mesh(4), **specs, check_vma=False)
     assert dxj.compare(run, step, params, X).same
+    wrong = jax.shard_map(step, mesh=mesh(4), **specs, check_vma=False)
+    assert str(dxj.compare(wrong, step, params, X)).startswith("out0 (['loss']) differs on 4 of 4 devices\n")
 
 
 def test_results_of_another_structure() -> None:

@@ -56,6 +56,22 @@ def donated_leaves(module: Module) -> tuple[int, ...]:
     return tuple(leaf for leaf, place in enumerate(leaves) if place in donors)
 
 
+def names_of_results(module: Module) -> dict[int, str]:
+    """What a front end calls leaves of the result, as `params['b1']`: what it calls the parameter that they alias."""
+    parameters = module.entry_computation.parameters
+    result_of = {
+        index: leaf for leaf, index in enumerate(_leaf_indices(module.entry_computation.root_instruction.shape))
+    }
+    found = {}
+    for match in _ALIAS.finditer(dict(module.header).get("input_output_alias", "")):
+        result, number, index = result_of.get(_index(match.group(1))), int(match.group(2)), _index(match.group(3))
+        if result is None or number >= len(parameters) or index:  # an element of a tuple has no name of its own
+            continue
+        if (metadata := parameters[number].metadata) is not None and metadata.op_name and "/" not in metadata.op_name:
+            found[result] = metadata.op_name
+    return found
+
+
 def in_place_pairs(module: Module, donated: Iterable[int]) -> tuple[tuple[int, int], ...]:
     """(leaf of the result, leaf of the parameters) of results that are computed in the memory of donated parameters, of
     a module that has been verified. Those that `input_output_alias` names come first; each other donated leaf is for
