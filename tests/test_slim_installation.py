@@ -34,6 +34,7 @@ ENTRY main {{
 }}"""
 IN_PYTHON = f"""
 import sys, numpy as np, distxla as dx
+assert all(hasattr(dx, name) for name in dx.__all__)
 module = dx.load({str(STEP)!r})
 assert dx.check(module).ok
 arrays = np.load({str(ARGS)!r})
