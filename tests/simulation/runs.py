@@ -64,6 +64,7 @@ class World:
     def __init__(self, run: Scheduler, edges: Edges) -> None:
         self.run, self.edges = run, edges
         self.complaints: list[str] = []
+        self.headers = [0]  # where those of slices are in the control blocks
 
     @property
     def random(self) -> random.Random:
@@ -110,7 +111,7 @@ def simulate(
                 world.complain(str(stuck))
             world.complaints += run.failures
             run.failures.clear()
-            _let_devices_end(edges)
+            _let_devices_end(edges, world.headers)
             run.end()
     finally:
         for cluster in set(clusters._open) - opened:
@@ -122,17 +123,19 @@ def simulate(
     return Outcome("\n".join(world.complaints), run.digest, run.steps, run.switches, milliseconds, run.log or [])
 
 
-def _let_devices_end(edges: Edges) -> None:
+def _let_devices_end(edges: Edges, headers: Sequence[int]) -> None:
     """Devices that were killed in emitted code, or still wait there: let every wait return, and then the serve loop."""
     for block in edges.blocks:
         words = np.frombuffer(block, np.uint32)
-        words[control_words.H_ABORT // 4] = 1
-        sequence = (int(words[control_words.H_COMMAND // 4]) + 1) & 0xFFFFFFFF
+        commands = [(header + control_words.H_COMMAND) // 4 for header in headers]
+        for header in headers:
+            words[(header + control_words.H_ABORT) // 4] = 1
+        sequence = max(int(words[command]) for command in commands) + 1 & 0xFFFFFFFF
         for device in range(int(words[control_words.H_DEVICES // 4])):
             record = control_words.record_offset(device)
             words[(record + control_words.R_COMMAND_KIND) // 4] = control_words.CommandKind.STOP
             words[(record + control_words.R_COMMAND_SEQUENCE) // 4] = sequence
-        words[control_words.H_COMMAND // 4] = sequence
+        words[commands] = sequence
 
 
 def _release(edges: Edges, world: World) -> None:

@@ -201,6 +201,8 @@ class OwnedCluster(Cluster):
                 for process, part in slices.items():
                     part.take(Ticket(*parts[process]), mine[process])
                 dispatcher.start()
+                for part in slices.values():
+                    part.wake()
 
             try:
                 dispatcher.resume([device for found in mine.values() for device in found], take)

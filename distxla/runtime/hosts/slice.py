@@ -16,6 +16,7 @@ from distxla.collectives.transports.transport import Restart
 from distxla.errors import InternalError
 from distxla.lazy_dataclass import dataclass
 from distxla.runtime.values.host import Host, Lost
+from distxla.targets.registry import wake_all
 
 GRACE_S = 3.0  # for devices to come back after the abort flag was set, before their processes are killed
 MASK = 0xFFFFFFFF
@@ -102,10 +103,14 @@ class Slice:
         self._issued = ticket, tuple(devices)
 
     def start(self) -> None:
-        """Start the last call that was issued, without waiting for its end."""
+        """Start the last call that was issued or taken, unless it is in flight, without waiting for its end."""
         assert self._issued is not None
         # waits until as many are done as are done already: that is at once
         self._call(self._issued[0].sequence, self.control.load(control_words.H_DONE, self.offset), 0)
+
+    def wake(self) -> None:
+        """Wake the devices for the call that was taken: who has started it may have ended before that."""
+        wake_all(self.address + control_words.H_COMMAND)
 
     def wait(self, nanoseconds: int) -> int:
         """See HostEnd. Starts the last call that was issued if it is not in flight."""

@@ -253,10 +253,14 @@ def test_what_a_failed_call_raises_that_a_process_has_issued(owned: Owned) -> No
     with pytest.raises(error):
         run_on(owned.cluster, [0], bad)
     program, gate = owned.long()
+    part = owned.cluster.hosts.local.slices[0]
     with long_call(owned.cluster, program, gate):
+        issued = owned.issued(bad, 0)
         with pytest.raises(error):
-            owned.cluster.take_over({0: owned.issued(bad, 0)}, bad.devices, [bad])
+            owned.cluster.take_over({0: issued}, bad.devices, [bad])
+        assert part.control.load(control_words.H_FAILED, part.offset) == issued[0]
         owned.require_right(0)
+        assert part.control.load(control_words.H_FAILED, part.offset) == issued[0]
 
 
 def test_a_process_that_has_left_a_call_is_not_waited_for(owned: Owned) -> None:
