@@ -13,7 +13,9 @@ from distxla import clock
 from distxla.cli import terminal
 from distxla.cli.arguments import Arguments
 from distxla.cli.feeds import Feeds, fed_cluster, fed_reference
+from distxla.cli.output_files import written_whole
 from distxla.cli.programs import RunPrograms
+from distxla.cli.report_page import command_line
 from distxla.errors import ArgumentError
 from distxla.lazy_dataclass import dataclass, field
 from distxla.machine.shortages import unwritten
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from distxla.oracle.origins import Origins
     from distxla.runtime.arrays.executable import Executable
     from distxla.runtime.calls.fault_injection import Injection
+    from distxla.runtime.calls.timeline import Timeline
     from distxla.runtime.cluster import Cluster
 
 Array = np.ndarray[Any, Any]
@@ -171,9 +174,12 @@ def _compiling_s(executable: Executable) -> float:
 
 
 @contextmanager
-def _traced(cluster: Cluster, path: str | None) -> Iterator[None]:
-    """Calls in the body are recorded and written, even if one fails; ArgumentError where that is not possible."""
-    if path is None:
+def _traced(cluster: Cluster, path: str | None, page: str | None) -> Iterator[None]:
+    """Calls in the body are recorded and written, even if one fails; ArgumentError where that is not possible.
+
+    path: of the file for Perfetto.  page: of the one for a browser.
+    """
+    if path is None and page is None:
         yield
         return
     trace = cluster.trace()
@@ -182,15 +188,31 @@ def _traced(cluster: Cluster, path: str | None) -> Iterator[None]:
     finally:
         trace.close()
         if trace.left_out:
-            terminal.write(f"note: {path}: {trace.left_out}", err=True)
+            terminal.write(f"note: {path or page}: {trace.left_out}", err=True)
         failing = sys.exception()
         try:
-            trace.write(path)
-        except OSError as error:
-            why = ArgumentError(f"cannot write {path}: {unwritten(error)}")
+            for told in _written(trace.timeline(), path, page):
+                terminal.write(f"note: {told}", err=True)
+        except ArgumentError as why:
             if failing is None:
-                raise why from error
+                raise
             failing.add_note(why.message)
+
+
+def _written(timeline: Timeline, path: str | None, page: str | None) -> Iterator[str]:
+    """Writes the files; where each is, in words. Raises ArgumentError."""
+    if path is not None:
+        try:
+            timeline.write(path)
+        except OSError as error:
+            raise ArgumentError(f"cannot write {path}: {unwritten(error)}") from error
+        yield f"the trace is in {path}; ui.perfetto.dev opens it"
+    if page is not None:
+        from distxla.runtime.calls.timeline_page import page as page_of
+
+        with written_whole(page) as file:
+            file.write(page_of(timeline, command_line()).encode())
+        yield f"the timeline is in {page}"
 
 
 def _tell_placements(world: RunPrograms, executables: Sequence[Executable]) -> None:
@@ -208,6 +230,7 @@ def run_on_cluster(
     nodes: Nodes,
     feeds: Feeds,
     trace: str | None = None,
+    timeline: str | None = None,
     injection: Injection | None = None,
     backend: str = "cpu",
     check: Sequence[str] = (),
@@ -215,8 +238,8 @@ def run_on_cluster(
     """Every device a process. Modules are compiled while the replicas start; arguments are on their devices before the
     first step, and results stay there until the last one is over.
 
-    trace: a file for the timeline of all steps, written however they end.  injection: faults to inject.
-    check: as of `Cluster.compile`.
+    trace, timeline: files for the timeline of all steps, for Perfetto and as a page, written however they end.
+    injection: faults to inject.  check: as of `Cluster.compile`.
     """
     from distxla.runtime.cluster import Cluster
 
@@ -234,7 +257,7 @@ def run_on_cluster(
     )
     with closing(cluster.start()):
         with terminal.progress(f"compiling, and starting {count} replica{'s' if count > 1 else ''}"):
-            traced = trace is not None
+            traced = trace is not None or timeline is not None
             executables = [
                 cluster.compile(
                     p.module,
@@ -261,7 +284,12 @@ def run_on_cluster(
             placed = {d: [cluster.put(a, d) for a in leaves] for d, leaves in arguments.by_device.items()}
         programs = {executable.devices: executable for executable in executables}
         outs = {}
-        with phase("running"), terminal.progress("running"), _traced(cluster, trace), fed_cluster(cluster, feeds):
+        with (
+            phase("running"),
+            terminal.progress("running"),
+            _traced(cluster, trace, timeline),
+            fed_cluster(cluster, feeds),
+        ):
             for _ in range(repeat):
                 begin = clock.now()
                 with whole_limit():

@@ -76,13 +76,20 @@ class OutputOptions:
     outfeed: str | None
     report: str | None
     trace: str | None
+    timeline: str | None
     as_json: bool
     values: bool
 
     @property
     def paths(self) -> dict[str, str | None]:
         """The file of each option."""
-        return {"--out": self.out_file, "--outfeed": self.outfeed, "--report": self.report, "--trace": self.trace}
+        return {
+            "--out": self.out_file,
+            "--outfeed": self.outfeed,
+            "--report": self.report,
+            "--trace": self.trace,
+            "--timeline": self.timeline,
+        }
 
 
 @dataclass(frozen=True)
@@ -221,7 +228,8 @@ class _Command(ReportingCommand):
     metavar="FAULT",
     help="A fault to inject, such as kill:device=3,at=all-reduce.7,round=2; see docs/guide/fault_injection.md.",
 )
-@file_option("--trace", metavar="FILE.json", help="Write a timeline of all devices, which Perfetto opens.")
+@file_option("--trace", metavar="FILE.json", help="Write a timeline of all devices, which ui.perfetto.dev opens.")
+@file_option("--timeline", metavar="FILE.html", help="Write a page with a timeline of all devices, for a browser.")
 @click.option(
     "--check",
     multiple=True,
@@ -276,6 +284,7 @@ def _require_none_of_a_cluster(options: RunOptions) -> None:
     nodes = options.nodes
     given = {
         "--trace": (options.outputs.trace is not None, "runs one device at a time"),
+        "--timeline": (options.outputs.timeline is not None, "runs one device at a time"),
         "--inject": (bool(options.execution.inject), "has no processes that could fail"),
         "--address": (nodes.address is not None, "runs in this process"),
         "--devices-per-host": (nodes.devices_per_host is not None, "runs in this process"),
@@ -357,14 +366,23 @@ def _executed(
     from distxla.cli import execution
     from distxla.cli.feeds import write_outfeeds
 
-    how, outfeed, trace = options.execution, options.outputs.outfeed, options.outputs.trace
+    how, files, outfeed = options.execution, options.outputs, options.outputs.outfeed
     try:
         if how.backend == "reference":
             with terminal.progress("evaluating"):
                 done = execution.run_on_reference(world, arguments, how.repeat, feeds, how.check)
         else:
             done = execution.run_on_cluster(
-                world, arguments, how.repeat, options.nodes, feeds, trace, injection, how.backend, how.check
+                world,
+                arguments,
+                how.repeat,
+                options.nodes,
+                feeds,
+                files.trace,
+                files.timeline,
+                injection,
+                how.backend,
+                how.check,
             )
     except BaseException:
         if outfeed is not None and feeds.taken:

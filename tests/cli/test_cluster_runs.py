@@ -53,12 +53,17 @@ def test_a_trace_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     program = next(p for p in PROGRAMS if p.name == "ring_attention")
     files, trace = [str(program.folder / name) for name in ("args.npz", "expected.npz")], tmp_path / "trace.json"
     arguments = ["run", str(program.folder / "optimized.hlo"), "--args", files[0], "--expected", files[1], "--json"]
-    lines = arguments, [*arguments, "--repeat", "2", "--trace", str(trace)]
-    runs = [json.loads(call(capsys, *line)[1]) for line in lines]
+    page = tmp_path / "page.html"
+    lines = arguments, [*arguments, "--repeat", "2", "--trace", str(trace), "--timeline", str(page)]
+    told = [call(capsys, *line) for line in lines]
+    runs = [json.loads(printed) for _, printed, _ in told]
     assert runs[0]["comparisons"] == runs[1]["comparisons"]
+    assert f"note: the trace is in {trace}; ui.perfetto.dev opens it\n" in told[1][2]
+    assert f"note: the timeline is in {page}\n" in told[1][2]
+    assert "<h1>Timeline: 8 devices, 2 calls, " in page.read_text()
     document = trace_schema.read(trace)
     rows = trace_schema.by_phase(document)
-    assert len({row["pid"] for row in rows["X"]}) == 9  # eight devices, and who calls them
+    assert len({row["tid"] for row in rows["X"]}) == 9  # eight devices, and who calls them
     assert sum(row["cat"] == "run" for row in rows["X"]) == 16
     assert {"kernel", "loop", "collective", "run", "call"} <= {row["cat"] for row in rows["X"]}
     assert len(rows["s"]) == 2 * 64
@@ -68,7 +73,9 @@ def test_a_trace_of_a_run_that_fails(tmp_path: Path, capsys: pytest.CaptureFixtu
     module, items, trace = (tmp_path / name for name in ("hungry.hlo", "items.npz", "trace.json"))
     module.write_text(HUNGRY)
     np.savez(items, **{"infeed0.0": np.zeros(2, np.float32)})
-    assert call(capsys, "run", str(module), "--infeed", str(items), "--trace", str(trace))[0] == 1
+    files = "--trace", str(trace), "--timeline", str(tmp_path / "page.html")
+    assert call(capsys, "run", str(module), "--infeed", str(items), *files)[0] == 1
+    assert "did not end" in (tmp_path / "page.html").read_text()
     rows = trace_schema.by_phase(trace_schema.read(trace))["X"]
     (failed,) = (row for row in rows if row["cat"] == "call")
     assert "Error: " in failed["args"]["error"]

@@ -1,4 +1,4 @@
-"""What a document in the trace-event format must be, so that Perfetto and chrome://tracing draw what was meant."""
+"""What a document in the trace-event format must be, so that Perfetto draws what was meant."""
 
 from __future__ import annotations
 
@@ -18,7 +18,12 @@ FIELDS: dict[str, dict[str, Any]] = {  # by phase, what it has besides COMMON
     "s": {"cat": str, "ts": float, "id": int},
     "f": {"cat": str, "ts": float, "id": int, "bp": str},
 }
-METADATA = {"process_name": {"name": str}, "process_sort_index": {"sort_index": int}, "thread_name": {"name": str}}
+METADATA = {
+    "process_name": {"name": str},
+    "process_sort_index": {"sort_index": int},
+    "thread_name": {"name": str},
+    "thread_sort_index": {"sort_index": int},
+}
 
 
 def read(path: Path) -> Row:
@@ -51,6 +56,9 @@ def check(document: Any) -> None:
         wanted = METADATA[row["name"]]
         assert {name: type(value) for name, value in row["args"].items()} == wanted
     assert {row["pid"] for row in document["traceEvents"]} == named
+    threads = [(row["pid"], row["tid"]) for row in rows["M"] if row["name"] == "thread_name"]
+    assert {(row["pid"], row["tid"]) for row in document["traceEvents"]} == {*threads}
+    assert threads == sorted(threads)  # hosts one after another, and the devices of each
     _check_nesting(rows["X"])
     _check_flows(rows)
     _check_spans(rows)
@@ -95,7 +103,8 @@ def _check_flows(rows: dict[str, list[Row]]) -> None:
         assert received["bp"] == "e"
         for row in (sent, received):
             at = round(row["ts"] * 1000)
-            around = [s for s in rows["X"] if s["pid"] == row["pid"] and s["cat"] in ("collective", "channel")]
+            thread = row["pid"], row["tid"]
+            around = [s for s in rows["X"] if (s["pid"], s["tid"]) == thread and s["cat"] in ("collective", "channel")]
             assert any(begin <= at <= end for begin, end in map(_interval, around)), row
 
 

@@ -63,9 +63,10 @@ main.dx {{ margin: 2em auto; max-width: {WIDE}px; }}
 .dx .head {{ fill: var(--grey); }} .dx .hothead {{ fill: var(--red); }}
 .dx .line {{ display: grid; grid-template-columns: 118px 1fr; align-items: center; font-size: 11px;
  line-height: 15px; }}
-.dx .line.told {{ grid-template-columns: 118px 1fr 62px; }}
+.dx .line.told {{ grid-template-columns: 118px 1fr 70px; }}
 .dx .line .who {{ font-family: ui-monospace, monospace; white-space: nowrap; overflow: hidden; }}
 .dx .line .share {{ text-align: right; color: var(--grey); white-space: nowrap; }}
+.dx .thin .line .who {{ overflow: visible; }}
 .dx .track {{ position: relative; height: 13px; margin: 1px 0; border-bottom: 1px solid var(--line);
  overflow: hidden; }}
 .dx .thin .track {{ height: 7px; margin: 0; }} .dx .thin .line {{ line-height: 8px; }}

@@ -7,7 +7,7 @@ the ring holds loses its first ones; the file says how many.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -17,19 +17,24 @@ from distxla.collectives import recorder
 from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.protocols import event as event_words
 from distxla.collectives.recorder import CycleClock, RecordedEvent
+from distxla.diagnosis.communicating import found as found_in
+from distxla.diagnosis.communicating import start_of
 from distxla.errors import DistxlaError
 from distxla.ir.module import Module
+from distxla.ir.shape import Shape
 from distxla.lazy_dataclass import dataclass
 from distxla.location import Location
 from distxla.program.artifact import CommunicatorSpec, CompiledProgram, Site
 from distxla.runtime.calls.cluster_hosts import Hosts
-from distxla.runtime.calls.timeline import Arrow, Slice, Span, Timeline
+from distxla.runtime.calls.critical_path import Piece, critical_path
+from distxla.runtime.calls.timeline import Arrow, Slice, Span, Timeline, Track
 from distxla.runtime.hosts.recorder_rings import read_rings
 from distxla.runtime.values.handle import Handle
 
 MOST_EVENTS = 1 << 16  # of a call that are kept of each device
 RINGS_BYTES = 64 << 20  # of all devices together: 2**20 events, about 250 MB in the file, which Perfetto still opens
 KEPT_BYTES = 64 << 20  # of all calls together; the oldest calls are dropped
+FAILED_EVENTS = 1 << 14  # of all devices in a call that fails: whoever has ended a run waits for its file
 
 
 @dataclass(frozen=True)
@@ -152,8 +157,10 @@ class Trace(Handle):
         rows = self._rows()
         fresh = {device: control_words.R_EVENTS.read(row) - self._seen.get(device, 0) for device, row in rows.items()}
         known = {device: row for device, row in rows.items() if fresh[device] > 0 or self._has_failed(device, row)}
-        data = read_rings(self._hosts.all, known, min(self._events, max(fresh.values(), default=0)))
-        data = {d: ring[max(0, len(ring) - fresh[d] * event_words.EVENT_BYTES) :] for d, ring in data.items()}
+        most = self._events if error is None else min(self._events, max(1, FAILED_EVENTS // self._hosts.device_count))
+        fresh_kept = {device: min(count, most) for device, count in fresh.items()}
+        data = read_rings(self._hosts.all, known, max(fresh_kept.values(), default=0))
+        data = {d: ring[max(0, len(ring) - fresh_kept[d] * event_words.EVENT_BYTES) :] for d, ring in data.items()}
         lost = {d: fresh[d] - len(ring) // event_words.EVENT_BYTES for d, ring in data.items()}
         self._note_seen(rows)
         what = "" if error is None else f"{type(error).__name__}: {error}"
@@ -217,8 +224,7 @@ class Trace(Handle):
             about["calls that were dropped"] = self._dropped
         if drawing.left_out:
             about["arrows left out, since the clocks of their hosts differ by more than they took"] = drawing.left_out
-        tracks = ["driver", *(self._name(device) for device in range(self._hosts.device_count))]
-        return Timeline(tracks, drawing.slices, drawing.arrows, drawing.spans, about)
+        return Timeline([*self._tracks()], drawing.slices, drawing.arrows, drawing.spans, about, drawing.path)
 
     @property
     def left_out(self) -> str:
@@ -233,16 +239,49 @@ class Trace(Handle):
         if not found:
             return ""
         return (
-            f"the trace lacks {' and '.join(found)}: it keeps the last {self._events} events of a device in each call"
+            f"the trace lacks {' and '.join(found)}: it keeps the last {self._events} events of a device in each call, "
+            f"and the last {FAILED_EVENTS} of all devices in one that fails"
         )
 
-    def _name(self, device: int) -> str:
-        identity = self._names.get(device)
-        return f"device {device}" + (f" ({identity.host}, process {identity.pid})" if identity else "")
+    def _tracks(self) -> Iterator[Track]:
+        """The driver, then the devices, host by host."""
+        yield Track("calls", "driver")
+        hosts = [
+            next((self._names[d].host for d in devices if d in self._names), "") for devices in self._hosts.devices
+        ]
+        for number, devices in enumerate(self._hosts.devices):
+            host = f"host {hosts[number]}".rstrip()
+            host += f" ({number + 1})" if hosts.count(hosts[number]) > 1 else ""
+            for device in devices:
+                identity = self._names.get(device)
+                yield Track(f"device {device}" + (f" (process {identity.pid})" if identity else ""), host)
+
+    # --- how it is shown
 
     def write(self, path: str | Path) -> None:
         """Write the timeline in the trace-event format. OSError where that is not possible."""
         self.timeline().write(path)
+
+    def page(self, command: str = "") -> str:
+        """One self-contained HTML page: devices as lines, computation, communication and waiting to scale.
+
+        command: the one that has traced, to be told there; "" for none.
+        """
+        from distxla.runtime.calls.timeline_page import page
+
+        return page(self.timeline(), command)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from distxla.runtime.calls.timeline_page import fragment
+
+        return fragment(self.timeline())
+
+    def __str__(self) -> str:
+        """How each device's time was spent, in lines."""
+        from distxla.runtime.calls.timeline_page import summary
+
+        return summary(self.timeline())
 
 
 def ring_events(devices: int) -> int:
@@ -276,6 +315,8 @@ class _Drawing:
         self.slices: list[Slice] = []
         self.arrows: list[Arrow] = []
         self.spans: list[Span] = []
+        self.path: list[Piece] = []
+        self._bytes: dict[tuple[int, int], int] = {}
         self.left_out = 0  # arrows
 
     def call(self, number: int, call: _Call, events: Mapping[int, Sequence[RecordedEvent]]) -> None:
@@ -291,6 +332,13 @@ class _Drawing:
                     ends[key].append((event, site))
         for key, found in ends.items():
             self._join(key, found)
+        self.path += critical_path(events, self._shared_keys)
+
+    def _shared_keys(self, event: RecordedEvent) -> Iterator[tuple[Any, ...]]:
+        """Keys that are equal for events of several devices that wait for one another."""
+        for found, site in self._sites((event,)):
+            for kind, *rest in _rendezvous_keys(found, site, self._programs[found.program].communicators):
+                yield (kind, *rest[1:]) if kind == "round" else (kind, *rest)
 
     def _run(self, device: int, run: Sequence[RecordedEvent], last: float) -> None:
         """A run of a program on a device, and everything in it."""
@@ -332,6 +380,8 @@ class _Drawing:
             group = next((g for g in spec.groups if event.device in g), ())
             if len(group) > 1 and not spec.of_channels:
                 details["group"] = list(group)
+            if size := self._size(event.program, site):
+                details["bytes"] = size
             return site.instruction, _category(spec), site.location, details
         if program is None or event.step is None or event.step >= len(program.debug.steps):
             return f"step {event.step}", "kernel", None, {}
@@ -343,6 +393,20 @@ class _Drawing:
             location = module.locate(found) if found is not None else None
         name = f"copy for {origin.instruction}" if origin.kind == "copy" else origin.instruction
         return name, origin.kind, location, {"opcode": origin.opcode}
+
+    def _size(self, program: int, site: Site) -> int:
+        """Bytes of the arrays that a device gives, or, as in a recv, takes; 0 where the module is not known."""
+        key = program, site.index
+        if key not in self._bytes:
+            module = self._modules.get(program)
+            located = None if module is None else found_in(module, site.instruction, site.computation)
+            size = 0
+            if located is not None:
+                start = start_of(located)
+                given, taken = start.operands, (located.instruction.shape,)
+                size = next(filter(None, map(_bytes_of, (given, taken))), 0)
+            self._bytes[key] = size
+        return self._bytes[key]
 
     def _sites(self, events: Sequence[RecordedEvent]) -> Iterator[tuple[RecordedEvent, Site]]:
         for event in events:
@@ -404,6 +468,10 @@ def _rendezvous_keys(event: RecordedEvent, site: Site, specs: Sequence[Communica
     for source, target in spec.pairs:
         if event.device in (source, target):
             yield "pair", (spec.key, group), event.round, source, target
+
+
+def _bytes_of(shapes: Iterable[Shape]) -> int:
+    return sum(leaf.byte_size for shape in shapes for leaf in shape.leaves() if leaf.is_array)
 
 
 def _category(spec: CommunicatorSpec) -> str:

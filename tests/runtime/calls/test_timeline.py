@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from distxla.runtime.calls.timeline import Arrow, Slice, Span, Timeline
+from distxla.runtime.calls.timeline import Arrow, Slice, Span, Timeline, Track
 from tests.runtime import trace_schema
 
 TIMELINE = Timeline(
-    ["driver", 'device 0 "<b>"', "device 1"],
+    [Track("calls", "driver"), Track('device 0 "<b>"', "host a"), Track("device 1", "host b")],
     [
         Slice(0, "call 1", "call", 1000.0, 9000.4),
         Slice(1, "recv-done", "channel", 2500.0, 6000.0, {"round": 3}),
@@ -41,13 +41,31 @@ def test_a_document(tmp_path: Path) -> None:
         ("all-reduce", 3, 3.0, 5.0),
     ]
     assert [r["args"].get("unfinished", False) for r in rows["X"]] == [False] * 5 + [True]
-    assert [r["args"] for r in rows["M"] if r["name"] == "process_name"][1] == {"name": 'device 0 "<b>"'}
-    assert (rows["s"][0]["pid"], rows["f"][0]["pid"]) == (3, 2)
+    assert [r["args"] for r in rows["M"] if r["name"] == "thread_name"][1] == {"name": 'device 0 "<b>"'}
+    assert (rows["s"][0]["tid"], rows["f"][0]["tid"]) == (3, 2)
+    assert [row["name"] for row in rows["b"]] == ['permute-start (device 0 "<b>")']
     assert document["otherData"] == {"note": 1}
 
 
 def test_nothing_at_all() -> None:
-    trace_schema.check(Timeline(["driver"], []).document())
+    trace_schema.check(Timeline([Track("calls", "driver")], []).document())
+
+
+def test_a_host_is_a_process_and_a_device_a_thread_in_order() -> None:
+    """Also where there are more devices than one digit counts."""
+    tracks = [Track("calls", "driver"), *(Track(f"device {d}", f"host {d // 12}") for d in range(24))]
+    slices = [Slice(track, "run", "run", 0.0, 5.0) for track in range(25)]
+    document = Timeline(tracks, slices).document()
+    trace_schema.check(document)
+    about = trace_schema.by_phase(document)["M"]
+    names = [(row["pid"], row["args"]["name"]) for row in about if row["name"] == "process_name"]
+    assert names == [(1, "driver"), (2, "host 0"), (3, "host 1")]
+    threads = [row for row in about if row["name"] == "thread_name"]
+    assert [(row["pid"], row["args"]["name"]) for row in threads[1:]] == [
+        (2 + d // 12, f"device {d}") for d in range(24)
+    ]
+    orders = [row["args"]["sort_index"] for row in about if row["name"] == "thread_sort_index"]
+    assert orders == [*range(25)]
 
 
 def slices(document: dict[str, Any]) -> list[dict[str, Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from distxla.program.options import CompileOptions
 from distxla.runtime.calls import trace as trace_module
 from distxla.testing import ClusterPool
 from distxla.text.parser import parse_module
+from tests.browser import in_a_cell
 from tests.collectives.recorder_cases import LOOP, TRANSFER, check_times
 from tests.compiler.runner import Devices
 from tests.runtime import trace_schema
@@ -35,6 +37,14 @@ ENTRY e { x = f32[4] parameter(0)
   y = f32[4] tanh(x)
   d = f32[4] collective-permute-done(s)
   ROOT t = (f32[4], f32[4]) tuple(d, y) }
+"""
+ENDLESS = """HloModule endless, replica_count=2
+add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = f32[] add(a, b) }
+body { x = f32[4] parameter(0)
+  y = f32[4] all-reduce(x), to_apply=add
+  ROOT z = f32[4] tanh(y) }
+condition { x = f32[4] parameter(0) ROOT c = pred[] constant(true) }
+ENTRY e { x = f32[4] parameter(0) ROOT w = f32[4] while(x), condition=condition, body=body }
 """
 FED = """HloModule fed, replica_count=2
 ENTRY e { k = token[] after-all()
@@ -82,7 +92,7 @@ def test_a_loop(cluster: dx.Cluster, tmp_path: Path) -> None:
         assert len(slices(document, device, "kernel")) >= 20
     calls = [row for row in trace_schema.by_phase(document)["X"] if row["cat"] == "call"]
     assert [row["name"] for row in calls] == ["call 1", "call 2"]
-    arrows = [(row["pid"], row["name"]) for row in trace_schema.by_phase(document)["s"]]
+    arrows = [(row["tid"], row["name"]) for row in trace_schema.by_phase(document)["s"]]
     assert sorted(arrows) == [(2, "permute")] * 15 + [(3, "permute")] * 15
     everything = trace_schema.by_phase(document)["X"]
     for call in calls:  # both clocks are the same
@@ -118,10 +128,43 @@ def test_arrows_are_left_out_where_clocks_of_hosts_differ_too_much(cluster: dx.C
         step([X])
     trace.ahead[1] = 10_000_000_000  # as if it lived on another host
     document = written(trace, tmp_path)
-    assert {row["pid"] for row in trace_schema.by_phase(document)["s"]} == {3}
+    assert {row["tid"] for row in trace_schema.by_phase(document)["s"]} == {3}
     ((what, count),) = document["otherData"].items()
     assert what.startswith("arrows left out")
     assert count == 5
+
+
+@pytest.mark.cluster
+def test_how_a_notebook_and_a_terminal_show_it(cluster: dx.Cluster) -> None:
+    step = cluster.compile(parse_module(LOOP.format(n=4, times=5), "loop.hlo"), trace=True)
+    with cluster.trace() as trace:
+        step([X], repeat=2)
+    timeline = trace.timeline()
+    sizes = {one.name: one.details["bytes"] for one in timeline.slices if one.category == "collective"}
+    assert sizes == {"y": 16, "z": 16}
+    assert timeline.path
+    assert all(one.end == other.begin for one, other in pairwise(timeline.path))
+    shown = in_a_cell(trace)
+    assert shown.startswith('<div class="dx">')
+    for text in (shown, trace.page(), str(trace)):
+        assert "Timeline: 2 devices, 1 call, " in text
+    assert trace.page().count('<i class="critical') > 0
+    assert 'title="y, opcode all-reduce, round 1, bytes 16, location loop.hlo:' in trace.page()
+
+
+@pytest.mark.cluster
+def test_a_call_that_is_ended_keeps_its_last_events_only(cluster: dx.Cluster, tmp_path: Path) -> None:
+    """An endless loop makes millions, and whoever ends it waits for the file."""
+    step = cluster.compile(parse_module(ENDLESS), trace=True)
+    with cluster.trace() as trace:
+        with pytest.raises(dx.TimeLimitError):
+            step([X], time_limit=1.0)
+        step_count = sum(map(len, trace.events().values()))
+    assert 0 < step_count <= trace_module.FAILED_EVENTS + DEVICES  # one each is not in the ring yet
+    assert "the last 16384 of all devices in one that fails" in trace.left_out
+    document = written(trace, tmp_path)
+    assert len(document["traceEvents"]) < 3 * trace_module.FAILED_EVENTS
+    assert len(trace.page()) < 1_000_000
 
 
 @pytest.mark.cluster
@@ -130,8 +173,11 @@ def test_an_asynchronous_pair_is_a_span(cluster: dx.Cluster, tmp_path: Path) -> 
     with cluster.trace() as trace:
         step([X])
     rows = trace_schema.by_phase(written(trace, tmp_path))
-    assert [(row["pid"], row["name"]) for row in rows["b"]] == [(2, "s"), (3, "s")]
-    assert sorted(row["pid"] for row in rows["s"]) == [2, 3]
+    assert [(row["tid"], row["name"].partition(" (process")[0]) for row in rows["b"]] == [
+        (2, "s (device 0"),
+        (3, "s (device 1"),
+    ]
+    assert sorted(row["tid"] for row in rows["s"]) == [2, 3]
 
 
 @pytest.mark.cluster
@@ -245,7 +291,7 @@ def test_sends_and_recvs_are_joined_by_arrows(tmp_path: Path) -> None:
         document = written(trace, tmp_path)
     arrows = trace_schema.by_phase(document)
     assert [row["name"] for row in arrows["s"]] == ["send"] * 6
-    assert sorted((s["pid"], f["pid"]) for s, f in zip(arrows["s"], arrows["f"], strict=True)) == (
+    assert sorted((s["tid"], f["tid"]) for s, f in zip(arrows["s"], arrows["f"], strict=True)) == (
         [(2, 3)] * 3 + [(3, 2)] * 3
     )
     assert {row["name"] for row in slices(document, 0, "channel")} == {"r", "s", "d", "f"}

@@ -24,4 +24,4 @@ ENTRY e { x = f32[4] parameter(0) i = u32[] replica-id() z = u32[] constant(0)
 def slices(document: dict[str, Any], device: int, category: str) -> list[dict[str, Any]]:
     """Of a device, in order."""
     rows = trace_schema.by_phase(document)["X"]
-    return [row for row in rows if row["pid"] == device + 2 and row["cat"] == category]
+    return [row for row in rows if row["tid"] == device + 2 and row["cat"] == category]
