@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final
 from distxla.errors import ArgumentError, ClusterError, DistxlaError
 from distxla.jax.partitioner.early_start import start_early
 from distxla.jax.pjrt import handles, late
-from distxla.jax.pjrt.compilers import Compiler, LocalCompiler
 from distxla.jax.pjrt.devices import NAME, PLATFORM, Description, Device, Topology
 from distxla.jax.pjrt.handles import CArray, CBytes, array_getter, bytes_getter, text
 from distxla.jax.pjrt.plans import DirectIssuer
@@ -26,9 +25,9 @@ from distxla.machine.heap import Heap
 from distxla.machine.packages import installed_version
 from distxla.runtime.arrays.device_cluster import DeviceCluster
 from distxla.runtime.checks.checks import checks_of
-from distxla.runtime.cluster import Cluster
 
 if TYPE_CHECKING:
+    from distxla.jax.pjrt.compilers import Compiler
     from distxla.jax.processes.attached import AttachedCluster
     from distxla.jax.processes.launches import Launches
 
@@ -107,13 +106,7 @@ class Client:
         self.compiler: Compiler
         self.launches: Launches | None = None
         if store is None:
-            self.cluster = cluster = Cluster(
-                partitions=settings.devices,
-                address=settings.address,
-                device_memory=settings.device_memory,
-                backend=settings.backend,
-            )
-            self.compiler = LocalCompiler(cluster)
+            self.cluster, self.compiler = _alone(settings)
         else:
             self.cluster = attached = _attached(settings, world, store)
             self.compiler, self.launches = attached.compiler, attached.launches
@@ -188,6 +181,20 @@ class Client:
         finally:
             if self._direct is not None and os.getpid() == self.owner:
                 self._direct.stop()
+
+
+def _alone(settings: Settings) -> tuple[DeviceCluster, Compiler]:
+    """The cluster of one process."""
+    from distxla.jax.pjrt.compilers import LocalCompiler  # a quarter of what is loaded, which several do not need
+    from distxla.runtime.cluster import Cluster
+
+    cluster = Cluster(
+        partitions=settings.devices,
+        address=settings.address,
+        device_memory=settings.device_memory,
+        backend=settings.backend,
+    )
+    return cluster, LocalCompiler(cluster)
 
 
 def _attached(settings: Settings, world: World, store: KeyValueStore) -> AttachedCluster:
