@@ -70,7 +70,7 @@ def names(devices: int) -> list[str]:
 def draw(seed: int, faults: Sequence[str] = FAULTS) -> Plan:
     """The plan of a seed. faults: what may go wrong."""
     rng = random.Random(f"slices {seed}")
-    slices = rng.choice(SLICES)
+    slices, fault = rng.choice(SLICES), rng.choice(faults)
     users: list[tuple[int, ...]] = []
     for _ in range(rng.choice((2, 3))):
         members: tuple[int, ...] = ()
@@ -79,11 +79,13 @@ def draw(seed: int, faults: Sequence[str] = FAULTS) -> Plan:
         users.append(members)
     found = []
     for members in users:
-        count = sum(slices[k] for k in members)
+        known = names(sum(slices[k] for k in members))
         alone = sum(not set(members).isdisjoint(others) for others in users) == 1
-        calls = tuple(rng.choice(names(count)) for _ in range(rng.choice((1, 2, 3))))
-        found.append(User(members, calls, alone and rng.random() < 0.5))
-    return Plan(slices, tuple(found), rng.choice(faults), int(2 ** (rng.random() * 12)), rng.random())
+        calls = [rng.choice(known) for _ in range(rng.choice((1, 2, 3)))]
+        if fault == "stop a replica":  # whose device is late in a call that fails
+            calls[0] = rng.choice([name for name in known if name in cases.DOOMED])
+        found.append(User(members, tuple(calls), alone and rng.random() < 0.5))
+    return Plan(slices, tuple(found), fault, int(2 ** (rng.random() * 12)), rng.random())
 
 
 def simulate_seed(seed: int, faults: Sequence[str] = FAULTS, *, logs: bool = False) -> Outcome:
@@ -155,8 +157,8 @@ class _Calls:
         self.world.run.kill(self._victim())
 
     def _stop_replica(self) -> None:
-        """For 0.1 ms to 2 s: its device is late in what fails meanwhile."""
-        self.world.run.stop(self._victim(), int(10 ** (5 + 4.3 * self.world.random.random())))
+        """For 10 ms to 2 s: its device is late in what fails meanwhile."""
+        self.world.run.stop(self._victim(), int(10 ** (7 + 2.3 * self.world.random.random())))
 
     def _victim(self) -> Process:
         replicas = [a.process for a in self.world.edges.actors.actors if a.process.name.startswith("replica")]

@@ -11,8 +11,8 @@ MISTAKES = [
     Planted(
         "a call does not wait for what another set has left",
         "distxla.runtime.calls.dispatchers:Dispatchers._overlapping",
-        "if len(self._slices) == 1:",
-        "if True:",
+        "if not mine.isdisjoint(other.slices)",
+        "if other is one",
         (),
         faults=("stop a replica",),
     ),

@@ -83,6 +83,7 @@ class Dispatcher:
         self._end_of = {device: end for end in self._ends for device in end.devices}
         local = self._hosts.local
         self._is_whole_host = len(slices) == len(local.slices)
+        self._is_alone = len(local.slices) == 1
         self._deadlocks = Deadlocks(local.control, local.devices, self._communicators, self._hosts.remotes)
         self._stragglers = Stragglers()
         self._read_at = 0  # ns of CLOCK_MONOTONIC when records were read last
@@ -127,6 +128,8 @@ class Dispatcher:
     @property
     def is_aborted(self) -> bool:
         """Whether calls end at once, because something has failed: on another host, too, which aborts this one's."""
+        if len(self.slices) == 1:
+            return self.slices[0].is_aborted
         return any(part.is_aborted for part in self.slices)
 
     def _run(self, devices: list[int], issue: Callable[[], None], time_limit: float | None) -> float:
@@ -153,7 +156,9 @@ class Dispatcher:
         failed. The loop is not directly in the try-body: of an interrupt there Python may not tell the except-clause.
         """
         for host in self._ends:
-            if (outcome := self._wait(host, SLICE_NS if end is None else self._slice(end))) != call_loops.CALL_DONE:
+            nanoseconds = SLICE_NS if end is None else self._slice(end)
+            outcome = host.wait(nanoseconds) if self._is_alone else self._wait(host, nanoseconds)
+            if outcome != call_loops.CALL_DONE:
                 break
         return None if outcome == call_loops.CALL_DONE and not self.is_aborted else (host, _MET[outcome])
 
@@ -231,7 +236,7 @@ class Dispatcher:
     def _settle_all(self, time_limit: float | None) -> None:
         """With the lock: no call of a dispatcher that has some of the slices can begin, so those that are over stay
         so."""
-        for one in self._overlapping(self):
+        for one in (self,) if self._is_alone else self._overlapping(self):
             if not one._call_end.is_over:
                 one._settle(_Limit(time_limit), self.stop_reason)
 

@@ -66,8 +66,6 @@ class Dispatchers:
             one.forget()
 
     def _overlapping(self, one: Dispatcher) -> Sequence[Dispatcher]:
-        if len(self._slices) == 1:
-            return (one,)
         mine = set(one.slices)
         return [other for other in list(self._made.values()) if not mine.isdisjoint(other.slices)]
 

@@ -22,7 +22,6 @@ from distxla.machine.heap import Block, Heap
 from distxla.program.artifact import CompiledProgram, DebugTables, SharedArena
 from distxla.rewrites.executed_form import executed_form
 from distxla.runtime.calls.cluster_hosts import ATTACH_LIMIT_S, Hosts
-from distxla.runtime.calls.dispatch import Dispatcher
 from distxla.runtime.calls.dispatchers import Dispatchers
 from distxla.runtime.calls.unloading import Loaded, Unloader
 from distxla.runtime.groups.channel_connections import ClusterChannels
@@ -45,8 +44,8 @@ UNLOAD_S = 2.0  # for replicas to unload a program; a stopped one does it later
 
 
 class ProgramLoader:
-    """The programs on a run's devices. dispatchers: call them.  communicators: state of all programs' communicators.
-    streams: to and from the host.  channels: between devices.
+    """The programs on a run's devices. dispatchers: call them.  dispatcher: calls all of them.  communicators: state of
+    all programs' communicators.  streams: to and from the host.  channels: between devices.
 
     A signal handler may raise at any line of `load`: the executable then has all that a loaded one has, or nothing.
     """
@@ -70,11 +69,7 @@ class ProgramLoader:
         control = hosts.local.control
         self.channels = ClusterChannels(self.communicators, control, allocate, counts, hosts.devices)
         self.dispatchers = Dispatchers(hosts, self.communicators, self.streams, self._routine_failure)
-
-    @property
-    def dispatcher(self) -> Dispatcher:
-        """Calls all devices."""
-        return self.dispatchers.all
+        self.dispatcher = self.dispatchers.all
 
     def living(self) -> list[Executable]:
         """The executables whose programs are loaded and that somebody still holds."""

@@ -88,7 +88,9 @@ class Slice:
     def issue(self, numbers: Mapping[int, int], repeat: int) -> Ticket:
         """Write the commands to run program numbers[device] on each of these devices; `wait` then starts them."""
         block = self.control
-        sequence = (block.load(control_words.H_COMMAND, self.offset) + 1) & MASK
+        # a header of a slice is also written by the process that has the devices
+        load = block.load if self.offset else block.load_own
+        sequence = (load(control_words.H_COMMAND, self.offset) + 1) & MASK
         target = (block.load(control_words.H_DONE, self.offset) + len(numbers)) & MASK
         ticket = Ticket(sequence, target)
         self._at_trouble = {}
@@ -115,8 +117,9 @@ class Slice:
     def wait(self, nanoseconds: int) -> int:
         """See HostEnd. Starts the last call that was issued if it is not in flight."""
         assert self._issued is not None
+        assert self.native_call is not None
         ticket = self._issued[0]
-        return self._call(ticket.sequence, ticket.target, nanoseconds)
+        return int(self.native_call(self.address, ticket.sequence, ticket.target, nanoseconds))
 
     def _call(self, sequence: int, target: int, nanoseconds: int) -> int:
         assert self.native_call is not None
