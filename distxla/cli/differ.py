@@ -9,6 +9,8 @@ import click
 
 from distxla.cli import terminal
 from distxla.cli.custom_calls import custom_call_option, register_all
+from distxla.cli.output_files import require_writable
+from distxla.cli.report_page import command_line, write_page
 from distxla.cli.time_limits import LimitedCommand, time_limit_option
 from distxla.cli.usage import file_option, files
 from distxla.errors import ArgumentError
@@ -57,6 +59,7 @@ GIBIBYTE = 1 << 30
     help="GiB of values held in memory; the others are in a temporary file.",
 )
 @click.option("--relations", is_flag=True, help="Print what each value is to its twin, too.")
+@file_option("--report", metavar="FILE.html", help="Write the comparison as a page, too.")
 @click.option("--json", "as_json", is_flag=True, help="Print the comparison, or the error, as JSON only.")
 @custom_call_option
 @time_limit_option
@@ -71,6 +74,7 @@ def command(
     seed: int,
     memory: float,
     relations: bool,
+    report: str | None,
     as_json: bool,
     custom_calls: tuple[str, ...],
     time_limit: float | None,
@@ -84,6 +88,8 @@ def command(
     from distxla.cli.programs import read_world, split_devices
     from distxla.differ.comparison import compare_programs
 
+    if report is not None:
+        require_writable(report)
     register_all(custom_calls)
     for name in filter(None, (sharded, unsharded)):
         if split_devices(name)[1] is not None:
@@ -106,6 +112,8 @@ def command(
             memory=int(memory * GIBIBYTE),
         )
     _print(found, as_json=as_json, relations=relations)
+    if report is not None:
+        terminal.write(f"note: {write_page(report, found.page(command_line()))}", err=True)
     if not found.same:
         raise SystemExit(DIFFERS)
 

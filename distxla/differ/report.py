@@ -39,6 +39,12 @@ class FirstDifference:
     use: str | None = None
     use_source: str | None = None
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from distxla.differ.report_html import fragment_of_first
+
+        return fragment_of_first(self.as_json())
+
     def as_json(self) -> dict[str, Any]:
         return {
             "instruction": self.instruction,
@@ -92,6 +98,18 @@ class Comparison:
 
     def __str__(self) -> str:
         return "\n".join(self._lines())
+
+    def page(self, command: str = "") -> str:
+        """One self-contained HTML page. command: the one that has compared, to be told there; "" for none."""
+        from distxla.differ.report_html import page
+
+        return page(self.as_json(), command)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from distxla.differ.report_html import fragment
+
+        return fragment(self.as_json())
 
     def _lines(self) -> Iterator[str]:
         if self.same:

@@ -129,6 +129,12 @@ class CheckResult:
         """Why devices may not go on; None where all of them do."""
         return self.verdict.diagnosis
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from distxla.without_cluster.check_html import fragment
+
+        return fragment(self.summary, self.diagnosis, self.communication, self.refused, (*self.notes, *self.warnings))
+
     def as_json(self) -> dict[str, Any]:
         """Objects of JSON."""
         return {

@@ -92,6 +92,17 @@ def test_a_difference_has_its_line(files: Path, capsys: pytest.CaptureFixture[st
     assert "\n  z (layer.py:5): none [z]\n" in printed
 
 
+def test_the_page(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["differ", "without_sum.hlo", "whole.hlo", "--args", "both.npz", "--report", "page.html"]
+    status, _, errors = call(capsys, *words)
+    text = Path("page.html").read_text()
+    assert status == 1
+    assert "note: the report is in page.html\n" in errors
+    assert "<h1>First difference: not reduced at layer.py:4</h1>" in text
+    assert f"<dt>command</dt><dd>distxla {' '.join(words)}</dd>" in text
+    assert call(capsys, *words[:-1], "nowhere/page.html")[0] == 2
+
+
 def test_as_json(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status, printed, errors = call(capsys, "differ", "without_sum.hlo", "whole.hlo", "--args", "both.npz", "--json")
     found = json.loads(printed)

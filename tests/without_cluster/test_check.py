@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import distxla as dx
+from tests.browser import in_a_cell
 from tests.cli.called import call
 
 ADD = "add { a = f32[] parameter(0)\n b = f32[] parameter(1)\n ROOT c = f32[] add(a, b) }\n"
@@ -171,3 +172,12 @@ def test_neither_ray_nor_llvm_nor_jax_is_loaded(tmp_path: Path) -> None:
     )
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     assert run.stdout == "[]\n"
+
+
+def test_how_a_notebook_shows_it() -> None:
+    safe, refused = in_a_cell(dx.check(dx.parse(SUM))), in_a_cell(dx.check(dx.parse(REFUSED)))
+    assert safe.startswith('<div class="dx">')
+    assert "<li><b>1</b>instruction communicates</li>" in safe
+    assert '<td data-name="kind">all-reduce</td>' in safe
+    assert "<h2>What can't be executed</h2>" in refused
+    assert '<td data-name="instruction">y</td>' in refused

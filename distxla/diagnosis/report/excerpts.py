@@ -52,8 +52,20 @@ def of_program(place: Place) -> Excerpt | None:
 
 
 def of_source(place: Place) -> Excerpt | None:
-    """The lines of the Python file that metadata name. Other files aren't read, whatever a program's text says."""
-    found = re.match(r"(?P<file>[^:]+\.py):(?P<line>\d+)", place.frame or "")
+    """The lines of the Python file that metadata name."""
+    return _of_frame(place.frame or "")
+
+
+def source_excerpt(frame: str) -> Iterator[str]:
+    """As markup. frame: `model.py:12`. Nothing where the file can't be read."""
+    found = _of_frame(frame)
+    if found is not None:
+        yield _markup(found)
+
+
+def _of_frame(frame: str) -> Excerpt | None:
+    """Files that aren't Python's aren't read, whatever a program's text says."""
+    found = re.match(r"(?P<file>[^:]+\.py):(?P<line>\d+)", frame)
     if found is None:
         return None
     lines, number = _lines(found["file"]), int(found["line"])
@@ -85,4 +97,4 @@ def _markup(excerpt: Excerpt) -> str:
     return f'<p class="note">{escape(excerpt.title)}</p><pre>{"".join(rows)}</pre>'
 
 
-__all__ = ["Excerpt", "excerpts", "of_program", "of_source"]
+__all__ = ["Excerpt", "excerpts", "of_program", "of_source", "source_excerpt"]

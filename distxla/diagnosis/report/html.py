@@ -9,14 +9,14 @@ processes: process_html.py.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 
 from distxla.diagnosis.facts.blocked import DeviceState, Doing
 from distxla.diagnosis.facts.findings import UNDECIDED, UNMATCHED, Findings
 from distxla.diagnosis.report.alike import Alike, grouped
 from distxla.diagnosis.report.excerpts import excerpts
 from distxla.diagnosis.report.html_graph import graph
-from distxla.diagnosis.report.html_markup import about, counts, escape, in_notebook, table, whole_page
+from distxla.diagnosis.report.html_markup import about, counts, escape, in_notebook, listed_hints, table, whole_page
 from distxla.diagnosis.report.html_timelines import timelines
 from distxla.diagnosis.report.process_html import process_headline, process_sections
 from distxla.diagnosis.report.text import doing_of
@@ -33,21 +33,22 @@ FIRST = ' class="first"'
 
 def page(diagnosis: Findings, command: str = "") -> str:
     """The whole page. command: the one that has found it, "" for none."""
-    return whole_page(headline_of(diagnosis), _parts(diagnosis, command))
+    return whole_page(headline_of(diagnosis), parts(diagnosis, command))
 
 
 def fragment(diagnosis: Findings) -> str:
     """What a cell of a notebook shows."""
-    return in_notebook(_parts(diagnosis, ""))
+    return in_notebook(parts(diagnosis, ""))
 
 
-def _parts(diagnosis: Findings, command: str) -> Iterator[str]:
+def parts(diagnosis: Findings, command: str = "") -> Iterator[str]:
+    """Of the page, or of what a cell shows."""
     yield f"<h1>{escape(headline_of(diagnosis))}</h1>"
     yield f"<p>{escape(diagnosis.summary)}</p>"
     yield _counts(diagnosis)
     yield from about(_facts(diagnosis, command))
-    yield from _listed("What to change", diagnosis.hints)
-    yield from _listed("Injected", diagnosis.injected)
+    yield from listed_hints("What to change", diagnosis.hints)
+    yield from listed_hints("Injected", diagnosis.injected)
     yield from process_sections(diagnosis)
     if diagnosis.devices:
         yield from _about_devices(diagnosis)
@@ -119,15 +120,6 @@ def _about_devices(diagnosis: Findings) -> Iterator[str]:
         yield f"<p>and {len(groups) - MOST_ROWS} more</p>"
     yield "<h2>In words</h2>"
     yield f"<pre>{escape(text_of(diagnosis))}</pre>"
-
-
-def _listed(title: str, items: Iterable[object]) -> Iterator[str]:
-    """A section with a list; nothing without items."""
-    lines = [f"<li>{escape(str(item))}</li>" for item in items]
-    if lines:
-        yield f'<div class="hints"><strong>{title}</strong><ul>'
-        yield from lines
-        yield "</ul></div>"
 
 
 def _recorded(diagnosis: Findings) -> Iterator[str]:
@@ -228,4 +220,4 @@ def _facts(diagnosis: Findings, command: str) -> Iterator[tuple[str, str]]:
         return
 
 
-__all__ = ["fragment", "headline_of", "page"]
+__all__ = ["fragment", "headline_of", "page", "parts"]

@@ -146,12 +146,25 @@ def legend(*kinds: tuple[str, str]) -> str:
     )
 
 
-def table(rows: Sequence[Mapping[str, str]]) -> Iterator[str]:
-    """A table without empty columns; on a narrow page each row is a block of its own. rows: by column, as text."""
+def listed_hints(title: str, items: Iterable[object]) -> Iterator[str]:
+    """A section with a list; nothing without items."""
+    lines = [f"<li>{escape(str(item))}</li>" for item in items]
+    if lines:
+        yield f'<div class="hints"><strong>{title}</strong><ul>'
+        yield from lines
+        yield "</ul></div>"
+
+
+def table(rows: Sequence[Mapping[str, str]], marked: int | None = None) -> Iterator[str]:
+    """A table without empty columns; on a narrow page each row is a block of its own.
+
+    rows: by column, as text.  marked: the number of a row that stands out.
+    """
     columns = [name for name in (rows[0] if rows else ()) if any(row[name] for row in rows)]
     yield '<table class="rows"><tr class="names">' + "".join(f"<th>{escape(name)}</th>" for name in columns) + "</tr>"
-    for row in rows:
-        cells = "".join(f'<td data-name="{escape(name)}">{escape(row[name])}</td>' for name in columns)
+    for number, row in enumerate(rows):
+        kind = ' class="first"' if number == marked else ""
+        cells = "".join(f'<td{kind} data-name="{escape(name)}">{escape(row[name])}</td>' for name in columns)
         yield f"<tr>{cells}</tr>"
     yield "</table>"
 
@@ -172,5 +185,5 @@ def about(facts: Iterable[tuple[str, str]]) -> Iterator[str]:
         yield '<dl class="about">' + "".join(known) + "</dl>"
 
 
-__all__ = ["LETTER", "NARROW", "STYLE", "WIDE", "about", "counts", "escape", "in_notebook", "legend", "shortened"]
-__all__ += ["table", "whole_page"]
+__all__ = ["LETTER", "NARROW", "STYLE", "WIDE", "about", "counts", "escape", "in_notebook", "legend", "listed_hints"]
+__all__ += ["shortened", "table", "whole_page"]
