@@ -114,18 +114,16 @@ class OwnedCluster(Cluster):
                     loader.load(executable)
 
     def _unload(self, loaded: Loaded) -> None:
-        """Waits for calls of the program's slices that the owner issues or has taken over, not for those that a process
-        has issued, unless they are the program's."""
+        """Waits for no calls but the program's own that are not over, whoever has issued them; no more come."""
         loader = self.loader
         if loader is None or self._closing.is_set():
             return
-        with loader.dispatchers.of_devices(loaded.devices).lock:
-            if not self.is_in_use(loaded):
-                with self._loading:
-                    loader.unload(loaded)
-                return
-        self._closing.wait(_AGAIN_S)
-        loader.unload_later(loaded)
+        if self.is_in_use(loaded):
+            self._closing.wait(_AGAIN_S)
+            loader.unload_later(loaded)
+            return
+        with self._loading:
+            loader.unload(loaded)
 
     def is_in_use(self, loaded: Loaded) -> bool:
         """Whether a device has a command to run the program: one that is issued, perhaps not started, or not over."""

@@ -387,13 +387,11 @@ class Dispatcher:
             self._ends[step.host].finish_end()
         elif step.do is EndAction.CLEAR:
             self._epoch += 1
-            # one slice clears for all of them
-            cleared: list[HostEnd] = [self.slices[0], *self._agents]
-            failed = None if self._is_whole_host else {device for part in self.slices for device in part.devices}
-            for host in cleared:
-                host.begin_clear(self._communicators.restart(host.index, self._epoch, failed))
-            for host in reversed(cleared):  # that of this process behind its proxy's last access
-                host.finish_clear()
+            if self._is_alone:
+                self._clear()
+            else:
+                with self._communicators.lock:  # the place of a state that is cleared is no other's meanwhile
+                    self._clear()
         elif step.do is EndAction.ALLOW:
             for part in self.slices:
                 part.allow()
@@ -402,6 +400,15 @@ class Dispatcher:
                 mine = [d for d in self._devices if d in host.devices]
                 host.begin_end(mine, patient=step.do is EndAction.RELEASE)
         return True
+
+    def _clear(self) -> None:
+        """Zero what the call has left in the transports; one slice does so for all."""
+        cleared: list[HostEnd] = [self.slices[0], *self._agents]
+        failed = None if self._is_whole_host else {device for part in self.slices for device in part.devices}
+        for host in cleared:
+            host.begin_clear(self._communicators.restart(host.index, self._epoch, failed))
+        for host in reversed(cleared):  # that of this process behind its proxy's last access
+            host.finish_clear()
 
     def _is_whole(self) -> bool:
         return not self._lost() and not self._failures()

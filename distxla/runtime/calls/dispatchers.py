@@ -53,11 +53,6 @@ class Dispatchers:
                 self._made[numbers] = Dispatcher([self._slices[number] for number in numbers], lock, self._shared)
             return self._made[numbers]
 
-    def of_devices(self, devices: Sequence[int]) -> Dispatcher:
-        """That of the slices that have some of these devices of this host."""
-        wanted = set(devices)
-        return self.of([k for k, part in enumerate(self._slices) if not wanted.isdisjoint(part.devices)])
-
     def forget(self, number: int) -> None:
         """A program was unloaded."""
         self.programs.pop(number, None)

@@ -240,10 +240,11 @@ class Deadlocks:
     def _group_of(self, spec: CommunicatorSpec, device: int) -> tuple[int | None, tuple[int, ...]]:
         """The offset of the state of the device's group, and its members; finding that takes long in large groups."""
         key = id(spec), device
-        if key not in self._groups:
+        found = self._groups.get(key)  # once: another thread may forget them
+        if found is None:
             group = next((group for group in spec.groups if device in group), ())
-            self._groups[key] = spec, self._communicators.find(spec, device), group
-        return self._groups[key][1:]
+            found = self._groups[key] = spec, self._communicators.find(spec, device), group
+        return found[1:]
 
     def _nothing_is_in_flight(
         self, spec: CommunicatorSpec, where: tuple[int, int, int, int, int, int, int], other: int

@@ -37,7 +37,7 @@ class Communicators:
     host) are in words of the states, which the driver writes with `configure` while none of their members runs.
 
     A signal handler may raise at any line of any method: the next call of it does what was left undone. Threads may
-    call methods at once, for programs of other devices.
+    call methods at once, for programs of other devices. lock: while it is held no state comes or goes.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Communicators:
         self._configured: dict[int, int] = {}
         self._elsewhere: dict[int, dict[int, int]] = {index: {} for index in self._remotes}
         self._told: set[int] = set()  # hosts that may not have received the last writes yet
-        self._lock = threading.RLock()  # no loop in its with-bodies: an interrupt there could leave it taken
+        self.lock = threading.RLock()  # no loop in its with-bodies: an interrupt there could leave it taken
 
     def place(self, spec: CommunicatorSpec, device: int, program: int | None) -> int | None:
         """The state of the device's group, None where it is in none; equal keys and groups share one state.
@@ -82,7 +82,7 @@ class Communicators:
 
         program: as for `place`.  members: the devices that use it.
         """
-        with self._lock:
+        with self.lock:
             found = self._states.get(key)
             if found is None:
                 found = _State(self._block.allocate(size), size, {program}, frozenset(members))
@@ -97,7 +97,7 @@ class Communicators:
 
     def forget(self, program: int) -> None:
         """Free the state that only this unloaded program used, while no device runs it."""
-        with self._lock:
+        with self.lock:
             self._forget(program)
 
     def _forget(self, program: int) -> None:
@@ -117,7 +117,7 @@ class Communicators:
 
     def zero(self, offset: int, size: int) -> None:
         """Zero bytes of the control block on every host, for those who get them next."""
-        with self._lock:
+        with self.lock:
             self._zero(offset, size)
 
     def _zero(self, offset: int, size: int) -> None:
@@ -128,7 +128,7 @@ class Communicators:
 
     def configure(self, offset: int, *values: int) -> None:
         """Write u32 words from `offset` on, on every host; `restart` leaves them as they are."""
-        with self._lock:
+        with self.lock:
             self._configure(offset, *values)
 
     def _configure(self, offset: int, *values: int) -> None:
@@ -140,7 +140,7 @@ class Communicators:
 
         After a Ctrl-C during the call, call it again: a word counts as written only when it was.
         """
-        with self._lock:
+        with self.lock:
             self._configure_host(index, offset, *values)
 
     def _configure_host(self, index: int, offset: int, *values: int) -> None:
@@ -160,7 +160,7 @@ class Communicators:
         devices: where others may run, those that have failed: the state that they use is zeroed, but for what is kept
         for the cluster's life, of which others may use a part.
         """
-        with self._lock:
+        with self.lock:
             return self._restart(index, epoch, devices)
 
     def _restart(self, index: int, epoch: int, devices: Collection[int] | None) -> Restart:
@@ -175,7 +175,7 @@ class Communicators:
 
     def clear(self, offset: int, size: int) -> None:
         """Zero a part of some state while none of its members runs, but for the words that were configured."""
-        with self._lock:
+        with self.lock:
             self._clear(offset, size)
 
     def _clear(self, offset: int, size: int) -> None:
