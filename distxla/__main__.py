@@ -19,7 +19,9 @@ def main() -> NoReturn:
     gc.set_threshold(GARBAGE)
     try:
         if wants_cluster(sys.argv[1:]):
-            _begin_ray()
+            from distxla.runtime.ray.ahead import begin_ray
+
+            begin_ray()
         open_closed()
         from distxla.cli.main import main as command
 
@@ -33,22 +35,6 @@ def main() -> NoReturn:
         sys.exit(stops.first)  # as cli.main does, which is not there yet
     finally:
         gc.freeze()  # else the interpreter, as it ends, looks for cycles among all that there is: a tenth of a start
-
-
-def _begin_ray() -> None:
-    """Start an embedded Ray in the background. Its first process starts while this one imports what starts the rest."""
-    from distxla.machine.extras import unmet
-    from distxla.runtime.ray.spawn import spawn_supervisor
-
-    if unmet("running") is not None:
-        return  # the command says so
-    try:
-        supervisor = spawn_supervisor()
-    except OSError:
-        return  # the cluster tries again, and says why not
-    from distxla.runtime.ray import access
-
-    access.begin(supervisor)
 
 
 def wants_cluster(arguments: list[str]) -> bool:

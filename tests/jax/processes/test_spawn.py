@@ -112,7 +112,7 @@ os.kill(os.getpid(), 9)
 
 
 def test_the_owner_imports_neither_jax_nor_what_compiles() -> None:
-    code = "import distxla.jax.processes.owner_process, sys; print(*sys.modules)"
+    code = "import distxla.jax.processes.owner_service, sys; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert "distxla.jax.processes.owner" in loaded
     assert [name for name in loaded if name.partition(".")[0] in ("jax", "jaxlib", "llvmlite", "ray")] == []
