@@ -48,6 +48,15 @@ def status_fields(process: int) -> list[str]:
     return kernel_text(f"{process}/stat").rpartition(")")[2].split()
 
 
+def main_thread_at(process: int) -> tuple[str, int] | None:
+    """The state of a process's main thread, `S` where it sleeps, and the ticks of processor time that it has had; None
+    where the process is gone, or not one of this machine."""
+    with suppress(OSError, IndexError):
+        fields = kernel_text(f"{process}/task/{process}/stat").rpartition(")")[2].split()
+        return fields[0], int(fields[11]) + int(fields[12])
+    return None
+
+
 def table_of(path: str) -> dict[str, str]:
     """The lines `name: value` of a file below /proc, up to the first empty one; OSError as kernel_text."""
     lines = kernel_text(path).partition("\n\n")[0].splitlines()

@@ -154,10 +154,10 @@ class Ledger:
         if known is None or one.ordinal < known[0].ordinal:
             self.apart[one.members] = (one, other) if one.process < other.process else (other, one)
 
-    def has_started(self, key: Key) -> bool:
-        """Whether it runs, as far as known: nothing but its end keeps it from running any more."""
+    def made(self, process: int, key: Key) -> Called | None:
+        """A process's part of a call that is not over, as far as known."""
         found = self._calls.get(key)
-        return found is not None and found.is_started
+        return None if found is None else found.made.get(process)
 
     def over(self, key: Key) -> list[Start | Verdict]:
         """The call has run, or failed while it ran."""
@@ -226,8 +226,11 @@ class Ledger:
         found = tuple(self._turns(one, other))
         if found or any(call.process in self._endings for call in (one, other)):
             return found
-        is_ahead = [self._next[call.process, call.members] > call.ordinal + 1 for call in (one, other)]
-        return () if all(is_ahead) else None
+        return None if self.yet_to_call(one, other) else ()
+
+    def yet_to_call(self, *calls: Called) -> list[int]:
+        """The processes of these calls that have not made the next ones of their sets."""
+        return [call.process for call in calls if self._next[call.process, call.members] <= call.ordinal + 1]
 
     # --- decisions
 

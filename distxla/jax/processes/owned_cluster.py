@@ -231,9 +231,11 @@ class OwnedCluster(Cluster):
         ended."""
         self._slice(process).withdraw_unstarted()
 
-    def is_unusable(self) -> bool:
-        """Whether no call can run any more: a replica has ended."""
-        return self.loader is None or self.loader.dispatcher.unusable() is not None
+    def unusable(self) -> DistxlaError | None:
+        """Why no call can run any more, as where a replica has ended; None while some can."""
+        if self.loader is None:
+            return ClusterError("the cluster is closed")
+        return self.loader.dispatcher.unusable()
 
     @contextmanager
     def _calling(self, members: Sequence[int]) -> Iterator[Dispatcher]:

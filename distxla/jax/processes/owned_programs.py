@@ -10,12 +10,14 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from distxla import clock
+from distxla.collectives.protocols.launch_board import MOST_MEMBERS, MOST_PROGRAMS
 from distxla.errors import ArgumentError, ClusterError, InternalError
 from distxla.jax.partitioner.array_placements import placements_of_arrays
 from distxla.jax.partitioner.partitioned_bytes import pack_partitioned, unpack_partitioned
 from distxla.jax.partitioner.partitioning import Partitioned, by_server_once
 from distxla.jax.processes.facts import CompiledFacts, CompileRequest, LoadedFacts, PartitionRequest
 from distxla.jax.processes.fingerprint import fingerprint_of
+from distxla.jax.processes.launch_logs import LaunchLogs
 from distxla.jax.processes.messages import pack_json
 from distxla.jax.processes.owned_cluster import OwnedCluster
 from distxla.jax.processes.program_text import ProgramText
@@ -28,6 +30,7 @@ from distxla.runtime.values.shared_image import without_image
 
 _MOST_TEXTS: Final = 256  # of programs that no process has any more
 _MOST_DIGESTS: Final = 4096
+_MOST_NAMES: Final = 4096
 
 
 class CompiledProgram(NamedTuple):
@@ -49,9 +52,10 @@ class _Owned:
 
 
 class _Read(NamedTuple):
-    """A request's program. module: the parsed one is there with the first request only."""
+    """A request's program. name: of its module.  text: the parsed module is there with the first request only."""
 
     fingerprint: str
+    name: str
     text: ProgramText | None
 
 
@@ -60,13 +64,16 @@ class OwnedPrograms:
     process may have called it before.
 
     Thread-safe; what takes long is done once where several ask for it.
+    logs: of the processes, and the boards of their sets.
     """
 
     def __init__(self, cluster: OwnedCluster, world: World) -> None:
         self._cluster, self._world = cluster, world
+        self.logs = LaunchLogs(cluster, world.processes)
         self._lock = threading.Lock()  # of all below
         self._flights = SingleFlight()
-        self._fingerprints: OrderedDict[str, str] = OrderedDict()  # by digest of what was asked
+        self._fingerprints: OrderedDict[str, tuple[str, str]] = OrderedDict()  # and names, by digest of what was asked
+        self._names: OrderedDict[tuple[int, int], str] = OrderedDict()  # by process and program
         self._numbers: dict[str, int] = {}  # by fingerprint
         self._programs: dict[int, _Owned] = {}
         self._texts: OrderedDict[int, ProgramText] = OrderedDict()
@@ -108,6 +115,8 @@ class OwnedPrograms:
                 owned = self._programs.get(number)
                 if owned is not None:  # not dropped meanwhile by those that had it
                     owned.answered[process] += 1
+                    self._names[process, number] = read.name
+                    _trim(self._names, _MOST_NAMES)
                     return owned.answer
 
     def _read(self, request: CompileRequest, partitioned: Partitioned) -> _Read:
@@ -117,16 +126,16 @@ class OwnedPrograms:
         with self._lock:
             known = self._fingerprints.get(digest)
         if known is not None:
-            return _Read(known, None)
+            return _Read(*known, None)
 
         def read() -> _Read:
             text = self._text(request, partitioned)
             parts = text.rows, text.donated, text.checks, text.callbacks
-            return _Read(fingerprint_of(text.module, partitioned, *parts), text)
+            return _Read(fingerprint_of(text.module, partitioned, *parts), text.name, text)
 
         found = self._flights.once(digest, read)
         with self._lock:
-            self._fingerprints[digest] = found.fingerprint
+            self._fingerprints[digest] = found.fingerprint, found.name
             _trim(self._fingerprints, _MOST_DIGESTS)
         return found
 
@@ -167,6 +176,7 @@ class OwnedPrograms:
             image_bytes=len(program.image.data),
             set=self.set_of(members),
             members=members,
+            native=self._is_native(executable, number, members),
         )
         pickled = pickle.dumps((without_image(program), sites), protocol=pickle.HIGHEST_PROTOCOL)
         with self._lock:
@@ -176,11 +186,20 @@ class OwnedPrograms:
             )
         return number
 
+    def _is_native(self, executable: Executable, number: int, members: tuple[int, ...]) -> bool:
+        """Whether a call takes no more than a command to its devices, which their processes give."""
+        specs = executable.program.communicators
+        is_plain = not executable.checks and not any(spec.stream is not None or spec.of_channels for spec in specs)
+        return self.logs.is_open and is_plain and number < MOST_PROGRAMS and len(members) < MOST_MEMBERS
+
     # --- programs by number
 
     def load(self, process: int, program: int) -> LoadedFacts:
         """Have a program loaded on its devices, unless it is; blocks. What the process needs to know of its devices."""
-        return self._cluster.load(self.executable(program), self._world.slice_of(process))
+        owned = self._owned(program)
+        found = self._cluster.load(owned.executable, self._world.slice_of(process))
+        facts = owned.answer.facts
+        return replace(found, board=self.logs.board(facts.members)) if facts.native else found
 
     def drop(self, process: int, program: int) -> None:
         """The process does not have one of the programs any more that it was given; it goes with the last."""
@@ -212,6 +231,11 @@ class OwnedPrograms:
         with self._lock:
             owned = self._programs.get(program)
             return self._texts[program] if owned is None else owned.text
+
+    def name_of(self, process: int, program: int) -> str:
+        """What a process calls a program; "" where that is forgotten."""
+        with self._lock:
+            return self._names.get((process, program), "")
 
     def executable(self, program: int) -> Executable:
         """ClusterError where no process has it."""

@@ -19,7 +19,6 @@ from distxla.jax.processes.endings import Endings, ending_of
 from distxla.jax.processes.facts import CompileRequest, PartitionRequest
 from distxla.jax.processes.late import LateWatch, Questions, doing_of
 from distxla.jax.processes.launches import LaunchSite
-from distxla.jax.processes.ledger import Ledger
 from distxla.jax.processes.ledger_facts import Ending
 from distxla.jax.processes.machines import Machines
 from distxla.jax.processes.messages import PROCESS_FRAMES, pack_json, pack_parts, unpack_json, unpack_parts
@@ -32,6 +31,8 @@ from distxla.jax.processes.places import Stack
 from distxla.jax.processes.said import guarded, say
 from distxla.jax.processes.told_errors import pack_error, unpack_error
 from distxla.jax.processes.world import Introduction, World, require_equal
+from distxla.lazy_dataclass import replace
+from distxla.machine.processes import main_thread_at
 from distxla.wire.checksums import Buffer
 from distxla.wire.connection import Connection
 from distxla.wire.frame import Frame
@@ -62,7 +63,8 @@ class Owner:
     """Serves so many JAX processes. path: of the file that tells them where (owner_file.py).
 
     news: gets what a launcher wants to know: {"came": process}, {"attached": n}, {"verdict": error}, {"ended": ...};
-    without one, verdicts go to stderr.  launched: a launcher starts the processes where `machines` says.
+    without one, verdicts go to stderr.  launched: a launcher starts the processes where `machines` says.  issues_all:
+    processes issue no calls themselves, as where they are on several machines.
     machines: where they are.  paths: of files that tell where it listens, by machine.
     ClusterError where the Ray at the address can't be joined.
     """
@@ -74,11 +76,12 @@ class Owner:
         news: Callable[[dict[str, Any]], None] | None = None,
         *,
         launched: bool = False,
+        issues_all: bool = False,
     ) -> None:
         self.settings = settings
         self.world = World(0, processes, settings.local)
         self.peers: dict[int, Peer] = {}
-        self._news = news
+        self._news, self._issues_all = news, issues_all
         self._lock = threading.Lock()  # of what follows
         self._came: set[int] = set()  # the processes that have said hello, those that are gone, too
         self._failure: DistxlaError | None = None  # why no process can attach
@@ -95,8 +98,8 @@ class Owner:
             backend=settings.backend,
         )
         self.programs = OwnedPrograms(self.cluster, self.world)
-        self.ledger = Ledger(processes, settings.stall_limit)
-        self.calls = OwnedCalls(self.cluster, self.programs, self.world, self.ledger, self._tell, self._judged)
+        parts = self.cluster, self.programs, self.world, settings.stall_limit
+        self.calls = OwnedCalls(*parts, self._tell, self._judged, self._main_thread)
         self.machines = Machines(self.cluster, self.world, settings)
         self.endings = Endings(self.ended, self._died, self.machines.name_of)
         self.questions = Questions(self._ask)
@@ -282,6 +285,7 @@ class Owner:
             require_equal(given := self._introductions())
             self.settings.require_those_of(given[0])
             memories = self.machines.memories(given)
+            logs = () if self._issues_all else self.programs.logs.open()
         except DistxlaError as error:
             self._fail(error)
         except BaseException as error:
@@ -292,7 +296,7 @@ class Owner:
                 pids = {process: peer.pid for process, peer in self.peers.items()}
             self.machines.watch(pids, self.endings.died_elsewhere)
             for process, memory in enumerate(memories):
-                self._tell(process, messages.Attached(), [pack_json(memory.to_json())])
+                self._tell(process, messages.Attached(), [pack_json(replace(memory, logs=logs).to_json())])
             self._say_news({"attached": self.world.processes})
 
     def _introductions(self) -> list[Introduction]:
@@ -348,6 +352,10 @@ class Owner:
         stacks = self.questions.ask(list(pids))
         here = {process: None if self.machines.host_of(process) else pid for process, pid in pids.items()}
         return {process: doing_of(stacks.get(process), pid) for process, pid in here.items()}
+
+    def _main_thread(self, process: int) -> tuple[str, int] | None:
+        peer = self.peers.get(process)
+        return None if peer is None or self.machines.host_of(process) else main_thread_at(peer.pid)
 
     def _tell_late(self, process: int, late: int, text: str) -> None:
         self._tell(process, messages.News(late, messages.LATE), [pack_json({"text": text})])

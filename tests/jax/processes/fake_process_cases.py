@@ -155,11 +155,12 @@ class FakeProcess:
 
 
 class Served:
-    """An owner in this process, served in a thread, and its processes."""
+    """An owner in this process, served in a thread, and its processes. issues_all: by frames, as these do."""
 
-    def __init__(self, processes: int = 2, device_memory: str = "64MiB") -> None:
+    def __init__(self, processes: int = 2, device_memory: str = "64MiB", *, issues_all: bool = True) -> None:
         self.news: list[dict[str, Any]] = []
-        self.owner = Owner(OwnerSettings(LOCAL, device_memory=device_memory), processes, self.news.append)
+        settings = OwnerSettings(LOCAL, device_memory=device_memory)
+        self.owner = Owner(settings, processes, self.news.append, issues_all=issues_all)
         self.path = self.owner.path
         self.processes: list[FakeProcess] = []
         self._thread = threading.Thread(target=self.owner.serve)

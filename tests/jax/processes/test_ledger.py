@@ -7,8 +7,21 @@ import pytest
 from distxla.errors import ClusterError, CollectiveMismatchError
 from distxla.jax.processes.findings import error_of
 from distxla.jax.processes.late import lines_of
-from distxla.jax.processes.ledger_facts import DEADLOCK, LATE, LOST, MISMATCH, PREPARES, SKIPPED, WAITS, Ending
+from distxla.jax.processes.ledger import Ledger
+from distxla.jax.processes.ledger_facts import (
+    DEADLOCK,
+    LATE,
+    LOST,
+    MISMATCH,
+    PREPARES,
+    SKIPPED,
+    WAITS,
+    Called,
+    Ending,
+    Seen,
+)
 from distxla.jax.processes.program_text import ProgramText
+from distxla.lazy_dataclass import replace
 from tests.jax.processes.ledger_cases import KILLED, Told, made
 
 BOTH = (0, 1)
@@ -436,3 +449,40 @@ def test_nothing_is_kept_of_calls_that_are_over() -> None:
         told.run(BOTH, "step")
     assert len(told.ledger.history(0, 1000)) <= 64
     assert [call.ordinal for call in told.ledger.history(0, 2)] == [198, 199]
+
+
+def native(process: int, ordinal: int, turn: int, members: tuple[int, ...] = BOTH) -> Called:
+    return replace(made(process, members, ordinal, "step", turn=turn), is_native=True)
+
+
+def test_a_native_call_that_was_not_seen_counts_for_what_comes_next() -> None:
+    told = Told(2)
+    seen = Seen((native(0, 99, 120),), turn=120, issued=(BOTH, 99), is_done=True, missed=True)
+    assert not told.ledger.seen({0: seen})
+    assert not told.ledger.called(made(0, BOTH, 105, "step", turn=130))
+    with pytest.raises(ClusterError, match="makes call 102 of processes 0 and 1, expected call 107"):
+        told.ledger.called(made(0, BOTH, 101, "step", turn=131))
+
+
+def test_a_native_call_that_was_started_before_it_was_refused_runs() -> None:
+    ledger = Ledger(2, refuse=lambda key: False)
+    ledger.seen({0: Seen((native(0, 0, 0),), 0, (BOTH, 0))})
+    assert not ledger.ended(1, KILLED)
+    assert not ledger.look(0)
+    assert not ledger.seen({0: Seen((), 0, (BOTH, 0), is_done=True)})
+    assert ledger.made(0, (BOTH, 0)) is None
+
+
+def test_the_first_line_that_differs_is_known_from_a_board() -> None:
+    told = Told(2)
+    for ordinal in (7, 3, 9):
+        told.ledger.seen_apart(native(1, ordinal, 0), native(0, ordinal, 0))
+    assert [(call.process, call.ordinal) for call in told.ledger.apart[BOTH]] == [(0, 3), (1, 3)]
+
+
+def test_who_is_yet_to_call() -> None:
+    told = Told(2)
+    for process in BOTH:
+        told.call(process, BOTH, "f")
+    told.call(1, BOTH, "f")
+    assert told.ledger.yet_to_call(made(0, BOTH, 0, "f"), made(1, BOTH, 0, "f")) == [0]
