@@ -8,6 +8,7 @@ from typing import Final
 
 from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.protocols.launch_board import BOARD, LOG, CallState, Refusal
+from distxla.collectives.transports.control_block_view import ControlBlock
 from distxla.collectives.transports.launch_views import BoardView, Issued, LoggedCall, LogView
 from distxla.jax.processes.launches import LaunchSite
 from distxla.jax.processes.ledger_facts import Called, Key, Seen
@@ -31,6 +32,8 @@ class LaunchLogs:
     def __init__(self, cluster: OwnedCluster, processes: int) -> None:
         self._cluster, self._processes = cluster, processes
         self._lock = threading.Lock()  # of carving
+        self._control: ControlBlock | None = None  # which stays mapped while threads look at it
+        self._headers: list[int] = []  # offsets of slices' headers there, by process
         self._logs: list[LogView] = []
         self._shown = [0] * processes  # the turn of the first call that was not shown yet
         self._boards: dict[tuple[int, ...], BoardView] = {}
@@ -43,7 +46,9 @@ class LaunchLogs:
         """Where the logs are in the control block, by process; () for none. The devices serve."""
         if len(self._cluster.hosts.all) > 1:
             return ()
-        control = self._cluster.hosts.local.control
+        local = self._cluster.hosts.local
+        control = self._control = local.control
+        self._headers = [part.offset for part in local.slices]
         places = tuple(control.carve(LOG.size) for _ in range(self._processes))
         self._logs = [LogView(control, place) for place in places]
         return places
@@ -56,11 +61,11 @@ class LaunchLogs:
     def board(self, members: tuple[int, ...]) -> int:
         """Where the board of a set is in the control block; 0 for a set of one. It is made when it is first asked
         for."""
-        if len(members) < 2 or not self._logs:
+        control = self._control
+        if len(members) < 2 or control is None:
             return 0
         with self._lock:
             if members not in self._places:
-                control = self._cluster.hosts.local.control
                 place = control.carve(BOARD.size)
                 self._boards[members] = BoardView(control, place, len(members))
                 self._places[members] = place
@@ -103,7 +108,8 @@ class LaunchLogs:
     def _is_done(self, process: int, issued: Issued) -> bool:
         """Whether the process's part is over, and has not failed: the abort flag is set before a failed device is
         counted."""
-        control, at = self._cluster.hosts.local.control, self._cluster.hosts.local.slices[process].offset
+        control, at = self._control, self._headers[process]
+        assert control is not None
         behind = (control.load(control_words.H_DONE, at) - issued.target + _HALF) % (2 * _HALF)
         return behind >= _HALF and control.load(control_words.H_ABORT, at) == 0
 

@@ -443,7 +443,7 @@ class OwnedCalls:
     ) -> None:
         for member in members:
             self._tell(member, Over(self._number(key), key[1]), payload)
-        if isinstance(error, DistxlaError):
+        if isinstance(error, DistxlaError) and not self._pause.is_set():
             self._judged(error)
 
     def _stop_reason(self, members: Sequence[int]) -> DistxlaError | None:

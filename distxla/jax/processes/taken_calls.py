@@ -6,6 +6,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 
 from distxla.errors import DistxlaError
@@ -74,6 +75,8 @@ class TakenCalls:
             self._find_parts(taken)
             if taken.parts:
                 self._finish(taken)
+        except DistxlaError as error:
+            self._over(taken.key, taken.key[0], error)
         finally:
             with self._lock:
                 del self._taken[taken.key]
@@ -101,7 +104,8 @@ class TakenCalls:
             error = failure
         self._over(key, members, error)
         if error is not None and self._cluster.unusable() is None:
-            self._cluster.settle(members)  # devices that still compute: nothing is issued to them before
+            with suppress(DistxlaError):  # why those were ended by force that still computed
+                self._cluster.settle(members)  # before anything is issued to them
 
     def _hold(self, taken: _Taken, process: int) -> None:
         with self._lock:

@@ -1,11 +1,12 @@
 """Calls that processes issue themselves, and their owner: it has nothing to do with those that go well, and answers
-those that don't."""
+those that don't (launch_logs.py, taken_calls.py)."""
 
 from __future__ import annotations
 
 import itertools
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -193,6 +194,36 @@ def test_a_call_that_fails_is_told_to_both_and_the_next_one_runs(both: Both) -> 
     for process, call in zip(both.each, calls):
         with pytest.raises(ExecutionError, match=r"on device \d \(process \d\): .*ValueError: broken"):
             process.over(call)
+    both.require_right()
+
+
+def test_processes_are_held_until_devices_of_a_failed_call_are_back(both: Both) -> None:
+    gate = both.gate()
+    first, begun, opened = (str(both.folder / f"{gate.name}.{part}") for part in ("first", "begun", "opened"))
+
+    def one_fails(x: Any) -> Any:
+        try:
+            os.mkdir(first)
+        except FileExistsError:
+            Path(begun).touch()
+            while not Path(opened).exists():
+                threading.Event().wait(0.005)
+            return x
+        while not Path(begun).exists():
+            threading.Event().wait(0.005)
+        raise ValueError("the first")
+
+    dx.register_custom_call("one_fails", one_fails)
+    calls = both.call(both.programs(stepping('custom-call(v), custom_call_target="one_fails"', "late")))
+    cluster = both.served.owner.cluster
+    both.each[0].complain(calls[0], messages.SLOW)
+    for process, call in zip(both.each, calls):
+        with pytest.raises(ExecutionError, match="ValueError: the first"):
+            process.process.over(call)
+    assert cluster.is_held(0)
+    assert cluster.is_held(1)
+    Path(opened).touch()
+    assert eventually(lambda: not cluster.is_held(0) and not cluster.is_held(1))
     both.require_right()
 
 
