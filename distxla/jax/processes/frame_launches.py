@@ -252,17 +252,21 @@ class FrameLaunches:
                 self._ordinals[program.set], self._turn = launch.ordinal + 1, turn + 1
             else:
                 launch.ordinal, turn = int(made.ordinal), int(made.turn)
-            if not launch.is_told:
-                self._active[launch.key] = launch
-                return
-            refused = self._refused.pop(launch.key, None) or self.connection.failure
-            if refused is None:
-                self._active[launch.key] = launch
-        frame = Launch(program.set, program.program, launch.ordinal, turn)
-        self.connection.send_now(frame, [launch.site.pack()])
-        if refused is not None:
-            launch.end(refused, is_refused=True)
-            self._refuse(launch, refused)
+            key = launch.key
+            told = self._told.pop(key, None)  # between its getting a place and now
+            if key in self._refused:
+                told = Outcome(self._refused.pop(key), is_refused=True)
+            if self.connection.failure is not None:
+                told = told or Outcome(self.connection.failure)
+            if told is None:
+                self._active[key] = launch
+        if launch.is_told:
+            frame = Launch(program.set, program.program, launch.ordinal, turn)
+            self.connection.send_now(frame, [launch.site.pack()])
+        if told is not None:
+            launch.end(told.error, is_refused=told.is_refused)
+            if told.error is not None:
+                self._refuse(launch, told.error)
             self._bar()
 
     def _next_ordinal(self, number: int) -> int:

@@ -1,9 +1,11 @@
-"""Calls that processes issue themselves, through the call queue: the test plays devices and owner."""
+"""Calls that processes issue themselves, through the call queue: the test plays devices and owner. The second part is
+about what frame_launches.py tells the owner of them."""
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -11,9 +13,22 @@ import distxla as dx
 from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.protocols.control_block import CommandKind
 from distxla.collectives.protocols.launch_board import CallState, Refusal
+from distxla.jax.processes.frame_launches import FrameLaunch, FrameLaunches
 from distxla.jax.processes.launches import AttachedProgram
-from distxla.jax.processes.messages import ABORTED, DISAGREES, INTERRUPTED, SLOW
-from tests.jax.processes.board_cases import NUMBER, Shared, await_true
+from distxla.jax.processes.messages import (
+    ABORTED,
+    DISAGREES,
+    INTERRUPTED,
+    SLOW,
+    Launch,
+    Over,
+    Refused,
+    Trouble,
+    pack_json,
+)
+from distxla.jax.processes.told_errors import pack_error
+from distxla.wire.frame import Frame
+from tests.jax.processes.board_cases import NUMBER, Program, Shared, await_true
 
 BOTH, OTHER = AttachedProgram(7, "f", 1, (0, 1)), AttachedProgram(8, "g", 1, (0, 1))
 ALONE = AttachedProgram(9, "h", 2, (0,))
@@ -206,3 +221,162 @@ def test_a_call_that_waits_long_is_told_again_when_it_has_started(shared: Shared
     for process, running in enumerate((call, other)):
         shared.finish(process)
         running.wait()
+
+
+class Connection:
+    """That of FrameLaunches: what is posted is sent by `flush`."""
+
+    failure: dx.DistxlaError | None = None
+
+    def __init__(self) -> None:
+        self.pushed: dict[type[Frame], Callable[[Frame, bytearray], object]] = {}
+        self.lost: Callable[[dx.DistxlaError], object] = lambda failure: None
+        self.sent: list[Frame] = []
+        self.posted: list[Callable[[], object]] = []
+
+    def post(self, send: Callable[[], object]) -> None:
+        self.posted.append(send)
+
+    def send_now(self, frame: Frame, payload: object = ()) -> None:
+        self.sent.append(frame)
+
+    def tell(self, frame: Frame, payload: object = ()) -> None:
+        self.post(lambda: self.send_now(frame))
+
+    def flush(self) -> None:
+        while self.posted:
+            self.posted.pop(0)()
+
+    def push(self, frame: Frame, error: dx.DistxlaError | None) -> None:
+        """The owner tells something."""
+        self.pushed[type(frame)](frame, bytearray(pack_json(pack_error(error)) if error is not None else b""))
+
+
+class Launching:
+    """The launches of a process, with its board calls. failed: what the queue is told."""
+
+    def __init__(self, shared: Shared) -> None:
+        self.shared, self.connection = shared, Connection()
+        self.failed: list[FrameLaunch] = []
+        self.taken = 0
+        given: Any = self.connection, lambda: None, lambda launch, error: self.failed.append(launch), self._take
+        self.launches = FrameLaunches(*given)
+        process = shared.processes[0]
+        self.launches.boards = process.calls
+        self.gate = process.gate
+
+    def _take(self) -> None:
+        self.taken += 1
+
+    def of(self, program: AttachedProgram) -> FrameLaunch:
+        executable: Any = Program(self.shared, 0, program)
+        return self.launches.of(executable, "train.py:7")
+
+    @property
+    def is_barred(self) -> bool:
+        return bool(self.gate.closed)
+
+
+@pytest.fixture
+def launching(shared: Shared) -> Launching:
+    return Launching(shared)
+
+
+def test_calls_have_their_places_before_the_owner_is_told(launching: Launching) -> None:
+    launches = [launching.of(program) for program in (BOTH, ALONE, OTHER)]
+    for launch in launches:
+        launch.begin()
+        launch.begin()
+    assert [launch.key for launch in launches] == [(1, 0), (2, 0), (1, 1)]
+    assert launching.connection.sent == []
+    launching.connection.flush()
+    assert launching.connection.sent == [Launch(1, 7, 0, 0), Launch(1, 8, 1, 2)]
+    logged = launching.shared.log_view(0).entries(0)
+    assert [(call.set, call.by_frames, call.site) for call in logged] == [
+        (1, True, "train.py:7"),
+        (2, False, "train.py:7"),
+        (1, True, "train.py:7"),
+    ]
+
+
+def test_the_owner_is_told_in_the_order_of_places(launching: Launching) -> None:
+    first, second = launching.of(BOTH), launching.of(OTHER)
+    second.begin()
+    first.begin()
+    launching.connection.posted.reverse()
+    launching.connection.flush()
+    assert [frame.turn for frame in launching.connection.sent if isinstance(frame, Launch)] == [0, 1]
+
+
+def test_a_verdict_that_comes_before_the_owner_is_told(launching: Launching) -> None:
+    """It has seen the log."""
+    launch = launching.of(BOTH)
+    launch.begin()
+    launching.connection.push(Refused(1, 0), dx.CollectiveMismatchError("they differ"))
+    assert launch.verdict is None
+    launching.connection.flush()
+    assert isinstance(launch.verdict, dx.CollectiveMismatchError)
+    assert launching.failed == [launch]
+    assert not launching.is_barred
+
+
+def test_a_verdict_on_a_call_to_come_keeps_native_calls_back_until_it_comes(launching: Launching) -> None:
+    launching.connection.push(Refused(1, 0), dx.ReplicaLostError("gone"))
+    assert launching.is_barred
+    launch = launching.of(BOTH)
+    launch.begin()
+    launching.connection.flush()
+    assert isinstance(launch.verdict, dx.ReplicaLostError)
+    assert not launching.is_barred
+
+
+def test_a_verdict_on_a_native_call_has_the_queue_take_it(launching: Launching) -> None:
+    launching.shared.processes[0].made(BOTH)  # it counts, as a native one does
+    launching.connection.push(Refused(1, 0), dx.ReplicaLostError("gone"))
+    assert launching.taken == 1
+    found = launching.launches.outcome((1, 0))
+    assert found is not None
+    assert found.is_refused
+    assert launching.launches.outcome((1, 0)) is None
+
+
+def test_outcomes_that_nobody_asks_for_are_forgotten(launching: Launching) -> None:
+    """Of native calls that were over here when the owner took them."""
+    for _ in range(3):
+        launching.shared.processes[0].made(BOTH)
+    for ordinal in range(3):
+        launching.connection.push(Over(1, ordinal), None)
+    assert launching.taken == 0
+    assert [launching.launches.outcome((1, ordinal)) for ordinal in range(2)] == [None, None]
+    assert launching.launches.outcome((1, 2)) is not None
+
+
+def test_native_calls_are_kept_back_behind_a_call_that_was_skipped(launching: Launching) -> None:
+    """Its slot of the board is the one of the call after the next."""
+    launch = launching.of(BOTH)
+    launch.skip(dx.OutOfMemoryError("no memory"))
+    assert launching.is_barred
+    assert launching.launches.is_undecided
+    assert [type(frame) for frame in launching.connection.sent] == [Launch, Trouble]
+    launching.connection.push(Refused(1, 0), dx.OutOfMemoryError("process 0 can't"))
+    assert not launching.is_barred
+    assert not launching.launches.is_undecided
+    assert launching.launches.outcome((1, 0)) is None
+
+
+def test_a_call_that_was_refused_and_is_skipped_keeps_nothing_back(launching: Launching) -> None:
+    launch = launching.of(BOTH)
+    launch.begin()
+    launching.connection.flush()
+    launching.connection.push(Refused(1, 0), dx.ReplicaLostError("gone"))
+    launch.skip(dx.ArgumentError("an argument has failed"), by_argument=True)
+    assert not launching.is_barred
+    assert not launching.launches.is_undecided
+
+
+def test_a_call_alone_that_is_skipped_is_told_to_nobody(launching: Launching) -> None:
+    launch = launching.of(ALONE)
+    launch.skip(dx.OutOfMemoryError("no memory"))
+    launching.connection.flush()
+    assert launching.connection.sent == []
+    assert not launching.is_barred
