@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from distxla.cli.launch_frames import LAUNCH_FRAMES
 from distxla.cli.op_documentation import markdown_table, markdown_targets
 from distxla.collectives.transports.tcp.frames import PROXY_FRAMES
 from distxla.jax.processes.messages import PROCESS_FRAMES
@@ -32,7 +33,7 @@ def updated_custom_calls(text: str) -> str:
 
 def updated_protocols(text: str) -> str:
     """docs/protocols.md's text with the sections that the declarations and the models give."""
-    frames = "\n".join(markdown_frames(sort) for sort in (PROXY_FRAMES, DRIVER_FRAMES, PROCESS_FRAMES))
+    frames = "\n".join(markdown_frames(sort) for sort in (PROXY_FRAMES, DRIVER_FRAMES, PROCESS_FRAMES, LAUNCH_FRAMES))
     sections = {"protocols": markdown_areas(), "models": markdown_models(), "frames": frames}
     for name, section in sections.items():
         text = _between(text, name, section)

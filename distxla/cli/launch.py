@@ -36,7 +36,17 @@ class _Command(click.Command):
     metavar="K",
     help="Devices of each; by default DISTXLA_DEVICES, else JAX_NUM_CPU_DEVICES, else 8 // N, at least 1.",
 )
-@click.option("--address", metavar="RAY", help="Processes on several machines: not there yet.")
+@click.option(
+    "--address",
+    metavar="RAY",
+    envvar="DISTXLA_ADDRESS",
+    help="HOST:PORT of a Ray on whose nodes they run, equally many on each that has CPUs; `auto` in a job of Ray's.",
+)
+@click.option(
+    "--processes-per-host",
+    metavar="N,N,...",
+    help="With --address: how many processes each node has, this host first.",
+)
 @click.option(
     "--stall-limit",
     type=click.FloatRange(0, min_open=True),
@@ -47,10 +57,8 @@ class _Command(click.Command):
 @click.option(
     "--stdin",
     type=str,
-    default="0",
-    show_default=True,
     metavar="P",
-    help="The process that reads stdin, as for a debugger; `none` for none.",
+    help="The process that reads stdin, as for a debugger; `none` for none. By default 0, if it is on this host.",
 )
 @click.option("--check", multiple=True, metavar="NAME", help="Check all programs: nan, replication.")
 @click.option("--report", metavar="FILE.html", help="If processes can't go on: write a page that says why.")
@@ -60,30 +68,30 @@ def command(
     processes: int,
     devices: int | None,
     address: str | None,
+    processes_per_host: str | None,
     stall_limit: float | None,
-    stdin: str,
+    stdin: str | None,
     check: tuple[str, ...],
     report: str | None,
     as_json: bool,
 ) -> int:
-    """Start N processes of a JAX program on this machine, and the owner of their devices. In each of them
-    `jax.distributed.initialize()` needs no arguments.
+    """Start N processes of a JAX program, on this machine or the nodes of a Ray cluster, and the owner of their
+    devices. In each of them `jax.distributed.initialize()` needs no arguments.
 
     Lines of their output begin with the process: `[0] loss 1.25`. Once one has failed the others are ended after 5
     seconds. The exit status is 3 where the processes disagree on what to call, or on values that --check replication
     compares, 5 where one kept the others waiting for too long, 4 where a device or the owner was lost, else that of
     the process that failed first, 128 + N where signal N ended it.
     """
-    from distxla.cli.launched import Launched, LaunchOptions
+    from distxla.cli.launch_environment import LaunchOptions
+    from distxla.cli.launched import Launched
     from distxla.jax.processes.owner_settings import OwnerSettings
     from distxla.machine.processes import adopt_orphans
     from distxla.runtime.checks.checks import checks_of
 
-    if address is not None or os.environ.get("DISTXLA_ADDRESS"):
-        raise ArgumentError(
-            f"{'--address' if address is not None else 'DISTXLA_ADDRESS'}: JAX processes of several machines can't "
-            "share devices yet; without it all processes run on this machine"
-        )
+    counts = _counts(processes_per_host, processes)
+    if counts is not None and not address:
+        raise ArgumentError("--processes-per-host: there is one host without --address")
     require_run("a cluster")
     if report is not None:
         require_writable(report)
@@ -92,14 +100,16 @@ def command(
     )
     settings = OwnerSettings(
         devices or _devices(processes),
-        None,
+        address or None,
         os.environ.get("DISTXLA_DEVICE_MEMORY") or None,
         os.environ.get("DISTXLA_BACKEND") or "cpu",
         tuple(sorted(checks)),
         stall_limit,
+        processes_per_host=counts,
     )
     environment = {"DISTXLA_CHECK": ",".join(sorted(checks))} if checks else {}
-    options = LaunchOptions(command, processes, settings, environment, _stdin_of(stdin, processes))
+    reads = _stdin_of("0" if stdin is None else stdin, processes)
+    options = LaunchOptions(command, processes, settings, environment, reads, is_stdin_wanted=stdin is not None)
 
     def write(data: bytes, err: bool) -> None:
         terminal.write_bytes(data, err=err or as_json)
@@ -138,6 +148,16 @@ def _devices(processes: int) -> int:
                 raise UsageError(f"{name}: expected a number of devices, found {told!r}")
             return int(told)
     return max(1, DEVICES // processes)
+
+
+def _counts(told: str | None, processes: int) -> tuple[int, ...] | None:
+    """Of processes of each host. UsageError where they are none."""
+    if told is None:
+        return None
+    words = told.split(",")
+    if not all(word.isdecimal() for word in words) or sum(map(int, words)) != processes:
+        raise UsageError(f"--processes-per-host: expected counts of {processes} processes, as 2,2, found {told!r}")
+    return tuple(map(int, words))
 
 
 def _stdin_of(told: str, processes: int) -> int | None:

@@ -2,7 +2,7 @@
 launcher has ended, however it ended.
 
 Run as `python -m distxla.cli.launch_guard CONTROL REPORT LAUNCHER`: two descriptors and a process. On CONTROL comes a
-line of JSON, {"command", "processes": [{"environment", "has_stdin", "out", "err"}]}, then lines: `signal 2`
+line of JSON, {"command", "processes": [{"process", "environment", "has_stdin", "out", "err"}]}, then lines: `signal 2`
 sends a signal to all, `kill` ends them. At its end all are ended. On REPORT go lines of JSON:
 {"started": [pids]} or {"error", "errno"}, {"ended": process, "status": wait status}, and what processes say themselves
 (in_process/sitecustomize.py); it is closed when nothing is left.
@@ -84,7 +84,7 @@ class _Guard:
                 os._exit(1)
 
         started = []
-        for process, one in enumerate(processes):
+        for one in processes:
             try:
                 child = subprocess.Popen(
                     told["command"],
@@ -98,7 +98,7 @@ class _Guard:
                 self._tell({"error": error.strerror, "errno": error.errno})
                 return False
             child.returncode = 0  # its status is asked for here
-            self._children[child.pid] = process
+            self._children[child.pid] = one["process"]
             started.append(child.pid)
         for one in processes:
             os.close(one["out"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 from distxla.errors import DeadlockError, DistxlaError, ReplicaLostError, ReplicationError, TimeLimitError
@@ -24,7 +25,8 @@ KINDS: Final = (DeadlockError, ReplicaLostError, TimeLimitError)
 
 
 class Failure(NamedTuple):
-    """The first one. process: None for the owner of the devices.  error: what it raised, "" where it is not known."""
+    """The first one. process: None for the owner of the devices, and for a host: `how` then begins with which it is.
+    error: what it raised, "" where it is not known."""
 
     process: int | None
     how: str
@@ -41,6 +43,7 @@ class Outcome:
         self._devices = devices
         self.statuses: dict[int, int] = {}
         self.ended: set[int] = set()
+        self.lost: set[int] = set()  # with their hosts
         self.first: Failure | None = None
         self.verdicts: list[tuple[DistxlaError, float]] = []  # and when they came
         self.errors: dict[int, str] = {}  # what processes have raised
@@ -49,7 +52,9 @@ class Outcome:
 
     @property
     def running(self) -> list[int]:
-        return [process for process in range(self.processes) if process not in self.statuses]
+        return [
+            process for process in range(self.processes) if process not in self.statuses and process not in self.lost
+        ]
 
     @property
     def ends_at(self) -> float | None:
@@ -90,17 +95,29 @@ class Outcome:
             self.verdicts = [*self.verdicts[1 - MOST_VERDICTS :], (unpack_error(verdict), now)]
         if (ended := news.get("ended")) is not None and ended["how"] == "raised":
             self._raised(ended["process"], ended, now)
+        if ended is not None and ended["how"] == "signal":  # its guard, on another host, may tell later
+            self._fail(ended["process"], f"was ended by {ended['signal']}", now)
         if (came := news.get("came")) is not None:
             self._came.add(came)
         if "attached" in news:
             self._came = set(range(self.processes))
+
+    def host_is_lost(self, name: str, processes: Iterable[int], now: float) -> None:
+        """The connection to a host has ended, with these processes, whatever has become of them."""
+        lost = sorted(processes)
+        if not lost:
+            return
+        self.lost.update(lost)
+        self._over.update(lost)
+        self._fail(None, f"{name} with {processes_named(lost)} can't be reached any more", now)
 
     def owner_has_ended(self, status: int, now: float) -> None:
         """The owner of the devices has ended, which others still needed. status: as `subprocess` gives it. A process
         that raises the loss may be told of before."""
         if self.first is not None and OWNER_LOST in self.first.error and now - self.first.at <= RELATED_S:
             self.first = None
-        self._fail(None, _how(-status if status < 0 else status << 8), now)
+        how = _how(-status if status < 0 else status << 8)
+        self._fail(None, f"the process that owns the devices {how}", now)
 
     def _fail(self, process: int | None, how: str, now: float) -> None:
         if self.first is None:
@@ -157,7 +174,7 @@ class Outcome:
             if verdict.diagnosis is not None and (text := verdict.diagnosis.text()):
                 lines += text.split("\n")
         if process is None:
-            lines.append(f"error: lost: the process that owns the devices {how}")
+            lines.append(f"error: lost: {how}")
         elif self.verdict() is None:
             own = _TOLD.search(error)  # an error of distxla's, which the process has shown
             reason = f": {own[1]}, as told above" if own is not None else f": {error[:MOST_REASON]}" if error else ""

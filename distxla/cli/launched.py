@@ -6,74 +6,28 @@ import json
 import os
 import selectors
 import signal
-import socket
-import subprocess
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 
 from distxla import clock
-from distxla.cli.in_process.sitecustomize import FOLDER, PYTHONPATH
+from distxla.cli.guarded_processes import Guarded, GuardedProcesses
+from distxla.cli.launch_environment import LaunchOptions, free_port, on_this_machine, shared_environments
 from distxla.cli.launch_outcome import GRACE_S, Outcome
+from distxla.cli.other_hosts import OtherHost, OtherHosts, order_of
 from distxla.cli.process_lines import ProcessLines
-from distxla.errors import ArgumentError
-from distxla.jax.processes.owner_file import OWNER
-from distxla.jax.processes.owner_settings import OwnerSettings
+from distxla.errors import ArgumentError, ClusterError
 from distxla.jax.processes.spawn import OwnerProcess, spawn_owner
-from distxla.lazy_dataclass import dataclass
+from distxla.jax.processes.told_errors import unpack_error
 from distxla.machine.processes import descriptor_of, is_readable
-from distxla.machine.shortages import not_started
 from distxla.runtime.ray.supervisor import kill_descendants
 
 OWNER_S: Final = 15.0  # for the owner to take its devices down
+HOSTS_S: Final = 60.0  # for the guards of other hosts to connect
+LOOK_S: Final = 0.05
 LAST_S: Final = 1.0  # for the guard to end what it has been told to end
 SAID: Final = 1 << 18  # bytes of what processes have said last
 _MOST: Final = 1 << 16
-
-
-@dataclass(frozen=True)
-class LaunchOptions:
-    """command: of each process.  settings: of the owner.  environment: for all, beside this process's.  stdin: the
-    process that reads this one's; None: none does."""
-
-    command: tuple[str, ...]
-    processes: int
-    settings: OwnerSettings
-    environment: Mapping[str, str]
-    stdin: int | None = 0
-
-
-def environments(options: LaunchOptions, owner: str, base: Mapping[str, str]) -> list[dict[str, str]]:
-    """Of each process. JAX finds its processes by Open MPI's variables: it has none of its own for index and count."""
-    port = _free_port()
-    common = {name: value for name, value in base.items() if name != "OMPI_VERSION"}
-    common.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # jaxlib's notes on each process's end
-    if "distxla" not in common.get("JAX_PLATFORMS", "").split(","):
-        common["JAX_PLATFORMS"] = "distxla"
-    common |= {
-        "DISTXLA_DEVICES": str(options.settings.local),
-        "DISTXLA_PROCESSES": str(options.processes),
-        "JAX_COORDINATOR_ADDRESS": f"127.0.0.1:{port}",
-        "JAX_COORDINATOR_BIND_ADDRESS": f"127.0.0.1:{port}",  # else JAX listens on all interfaces, and asks for no key
-        "OMPI_MCA_orte_hnp_uri": f"4096.0;tcp://127.0.0.1:{port}",
-        "OMPI_COMM_WORLD_SIZE": str(options.processes),
-        "PYTHONUNBUFFERED": "1",
-        OWNER: owner,
-        **options.environment,
-    }
-    if (paths := common.get("PYTHONPATH")) is not None:
-        common[PYTHONPATH] = paths
-    common["PYTHONPATH"] = os.pathsep.join(filter(None, (FOLDER, paths)))
-    ranks = ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "DISTXLA_PROCESS")
-    return [{**common, **dict.fromkeys(ranks, str(process))} for process in range(options.processes)]
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 class Launched:
@@ -87,16 +41,17 @@ class Launched:
         self.outcome = Outcome(options.processes, options.settings.local)
         self.said = b""  # the end of what they have written to stderr
         self._options, self._put = options, write
+        self._folder = os.getcwd()  # now: Ray may put that of a job anew meanwhile
         has_prompts = options.stdin is not None and _is_terminal(0)
         self._lines = ProcessLines(options.processes, self._write, options.stdin if has_prompts else None)
         self._selector = selectors.DefaultSelector()
         self._open = ExitStack()
         self._open.callback(self._selector.close)
-        self._guard: subprocess.Popen[bytes] | None = None
+        self._here: GuardedProcesses | None = None
+        self._others: OtherHosts | None = None
         self._owner: OwnerProcess | None = None
         self._news: _JsonLines | None = None  # of the owner
-        self._report: _JsonLines | None = None  # of the guard
-        self._control: IO[bytes] | None = None
+        self._reports: list[tuple[_JsonLines, range, OtherHost | None]] = []  # of the guards: of which processes
         self._outputs: set[int] = set()  # those that are open
         self._is_over = False
 
@@ -107,61 +62,63 @@ class Launched:
         options = self._options
         read, write = os.pipe()
         self._news = self._watch_lines(read)
-        try:
-            self._owner = spawn_owner(options.processes, options.settings, guarded=True, news=write)
-        finally:
-            os.close(write)
-        descriptor = descriptor_of(self._owner.pid)
-        self._watch(descriptor, self._owner_ends)
-        self._start_guard(self._owner.path)
+        orders, to_owner = os.pipe()
+        with os.fdopen(to_owner, "w") as order:
+            try:
+                self._owner = owner = spawn_owner(
+                    options.processes, options.settings, guarded=True, news=write, orders=orders
+                )
+            finally:
+                os.close(write)
+                os.close(orders)
+            self._watch(descriptor_of(owner.pid), self._owner_ends)
+            here, others = hosts_of(owner, options.processes)
+            stdin = options.stdin
+            if stdin is not None and stdin not in here:
+                if options.is_stdin_wanted:
+                    raise ArgumentError(f"--stdin {stdin}: process {stdin} runs on another host, and can't read stdin")
+                stdin = None
+            host = "127.0.0.1"
+            if others:
+                host = owner.hosts[0][1]
+                self._others = OtherHosts(host, others)
+                order.write(json.dumps(order_of(self._others.path)) + "\n")
+                order.flush()
+                self._await_others(self._others)
+        first = next((other for other in others if 0 in other.processes), None)
+        port = free_port(host) if first is None else first.port
+        if first is not None:
+            host = owner.hosts[first.index][1]
+        counts = [len(here), *(len(other.processes) for other in others)]
+        common, own = shared_environments(options, os.environ, f"{host}:{port}", counts)
+        for other in others:
+            self._watch_guard(other.report, other.outputs, other.processes, other)
+            other.start(self._folder, options.command, common, own)
+        if here:
+            processes = [
+                Guarded(k, on_this_machine({**common, **own[k]}, owner.path), has_stdin=k == stdin) for k in here
+            ]
+            self._here = guarded = GuardedProcesses(options.command, processes, self._folder)
+            self._watch_guard(guarded.report, guarded.outputs, here, None)
 
-    def _start_guard(self, owner: str) -> None:
-        options = self._options
-        control, to_guard = os.pipe()
-        report, of_guard = os.pipe()
-        theirs = [control, of_guard]
-        outputs: list[dict[str, int]] = []
-        for process in range(options.processes):
-            ends = {}
-            for name, err in (("out", False), ("err", True)):
-                read, ends[name] = os.pipe()
-                theirs.append(ends[name])
-                self._watch(read, self._output(process, err, read))
-                self._outputs.add(read)
-            outputs.append(ends)
-        self._control = self._open.enter_context(os.fdopen(to_guard, "wb", buffering=0))
-        self._report = self._watch_lines(report)
-        package = str(Path(__file__).resolve().parents[2])
-        paths = [package, *filter(None, sys.path)]
-        command = [
-            sys.executable,
-            "-P",
-            "-m",
-            "distxla.cli.launch_guard",
-            str(control),
-            str(of_guard),
-            str(os.getpid()),
-        ]
-        try:
-            self._guard = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL if options.stdin is None else None,
-                stdout=2,
-                pass_fds=theirs,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise not_started("the processes cannot be started", error) from error
-        finally:
-            for descriptor in theirs:
-                os.close(descriptor)
-        given = environments(options, owner, os.environ)
-        processes = [
-            {"environment": environment, "has_stdin": process == options.stdin, **ends}
-            for process, (environment, ends) in enumerate(zip(given, outputs))
-        ]
-        self._tell({"command": options.command, "processes": processes})
+    def _watch_guard(
+        self, report: int, outputs: Sequence[tuple[int, bool, int]], processes: range, other: OtherHost | None
+    ) -> None:
+        self._reports.append((self._watch_lines(report), processes, other))
+        for process, is_error, descriptor in outputs:
+            self._watch(descriptor, self._output(process, is_error, descriptor))
+            self._outputs.add(descriptor)
+
+    def _await_others(self, others: OtherHosts) -> None:
+        """Until the guards of other hosts have connected. ClusterError where one doesn't."""
+        end = clock.now() + HOSTS_S
+        while not others.are_here:
+            now = clock.now()
+            if self.outcome.first is not None:
+                raise ClusterError(f"the processes can't be started: {self.outcome.first.how}")
+            if now > end:
+                raise ClusterError(f"the guards of other hosts did not connect within {HOSTS_S:g} s")
+            self._step(now + LOOK_S)
 
     def run(self) -> None:
         """Until all processes have ended; those that outlive the first failure by GRACE_S are. Blocks."""
@@ -192,15 +149,13 @@ class Launched:
 
         What a guard that was killed has left are descendants of this process, if that adopts orphans.
         """
-        with suppress(OSError):
-            if self._control is not None:
-                self._control.close()
-        if self._guard is not None:
-            self._guard.wait()
+        if self._others is not None:
+            self._others.close()
+        status = self._here.close() if self._here is not None else 0
         if self._owner is not None:
             _end_owner(self._owner)
             self._owner = None
-        if self._guard is not None and self._guard.returncode:
+        if status:
             kill_descendants()
         self._open.close()
 
@@ -245,16 +200,28 @@ class Launched:
     def _take_told(self) -> None:
         """Take what the owner and the guard have told. The report is read first and taken last: what the owner has told
         before something was reported has arrived by then, and counts first."""
-        reported = self._read(self._report)
+        reported = [(told, other) for lines, _, other in self._reports for told in self._read(lines)]
         for news in self._read(self._news):
+            if (failed := news.get("failed")) is not None:
+                raise unpack_error(failed)
             self.outcome.tell(news, clock.now())
-        for told in reported:
-            self._take_report(told)
-        if self._report is not None and self._report.is_over:
-            self._is_over = True
-            for process in self.outcome.running:  # the guard was killed, and its children with it
-                self.outcome.has_ended(process, signal.SIGKILL, clock.now())
+        for told, other in reported:
+            self._take_report(told, other)
+        for one in self._reports:
+            if one[0].is_over:
+                self._end_report(*one)
+        self._reports = [one for one in self._reports if not one[0].is_over]
+        self._is_over = not self._reports
         self.outcome.look(clock.now())
+
+    def _end_report(self, lines: _JsonLines, processes: range, other: OtherHost | None) -> None:
+        """There is nothing left of the processes of a guard. Those of which it has not told have ended with it."""
+        left = [process for process in processes if process in self.outcome.running]
+        if other is not None and other.is_lost:
+            self.outcome.host_is_lost(other.name, left, clock.now())
+            return
+        for process in left:
+            self.outcome.has_ended(process, signal.SIGKILL, clock.now())
 
     def _read(self, lines: _JsonLines | None) -> list[dict[str, Any]]:
         if lines is None or lines.is_over:
@@ -264,7 +231,9 @@ class Launched:
             self._selector.unregister(lines.descriptor)
         return found
 
-    def _take_report(self, told: dict[str, Any]) -> None:
+    def _take_report(self, told: dict[str, Any], other: OtherHost | None) -> None:
+        if "error" in told and other is not None:
+            raise ArgumentError(f"cannot start {self._options.command[0]} on {other.name}: {told['error']}")
         if "error" in told:
             raise ArgumentError(f"cannot start {self._options.command[0]}: {told['error']}")
         if "script" in told:
@@ -294,14 +263,22 @@ class Launched:
             self.said = (self.said + data)[-SAID:]
         self._put(data, err)
 
-    def _tell(self, told: object) -> None:
-        self._tell_line(json.dumps(told))
-
     def _tell_line(self, line: str) -> None:
-        data = memoryview(line.encode() + b"\n")
-        with suppress(OSError, ValueError):  # the guard has ended
-            while data and self._control is not None:
-                data = data[self._control.write(data) :]
+        if self._here is not None:
+            self._here.tell(line)
+        for other in self._others.all if self._others is not None else ():
+            other.tell(line)
+
+
+def hosts_of(owner: OwnerProcess, processes: int) -> tuple[range, list[OtherHost]]:
+    """The processes of this host, and the other hosts that have some."""
+    if not owner.hosts:
+        return range(processes), []
+    begin, found = 0, []
+    for index, (name, _, count) in enumerate(owner.hosts):
+        found.append(OtherHost(index, f"host {index} ({name})", range(begin, begin + count)) if index else None)
+        begin += count
+    return range(owner.hosts[0][2]), [one for one in found if one is not None]
 
 
 class _JsonLines:
@@ -349,4 +326,4 @@ def _is_terminal(descriptor: int) -> bool:
         return False
 
 
-__all__ = ["LaunchOptions", "Launched", "environments"]
+__all__ = ["Launched"]

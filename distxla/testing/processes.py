@@ -15,7 +15,7 @@ from types import FunctionType
 from typing import Any, Final
 
 from distxla import clock
-from distxla.cli.launched import LaunchOptions, environments
+from distxla.cli.launch_environment import LaunchOptions, environments
 from distxla.errors import ArgumentError, ClusterError, TimeLimitError
 from distxla.jax.processes.owner_settings import OwnerSettings
 from distxla.jax.processes.spawn import OwnerProcess, spawn_owner

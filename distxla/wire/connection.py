@@ -27,7 +27,7 @@ from distxla.wire.frame import FIELD_BYTES, Frame, Frames
 
 BUFFER_BYTES = 4 << 20  # of the kernel, each way
 UNANSWERED_MS = 30_000  # that bytes may be in flight before the connection counts as lost
-ANSWER_S = 4.0  # the same, where the loss of a host is to be told soon
+ANSWER_S = 3.0  # the same, where the loss of a host is to be told soon
 LARGEST_FRAME = 1 << 40  # bytes of payload; a user of small frames states less
 
 # version of this format, kind, length of the payload, the frame's number, fields

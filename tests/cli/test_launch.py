@@ -168,9 +168,10 @@ def test_nothing_stays_whoever_is_killed(victim: str) -> None:
             "error: argument: cannot start no-such-program: No such file or directory",
         ),
         (
-            ["-n", "2", "--address", "10.0.0.1:6379", "true"],
-            "JAX processes of several machines can't share devices yet",
+            ["-n", "2", "--processes-per-host", "1,2", "true"],
+            "--processes-per-host: expected counts of 2 processes, as 2,2, found '1,2'",
         ),
+        (["-n", "2", "--processes-per-host", "1,1", "true"], "there is one host without --address"),
         (["-n", "2", "--stdin", "2", "true"], "--stdin: expected a process, 0 to 1, or none, found '2'"),
         (["-n", "2", "--report", "/no/such/folder/r.html", "true"], "cannot write /no/such/folder/r.html"),
         (["-n", "2", "--check", "nans", "true"], "expected nan or replication, found 'nans'"),

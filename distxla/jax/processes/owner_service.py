@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -14,6 +16,7 @@ from distxla.jax.processes.device_names import NamedDevices
 from distxla.jax.processes.messages import pack_json
 from distxla.jax.processes.news_pipe import NewsPipe
 from distxla.jax.processes.owner import Owner
+from distxla.jax.processes.owner_file import read_owner
 from distxla.jax.processes.owner_settings import OwnerSettings
 from distxla.jax.processes.said import say
 from distxla.jax.processes.told_errors import pack_error
@@ -24,7 +27,12 @@ def serve(told: dict[str, Any], stop: Callable[[], bool]) -> int:
     ready: int = told["ready"]
     news = None if told["news"] is None else NewsPipe(told["news"])
     try:
-        owner = Owner(OwnerSettings.of_json(told["settings"]), told["processes"], None if news is None else news.tell)
+        owner = Owner(
+            OwnerSettings.of_json(told["settings"]),
+            told["processes"],
+            None if news is None else news.tell,
+            launched=told["orders"] is not None,
+        )
     except DistxlaError as error:
         os.write(ready, pack_json({"error": pack_error(error)}) + b"\n")
         return error.exit_status
@@ -32,6 +40,8 @@ def serve(told: dict[str, Any], stop: Callable[[], bool]) -> int:
     with suppress(OSError):
         os.write(ready, pack_json({"path": owner.path, "paths": owner.paths, "hosts": _hosts(owner)}) + b"\n")
     os.close(ready)
+    if told["orders"] is not None and news is not None:
+        threading.Thread(target=_obey, args=(told["orders"], owner, news), name="distxla-orders", daemon=True).start()
 
     def is_over() -> bool:
         return stop() or (os.getppid() != told["parent"] and owner.give_up(0))
@@ -46,6 +56,20 @@ def serve(told: dict[str, Any], stop: Callable[[], bool]) -> int:
         if news is not None:
             news.flush()
     return 0
+
+
+def _obey(orders: int, owner: Owner, news: NewsPipe) -> None:
+    """Have the processes of other hosts started, if the launcher says so."""
+    with os.fdopen(orders) as lines:
+        line = lines.readline()
+    if not line:
+        return
+    try:
+        told = json.loads(line)
+        address, secret = read_owner(told["launcher"])
+        owner.machines.start_on_each(told["module"], {"launcher": address, "secret": secret.hex()})
+    except Exception as error:
+        news.tell({"failed": pack_error(error)})
 
 
 def _hosts(owner: Owner) -> list[tuple[str, str, int]]:

@@ -35,11 +35,14 @@ class OwnerProcess(NamedTuple):
     hosts: list[tuple[str, str, int]]
 
 
-def spawn_owner(processes: int, settings: OwnerSettings, *, guarded: bool, news: int | None = None) -> OwnerProcess:
+def spawn_owner(
+    processes: int, settings: OwnerSettings, *, guarded: bool, news: int | None = None, orders: int | None = None
+) -> OwnerProcess:
     """Start the owner of the devices of so many JAX processes; blocks until it listens, not until its devices serve.
 
     guarded: it ends with the thread that starts it; else with the last JAX process.  news: a descriptor to which it
-    writes a line of JSON for each thing that it tells a launcher. ClusterError where it can't be started.
+    writes a line of JSON for each thing that it tells a launcher.  orders: a descriptor from which it reads a line of a
+    launcher's, of the processes that it is to have started on other hosts. ClusterError where it can't be started.
     """
     read, write = os.pipe()
     told = {
@@ -47,6 +50,7 @@ def spawn_owner(processes: int, settings: OwnerSettings, *, guarded: bool, news:
         "settings": settings.to_json(),
         "ready": write,
         "news": news,
+        "orders": orders,
         "guarded": guarded,
         "parent": os.getpid(),
     }
@@ -58,7 +62,7 @@ def spawn_owner(processes: int, settings: OwnerSettings, *, guarded: bool, news:
                 [sys.executable, "-P", "-m", "distxla.jax.processes.owner_process", json.dumps(told)],
                 stdin=subprocess.DEVNULL,
                 stdout=2,  # what it says is no result of a script
-                pass_fds=[write, *([] if news is None else [news])],
+                pass_fds=[write, *(one for one in (news, orders) if one is not None)],
                 env={**environment, "PYTHONPATH": os.pathsep.join(paths)},
                 start_new_session=True,
             )
