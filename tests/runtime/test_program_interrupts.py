@@ -66,7 +66,6 @@ CALLING = (
     channel_connections,
     communicators,
     call_end,
-    call_in_flight,
     dispatch,
     streams,
     control_block_view,
