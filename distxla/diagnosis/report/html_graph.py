@@ -75,10 +75,10 @@ def graph(diagnosis: Findings) -> Iterator[str]:
         yield "<p>No device waits.</p>"
         return
     cycles = diagnosis.cycles
-    for cycle in cycles[:MOST_CYCLES]:
-        yield f"<p>Cycle: {escape(chain(cycle))}</p>"
-    if len(cycles) > MOST_CYCLES:
-        yield f"<p>and {len(cycles) - MOST_CYCLES} further cycles</p>"
+    if cycles:
+        text = ", ".join(map(chain, cycles[:MOST_CYCLES]))
+        more = f", … ({len(cycles)} in all)" if len(cycles) > MOST_CYCLES else ""
+        yield f"<p>Cycle{'s' if len(cycles) > 1 else ''}: {escape(text)}{more}</p>"
     number_of = {device: number for number, group in enumerate(groups) for device in group.devices}
     hot = {
         (number_of[one], number_of[other])

@@ -71,7 +71,7 @@ main.dx {{ margin: 2em auto; max-width: {WIDE}px; }}
  overflow: hidden; }}
 .dx .thin .track {{ height: 7px; margin: 0; }} .dx .thin .line {{ line-height: 8px; }}
 .dx .track i {{ position: absolute; top: 0; bottom: 0; min-width: 1.5px; overflow: hidden; white-space: nowrap;
- font: 11px/13px ui-monospace, monospace; color: var(--ink); }}
+ font: 11px/13px ui-monospace, monospace; color: var(--paper); text-indent: 4px; }}
 .dx .track i.apart {{ box-shadow: inset 1px 0 var(--paper); }}
 .dx .track i.tick {{ min-width: 0; border-left: 1px dashed var(--line); }}
 .dx .track i.break {{ width: 5px; margin-left: -3px; background: var(--paper); border: solid var(--grey);

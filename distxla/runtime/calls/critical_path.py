@@ -1,7 +1,7 @@
 """The critical path of a call: what the last device to end has done, back to the call's begin.
 
-Where a device has waited, the path goes on in the device that came last to the same round or transfer: only a change
-on the path makes the call shorter.
+Where a device has waited, the path goes on in the device that came last to the same round or transfer, from the moment
+at which that came: only a change on the path makes the call shorter.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Piece:
 
 
 def critical_path(events: Mapping[int, Sequence[RecordedEvent]], keys: Keys) -> tuple[Piece, ...]:
-    """The pieces, in the order of time, without gaps but where clocks of hosts differ.
+    """The pieces, in the order of time, without gaps.
 
     events: of one call, by device, in order; of an event that has not ended, the path knows its begin only.
     keys: equal for events of several devices that wait for one another.
@@ -54,16 +54,8 @@ def _backwards(events: Mapping[int, Sequence[RecordedEvent]], keys: Keys) -> Ite
             if begin < now:
                 yield Piece(device, begin, now)
             return
-        waited = events[device][place]
-        released = min(now, waited.resumed if waited.resumed is not None else now)
-        arrived = min(cause.begun, released)
-        if released < now:
-            yield Piece(device, released, now)
-        if arrived < released:
-            yield Piece(cause.device, arrived, released)
-        if arrived >= now:  # clocks that differ: no step back is left
-            return
-        device, now = cause.device, arrived
+        yield Piece(device, cause.begun, now)
+        device, now = cause.device, cause.begun
 
 
 def _last_cause(

@@ -7,7 +7,7 @@ the ring holds loses its first ones; the file says how many.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -17,16 +17,14 @@ from distxla.collectives import recorder
 from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.protocols import event as event_words
 from distxla.collectives.recorder import CycleClock, RecordedEvent
-from distxla.diagnosis.communicating import found as found_in
-from distxla.diagnosis.communicating import start_of
 from distxla.errors import DistxlaError
 from distxla.ir.module import Module
-from distxla.ir.shape import Shape
 from distxla.lazy_dataclass import dataclass
 from distxla.location import Location
 from distxla.program.artifact import CommunicatorSpec, CompiledProgram, Site
 from distxla.runtime.calls.cluster_hosts import Hosts
 from distxla.runtime.calls.critical_path import Piece, critical_path
+from distxla.runtime.calls.site_bytes import site_bytes
 from distxla.runtime.calls.timeline import Arrow, Slice, Span, Timeline, Track
 from distxla.runtime.hosts.recorder_rings import read_rings
 from distxla.runtime.values.handle import Handle
@@ -395,17 +393,10 @@ class _Drawing:
         return name, origin.kind, location, {"opcode": origin.opcode}
 
     def _size(self, program: int, site: Site) -> int:
-        """Bytes of the arrays that a device gives, or, as in a recv, takes; 0 where the module is not known."""
+        """Bytes that a device gives or takes, 0 where that is not known."""
         key = program, site.index
         if key not in self._bytes:
-            module = self._modules.get(program)
-            located = None if module is None else found_in(module, site.instruction, site.computation)
-            size = 0
-            if located is not None:
-                start = start_of(located)
-                given, taken = start.operands, (located.instruction.shape,)
-                size = next(filter(None, map(_bytes_of, (given, taken))), 0)
-            self._bytes[key] = size
+            self._bytes[key] = site_bytes(site, self._modules.get(program))
         return self._bytes[key]
 
     def _sites(self, events: Sequence[RecordedEvent]) -> Iterator[tuple[RecordedEvent, Site]]:
@@ -468,10 +459,6 @@ def _rendezvous_keys(event: RecordedEvent, site: Site, specs: Sequence[Communica
     for source, target in spec.pairs:
         if event.device in (source, target):
             yield "pair", (spec.key, group), event.round, source, target
-
-
-def _bytes_of(shapes: Iterable[Shape]) -> int:
-    return sum(leaf.byte_size for shape in shapes for leaf in shape.leaves() if leaf.is_array)
 
 
 def _category(spec: CommunicatorSpec) -> str:

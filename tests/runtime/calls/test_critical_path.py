@@ -36,7 +36,7 @@ def test_it_goes_on_in_the_device_that_came_last() -> None:
         0: [event(0, 0, 0.0, 2.0), event(0, 1, 2.0, 11.0, 2.0, 10.5), event(0, 0, 11.0, 30.0)],
         1: [event(1, 0, 0.0, 10.0), event(1, 1, 10.0, 10.8), event(1, 0, 11.0, 12.0)],
     }
-    assert critical_path(events, rounds) == (Piece(1, 0.0, 10.0), Piece(1, 10.0, 10.5), Piece(0, 10.5, 30.0))
+    assert critical_path(events, rounds) == (Piece(1, 0.0, 10.0), Piece(0, 10.0, 30.0))
 
 
 def test_through_several_rounds_and_devices() -> None:
@@ -47,10 +47,8 @@ def test_through_several_rounds_and_devices() -> None:
     }
     path = critical_path(events, rounds)
     assert [(piece.device, piece.begin, piece.end) for piece in path] == [
-        (1, 5.0, 6.0),
-        (0, 6.0, 20.0),
-        (0, 20.0, 21.0),
-        (1, 21.0, 22.0),
+        (0, 5.0, 20.0),
+        (1, 20.0, 22.0),
     ]
     assert all(one.end == other.begin for one, other in pairwise(path))
 
@@ -69,7 +67,7 @@ def test_nothing_was_recorded() -> None:
     assert critical_path({}, rounds) == critical_path({0: []}, rounds) == ()
 
 
-def test_clocks_that_differ_end_it() -> None:
+def test_clocks_that_differ_do_no_harm() -> None:
     """The one that came last seems to have come after the wait was over."""
     events = {0: [event(0, 1, 1.0, 6.0, 1.0, 4.0)], 1: [event(1, 1, 5.0, 5.5)]}
-    assert critical_path(events, rounds)[-1].end == 6.0
+    assert critical_path(events, rounds) == (Piece(0, 5.0, 6.0),)
