@@ -136,7 +136,9 @@ class Refusal(IntEnum):
 
     REFUSED = 0  # it never starts
     RUNS = 1  # too late: it is complete, or past
-    EARLY = 2  # an earlier call is still open in its slot, so nobody has arrived: try again once that is decided
+    # nobody has arrived, and by its slot an earlier call may be open: try again once somebody has (CallState.OPEN), or
+    # once the call before in the slot is decided
+    EARLY = 2
 
 
 class Slot(NamedTuple):
@@ -181,17 +183,21 @@ def arrived(word: int, members: int, ordinal: int, program: int) -> tuple[int, A
     return slot._replace(arrivals=count).pack(), Arrival.LAST if count == members else Arrival.WAITS
 
 
-def refused(word: int, members: int, ordinal: int) -> tuple[int, Refusal]:
+def refused(word: int, members: int, ordinal: int, *, is_reached: bool = False) -> tuple[int, Refusal]:
     """What S_CALL becomes as the owner refuses a call, by compare-and-swap, and what becomes of that.
 
-    A call that is refused already is told as that, one that was refused and is past as one that runs.
+    A call that is refused already is told as that, one that was refused and is past as one that runs. The slot is taken
+    from the call before only where that is decided: the members have yet to arrive at that otherwise. is_reached: the
+    calls before are over in a member, so they are decided, though some of them may not have come to the board.
     """
     slot = Slot.unpack(word)
     ahead = _ahead(slot, ordinal)
     is_complete = slot.arrivals == members
     if ahead < 0 or (ahead == 0 and is_complete):
         return word, Refusal.RUNS
-    if ahead > 0 and slot.state is SlotState.OPEN and not is_complete:
+    is_open = slot.state is SlotState.OPEN and not is_complete
+    is_next = ordinal < 2 if slot.state is SlotState.EMPTY else ahead == 2
+    if ahead > 0 and (is_open or not (is_next or is_reached)):
         return word, Refusal.EARLY
     return Slot(ordinal, 0, SlotState.REFUSED, 0).pack(), Refusal.REFUSED
 

@@ -125,12 +125,13 @@ class BoardView:
         """What is known of a call."""
         return state_of(self._words.load(S_CALL, self._at + slot_offset(ordinal)), self._members, ordinal)
 
-    def refuse(self, ordinal: int) -> Refusal:
-        """Keep a call from starting, if that is not too late; once all members have arrived it is."""
+    def refuse(self, ordinal: int, *, is_reached: bool = False) -> Refusal:
+        """Keep a call from starting, if that is not too late; once all members have arrived it is. is_reached: the
+        calls of the set before this one are over in a member."""
         place = self._at + slot_offset(ordinal)
         word = self._words.load(S_CALL, place)
         while True:
-            becomes, outcome = refused(word, self._members, ordinal)
+            becomes, outcome = refused(word, self._members, ordinal, is_reached=is_reached)
             if outcome is not Refusal.REFUSED:
                 return outcome
             found = self._words.exchange(S_CALL, word, becomes, place)

@@ -33,6 +33,8 @@ CALLS = {  # functions, and what the models call them
     "distxla_enqueue": "enqueue",
     "llvm.memcpy.p0.p0.i64": "copy",
     "llvm.memset.p0.i64": "zero",
+    "launch_note_site": "note the line",
+    "launch_write_apart": "write both lines",
     "distxla_stream_ring": "ring",
     "distxla_stream_taken": "taken",
     "sleep": "sleep",
@@ -119,7 +121,7 @@ def _routine(name: str) -> str:
 def _label(step: ModelStep) -> str:
     """What a step accesses; nothing for what is left out."""
     if step.kind == "fence":
-        return f"fence {READS[step.order]}"
+        return f"fence {step.role or READS[step.order]}"
     if step.again or step.word is None or step.word.order is Order.PLAIN:
         return ""
     word = title(step.word)

@@ -82,7 +82,7 @@ def compiled(processes: Sequence[Process]) -> tuple[list[Program], list[Place]]:
     """The programs, and their places in order. Branches that the registers at the begin rule out are left out, and
     stores that nobody reads."""
     reachable = [_specialised(process) for process in processes]
-    read = {s.place for steps in reachable for s in steps if s.kind in ("load", "add", "swap", "cas", "sleep")}
+    read = {s.place for steps in reachable for s in steps if s.kind in ("load", "add", "swap", "cas", "sleep", "await")}
     reachable = [[NOTHING if s.kind == "store" and s.place not in read else s for s in p] for p in reachable]
     titles = sorted({s.place for steps in reachable for s in steps if s.place[0]})
     programs = [_program(p, steps, titles) for p, steps in zip(processes, reachable, strict=True)]
@@ -153,7 +153,7 @@ def _ready(step: ModelStep, at: int, registers: dict[str, int], places: dict[Pla
         value=step.value if isinstance(step.value, int) else 0,
         value_register=registers[step.value] if isinstance(step.value, str) else -1,
         left=registers.get(left, -1),
-        relation=relation if left else "",
+        relation=relation if left or step.kind == "await" else "",
         right=right if isinstance(right, int) else 0,
         right_register=registers[right] if isinstance(right, str) and right else -1,
         target=target,
@@ -162,7 +162,7 @@ def _ready(step: ModelStep, at: int, registers: dict[str, int], places: dict[Pla
 
 def _own_future(step: Ready) -> Future:
     bit = 1 << step.at if step.at >= 0 else 0
-    if step.kind == "load":
+    if step.kind in ("load", "await"):
         return Future(loads=bit, fences=int(step.order is Order.FENCED))
     if step.kind == "store":
         return Future(writes=bit, fences=int(step.order is Order.FENCED))

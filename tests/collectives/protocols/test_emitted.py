@@ -12,7 +12,13 @@ from distxla.collectives.protocols import channel
 from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.protocols.call_loops import CALL, SERVE
 from distxla.collectives.protocols.layout import Order, Word
-from distxla.collectives.transports.shared_memory import channel_site, emit_call_loops, group_round, stream_site
+from distxla.collectives.transports.shared_memory import (
+    channel_site,
+    emit_call_loops,
+    emit_launches,
+    group_round,
+    stream_site,
+)
 from distxla.collectives.transports.shared_memory import permute_round as permutes
 from distxla.collectives.transports.shared_memory.wait_and_wake import emit_wait, emit_wake
 from distxla.ir.element_type import F32
@@ -80,6 +86,11 @@ EMITTED: dict[str, Emit] = {
     "stream posted": stream_site.emit_posted,
     "serve": _loop(emit_call_loops.emit_serve, SERVE),
     "call": _loop(emit_call_loops.emit_call, CALL),
+    "launch log": emit_launches.emit_log,
+    "launch issue": emit_launches.emit_issue,
+    "launch arrive": emit_launches.emit_arrive,
+    "launch note site": _loop(emit_launches.emit_arrive, "launch_note_site"),
+    "launch write apart": _loop(emit_launches.emit_arrive, "launch_write_apart"),
 }
 ARGUMENTS: dict[str, dict[int, Word]] = {"wait": {1: A_WORD, 4: A_SLEEPERS}, "wake": {0: A_WORD, 1: A_SLEEPERS}}
 LEFT_OUT = {"serve": frozenset({title(control_words.R_NUMBER), title(control_words.R_EVENTS)})}  # the flight recorder's
@@ -104,6 +115,8 @@ CHANGED: dict[str, tuple[str, Callable[[Process], None]]] = {  # a routine, and 
     "another word": ("eager send", lambda p: _change(p, "send", word=channel.W_TAKEN)),
     "no wake": ("stream posted", lambda p: _change(p, "wake for post", routine="")),
     "a claim too few": ("large permute round", lambda p: _change(p, "claim", kind="assign", word=None)),
+    "a start too few": ("launch arrive", lambda p: _change(p, "start", kind="assign", word=None)),
+    "no look at the hold": ("launch issue", lambda p: _change(p, "look for a hold", kind="assign", word=None)),
     "a count too few": ("serve", lambda p: _change(p, "count the end", kind="assign", word=None)),
 }
 

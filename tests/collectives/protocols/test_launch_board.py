@@ -56,7 +56,7 @@ def test_another_program_is_not_counted() -> None:
     assert board.state_of(word, 3, 3) is CallState.OPEN
 
 
-@pytest.mark.parametrize("before", [[], [(4, 7)], [(2, 7), (2, 7)]])
+@pytest.mark.parametrize("before", [[(4, 7)], [(2, 7), (2, 7)]])
 def test_a_refused_call_never_starts(before: list[tuple[int, int]]) -> None:
     word, _ = _arrive(0, *before)
     word, outcome = board.refused(word, 2, 4)
@@ -71,7 +71,17 @@ def test_a_call_behind_an_open_one_is_not_refused_yet() -> None:
     word, _ = _arrive(0, (2, 7))
     assert board.refused(word, 2, 4) == (word, Refusal.EARLY)
     word, _ = _arrive(word, (2, 7))
-    assert board.refused(word, 2, 4)[1] is Refusal.REFUSED
+    assert board.refused(word, 2, 6) == (word, Refusal.EARLY)  # nobody has arrived at 4 yet
+    assert board.refused(word, 2, 6, is_reached=True)[1] is Refusal.REFUSED  # that was by frames
+    word, outcome = board.refused(word, 2, 4)
+    assert outcome is Refusal.REFUSED
+    assert board.refused(word, 2, 6)[1] is Refusal.REFUSED
+
+
+@pytest.mark.parametrize("ordinal", [0, 1, 2])
+def test_only_first_calls_are_refused_before_any_other(ordinal: int) -> None:
+    assert board.refused(0, 2, ordinal)[1] is (Refusal.EARLY if ordinal == 2 else Refusal.REFUSED)
+    assert board.refused(0, 2, ordinal, is_reached=True)[1] is Refusal.REFUSED
 
 
 def test_a_call_that_is_past_is_not_refused() -> None:

@@ -12,6 +12,7 @@ from tests.collectives.protocols.explore import explore
 from tests.collectives.protocols.models.call import calls
 from tests.collectives.protocols.models.channel import Value, channel_pair
 from tests.collectives.protocols.models.group import group_rounds
+from tests.collectives.protocols.models.joint_calls import agreeing, held, logged, parted, refused_or_run
 from tests.collectives.protocols.models.machine import ALWAYS, NOTHING, ModelStep, Process
 from tests.collectives.protocols.models.model import Model
 from tests.collectives.protocols.models.permute import permute_ring
@@ -48,6 +49,12 @@ CASES = {
     "patient outfeed of 2": Case(lambda: outfeed(2, patient=True), 400),
     "2 calls of 2 devices": Case(lambda: calls(2, 2), 4000),
     "2 calls of which one device fails": Case(lambda: calls(2, 2, fails=1), 4000),
+    "3 joint calls of 2 processes": Case(lambda: agreeing(2, 3), 500),
+    "a joint call of 3 processes": Case(lambda: agreeing(3, 1), 2000),
+    "a joint call of 2 processes that the owner refuses": Case(lambda: refused_or_run(2), 700),
+    "2 calls of a process that the owner takes hold of": Case(lambda: held(2), 100),
+    "2 calls in a log": Case(lambda: logged(2), 60),
+    "2 processes at different lines": Case(parted, 150),
 }
 ABORTED = {
     "group of 2, 1 round": Case(lambda: group_rounds(2, 1, shared=False), 3000),
@@ -73,6 +80,7 @@ LARGER = {
     ),
     "permute of 3, 1 large round": Case(lambda: permute_ring(3, 1, small=False, asynchronous=[False] * 3), 80_000),
     "a call of 3 devices": Case(lambda: calls(3, 1), 90_000),
+    "a joint call of 3 processes that the owner refuses": Case(lambda: refused_or_run(3), 70_000),
 }
 ABORTED_LARGER = {
     "permute of 2, 1 small round": Case(lambda: permute_ring(2, 1, small=True, asynchronous=[False] * 2), 3_000),
@@ -126,6 +134,11 @@ MUTATED: dict[str, Callable[[], Model]] = {
     "outfeed": lambda: outfeed(2, patient=False),
     "calls": lambda: calls(2, 2),
     "failing call": lambda: calls(2, 1, fails=1),
+    "joint calls": lambda: agreeing(2, 3),
+    "refused joint call": lambda: refused_or_run(2),
+    "held process": lambda: held(2),
+    "log": lambda: logged(2),
+    "parting": parted,
 }
 ASLEEP = "asleep for ever"
 MUTANTS = [  # model, the steps that are changed, how, what an execution then does
@@ -230,6 +243,32 @@ MUTANTS = [  # model, the steps that are changed, how, what an execution then do
     ("calls", "write the stop", "drop", ASLEEP),
     ("calls", "look at the count", "plain", "not the call's result"),
     ("failing call", "wake the driver", "drop", ASLEEP),
+    ("joint calls", "arrive", "plain", "not every member's arguments"),
+    ("joint calls", "start", "drop", ASLEEP),
+    ("joint calls", "start", "plain", "not every member's arguments"),
+    ("joint calls", "wake for the start", "drop", ASLEEP),
+    ("joint calls", "wake for the start", "early", ASLEEP),
+    ("joint calls", "note the commands", "drop", ASLEEP),
+    ("refused joint call", "arrive", "plain", "not"),
+    ("held process", "take hold", "drop", "not a slice of its own"),
+    ("held process", "take hold", "plain", "not a slice of its own"),
+    ("held process", "take hold", "late", "not a slice of its own"),
+    ("held process", "look at the issues", "plain", "not"),
+    ("held process", "look for a hold", "drop", "not a slice of its own"),
+    ("held process", "look for a hold", "plain", "not a slice of its own"),
+    ("held process", "look for a hold", "early", "not a slice of its own"),
+    ("held process", "issue", "plain", "not"),
+    ("held process", "await the owner", "once", "not a slice of its own"),
+    ("held process", "let go", "drop", "never ends"),
+    ("log", "begin the entry", "drop", "not the entry's"),
+    ("log", "fence the entry", "drop", "not the entry's"),
+    ("log", "end the entry", "plain", "not the entry's"),
+    ("log", "fence the copy", "drop", "not the entry's"),
+    ("log", "look again", "early", "not the entry's"),
+    ("log", "look at the turn", "plain", "not the entry's"),
+    ("log", "count the entry", "plain", "not an entry for each turn"),
+    ("parting", "tell the lines", "plain", "not a member's line"),
+    ("parting", "tell the lines", "early", "not a member's line"),
 ]
 
 
@@ -275,5 +314,5 @@ def test_mutants_are_caught(model: str, tag: str, change: str, problem: str) -> 
 
 
 def test_each_protocol_has_a_dozen_mutants() -> None:
-    for protocol in ("group", "permute|asynchronous", "channel", "feed", "call"):
+    for protocol in ("group", "permute|asynchronous", "channel", "feed", "call", "joint|held|log|parting"):
         assert sum(any(part in model for part in protocol.split("|")) for model, *_ in MUTANTS) >= 12, protocol

@@ -85,6 +85,7 @@ def test_the_newest_issued_call(words: SharedWords, monkeypatch: pytest.MonkeyPa
 def test_calls_are_refused_unless_all_have_arrived(words: SharedWords) -> None:
     board = BoardView(words, AT, 2)
     assert board.state(4) is CallState.MISSING
+    assert board.refuse(4) is Refusal.EARLY
     _arrive(words, 4)
     assert board.state(4) is CallState.OPEN
     assert board.refuse(6) is Refusal.EARLY
@@ -111,13 +112,13 @@ def test_a_refusal_is_tried_again_where_a_member_arrives_meanwhile(
 
     def later(*arguments: int) -> int:
         monkeypatch.undo()
-        _arrive(words, 4)
+        _arrive(words, 1)
         return exchange(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(words, "exchange", later)
     board = BoardView(words, AT, 2)
-    assert board.refuse(4) is Refusal.REFUSED
-    assert board.state(4) is CallState.REFUSED
+    assert board.refuse(1) is Refusal.REFUSED
+    assert board.state(1) is CallState.REFUSED
 
 
 def test_where_members_are_apart_is_told_until_it_is_forgotten(words: SharedWords) -> None:

@@ -27,6 +27,7 @@ SECTIONS = {  # of the documentation: which routines, by the begins of their nam
     ),
     "Streams": ("stream await", "stream taken", "stream room", "stream posted"),
     "Calls": ("serve", "call"),
+    "Joint calls": ("launch log", "launch issue", "launch arrive", "launch note site", "launch write apart"),
 }
 
 
@@ -84,7 +85,7 @@ def _line(step: ModelStep) -> tuple[str, str]:
 
 def _order(step: ModelStep) -> str:
     if step.kind == "fence":
-        return READS[step.order]
+        return step.role or READS[step.order]
     if step.word is None:
         return ""
     if step.kind == "load":

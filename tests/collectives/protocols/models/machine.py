@@ -29,11 +29,11 @@ NEGATED = {"==": "!=", "!=": "==", "<": ">=", ">=": "<"}
 class ModelStep:
     """One step of a process.
 
-    kind: load, store, add, swap, cas, fence, sleep, nap, wake, assign, increment, jump, check, end, call.  word: None
-    for memory that is no shared word.  tag: for mutants.  routine: the shared routine that the step belongs to
-    ("wait", "work"), with its arguments.  again: a pass of a loop over members or leaves after the first.  depth: of
-    branches and loops around it.  role: of a jump: when, else, leave, again,
-    repeat; of a sleep: timed.
+    kind: load, store, add, swap, cas, fence, sleep, nap, await, wake, assign, increment, jump, check, end, call.
+    word: None for memory that is no shared word.  tag: for mutants.  routine: the shared routine that the step belongs
+    to ("wait", "work"), with its arguments.  again: a pass of a loop over members or leaves after the first.  depth:
+    of branches and loops around it.  role: of a jump: when, else, leave, again, repeat; of a sleep: timed; of a fence:
+    release; of an await: or, where the next step is another reason to go on.
     """
 
     kind: str
@@ -149,9 +149,9 @@ class Process:
         place = _place(word, at)
         self._add("cas", place=place, register=register, value=value, order=word.order, condition=condition, word=word)
 
-    def fence(self, *, acquire: bool = False) -> None:
-        """A full fence. acquire: the code has an acquire fence, which the exploration takes for a full one."""
-        self._add("fence", order=Order.RELEASE if acquire else Order.FENCED)
+    def fence(self, *, acquire: bool = False, release: bool = False) -> None:
+        """A full fence. acquire, release: the code has only such a one, which the exploration takes for a full one."""
+        self._add("fence", order=Order.RELEASE if acquire or release else Order.FENCED, role="release" * release)
 
     def sleep(self, word: Word, value: Value, at: int = 0, *, timed: bool = False) -> None:
         """A full fence; sleep if the word has this value. timed: it has a time limit, which is never reached here."""
@@ -161,6 +161,14 @@ class Process:
     def nap(self, word: Word, value: Value, at: int = 0) -> None:
         """Sleep with a time limit: it may return at any time, so it needs no wake."""
         self._add("nap", place=_place(word, at), value=value, order=word.order, word=word)
+
+    def await_any(self, *reasons: tuple[Word, str, Value, int]) -> None:
+        """Go on once one of these holds: a word, how it compares with a value, its instance. Stands for a loop that
+        looks again and again; only explore_deaths.py knows it."""
+        for number, (word, relation, value, at) in enumerate(reasons):
+            role = "or" if number + 1 < len(reasons) else ""
+            condition = ("", relation, value)
+            self._add("await", place=_place(word, at), order=word.order, condition=condition, word=word, role=role)
 
     def wake(self, word: Word, at: int = 0) -> None:
         """Wake all processes that sleep there. Models take it for no fence."""

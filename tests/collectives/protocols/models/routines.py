@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from tests.collectives.protocols.models import call, channel, group, permute, stream, wait
+from tests.collectives.protocols.models import call, channel, group, launch, permute, stream, wait
 from tests.collectives.protocols.models.channel import Value
 from tests.collectives.protocols.models.machine import Process
 
@@ -53,6 +53,11 @@ _ROUTINES: dict[str, Write] = {
     "stream posted": partial(stream.device_posted, r=0),
     "serve": partial(call.serve, device=0),
     "call": partial(call.call, sequence=1, target=1),
+    "launch log": partial(launch.log, me=0, turn=0),
+    "launch issue": partial(launch.issue, me=0, number=1),
+    "launch arrive": partial(launch.arrive, me=0, members=2, ordinal=0),
+    "launch note site": partial(launch.note_site, me=0, ordinal=0),
+    "launch write apart": partial(launch.write_apart, me=0, other=1, ordinal=0),
 }
 NAMES = tuple(_ROUTINES)
 
