@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
 
@@ -15,6 +16,7 @@ from distxla.jax.processes.ledger_facts import Called, Key, Seen
 from distxla.jax.processes.owned_cluster import OwnedCluster
 
 _HALF: Final = 1 << 31
+_MOST_EARLY: Final = 256
 _COMPLETE: Final = (CallState.COMPLETE, CallState.PAST)
 
 Numbers = Callable[[int], tuple[int, ...]]
@@ -38,7 +40,7 @@ class LaunchLogs:
         self._shown = [0] * processes  # the turn of the first call that was not shown yet
         self._boards: dict[tuple[int, ...], BoardView] = {}
         self._places: dict[tuple[int, ...], int] = {}
-        self._early: set[Key] = set()  # refused, but not on their boards yet
+        self._early: OrderedDict[Key, None] = OrderedDict()  # refused, but not on their boards yet
 
     # --- memory
 
@@ -77,7 +79,7 @@ class LaunchLogs:
         """What the logs show that they have not shown before, by process."""
         for key in list(self._early):
             if self._boards[key[0]].refuse(key[1]) is not Refusal.EARLY:
-                self._early.discard(key)
+                del self._early[key]
         return {process: self._seen(process, members_of, name_of) for process in range(len(self._logs))}
 
     def _seen(self, process: int, members_of: Numbers, name_of: Names) -> Seen:
@@ -128,14 +130,17 @@ class LaunchLogs:
 
     # --- what becomes of calls
 
-    def refuse(self, key: Key) -> bool:
-        """Keep a call from starting; False where it has started, or is about to."""
+    def refuse(self, key: Key, is_reached: bool) -> bool:
+        """Keep a call from starting; False where it has started, or is about to. is_reached: a process has come to
+        it."""
         board = self._boards.get(key[0])
         if board is None:
             return True
-        found = board.refuse(key[1])
-        if found is Refusal.EARLY:  # nobody can have come to it
-            self._early.add(key)
+        found = board.refuse(key[1], is_reached=is_reached)
+        if found is Refusal.EARLY:  # nobody has come to it, nor will all
+            self._early[key] = None
+            if len(self._early) > _MOST_EARLY:
+                self._early.popitem(last=False)
         return found is not Refusal.RUNS
 
     def is_complete(self, key: Key) -> bool:

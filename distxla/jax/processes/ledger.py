@@ -74,7 +74,8 @@ class _Wait:
 
 class Ledger:
     """processes: how many there are.  stall_limit: seconds after which a late process is a fault; None: never.
-    refuse: keeps a call from being started, whatever its processes do from then on; False where it was started before.
+    refuse: keeps a call, to which some process has come or none, from being started, whatever its processes do from
+    then on; False where it was started before.
     is_complete: whether all members have come to a native call of several, which is started then.
 
     apart: by set, its first call of one program from different lines: where a process has skipped a call, or made one
@@ -85,7 +86,7 @@ class Ledger:
         self,
         processes: int,
         stall_limit: float | None = None,
-        refuse: Callable[[Key], bool] = lambda key: True,
+        refuse: Callable[[Key, bool], bool] = lambda key, is_reached: True,
         is_complete: Callable[[Key], bool] = lambda key: False,
     ) -> None:
         self.processes, self.stall_limit, self.refuse, self.is_complete = processes, stall_limit, refuse, is_complete
@@ -266,7 +267,7 @@ class Ledger:
         behind: Mapping[int, tuple[Called, str]] | None = None,
         by_argument: bool = False,
     ) -> list[Verdict]:
-        if found.is_started or (not self.refuse(found.key) and found.is_native):
+        if found.is_started or (not self.refuse(found.key, bool(found.ready)) and found.is_native):
             found.is_started = True
             return []
         concerned = sorted({*found.members, *(call.process for call in cycle)})

@@ -75,7 +75,7 @@ class NativeRun:
         self.boards: dict[tuple[int, ...], Board] = {}
         self.ledger = Ledger(
             len(scripts),
-            refuse=lambda key: self._board(key[0]).refuse(key[1]),
+            refuse=lambda key, is_reached: self._board(key[0]).refuse(key[1]),
             is_complete=lambda key: self._board(key[0]).is_complete(key[1]),
         )
         self.processes = [Process(p, script, ahead) for p, script in enumerate(scripts)]

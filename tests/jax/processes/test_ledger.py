@@ -465,7 +465,7 @@ def test_a_native_call_that_was_not_seen_counts_for_what_comes_next() -> None:
 
 
 def test_a_native_call_that_was_started_before_it_was_refused_runs() -> None:
-    ledger = Ledger(2, refuse=lambda key: False)
+    ledger = Ledger(2, refuse=lambda key, is_reached: False)
     ledger.seen({0: Seen((native(0, 0, 0),), 0, (BOTH, 0))})
     assert not ledger.ended(1, KILLED)
     assert not ledger.look(0)
