@@ -129,13 +129,13 @@ def _measured(
             before = members.processor_s()
             measured.wall_s[side] += members.calls(what.program, counts[side], wait=what.wait, by=by[side])
             spent = members.processor_s() - before
-            measured.processor_s[side].append(spent / (counts[side] + 1) / len(by[side]))
+            callers = len(by[side]) if what.has_one else 1  # else all of them make one call together
+            measured.processor_s[side].append(spent / (counts[side] + 1) / callers)
     return measured
 
 
 def process_call_table(rows: list[MeasuredCalls]) -> Table:
-    """Medians of one call; ratios of distxla to the others. Processor time is that of a call in all processes, divided
-    by the processes that make calls of their own."""
+    """Medians of one call; ratios of distxla to the others. Processor time is that of one call, in all processes."""
     table = Table(title=f"calls of several processes, {DEVICES} devices in all: medians", title_justify="left")
     table.add_column("call")
     for header in ("processes", "distxla", "gloo", "ratio", "one process", "ratio", "JAX, one", "ratio"):
