@@ -8,6 +8,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -43,6 +44,7 @@ class Members:
         self._platform, self._count, self._devices = platform, count, devices
         self._mark = uuid.uuid4().hex
         self._processes: list[subprocess.Popen[str]] = []
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 gloo says there who is connected
 
     def __enter__(self) -> Members:
         port = str(free_port())
@@ -51,6 +53,7 @@ class Members:
                 [sys.executable, "-m", "bench.process_side", port, str(self._count), str(process)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
+                stderr=self._errors,
                 text=True,
                 cwd=ROOT,
                 env=environment_of(self._platform, self._devices) | {MARK: self._mark},
@@ -72,6 +75,7 @@ class Members:
                 process.kill()
                 process.wait()
             process.stdout.close()
+        self._errors.close()
 
     def calls(self, program: str, count: int, *, wait: bool, by: Sequence[int]) -> list[float]:
         """Seconds of each of so many calls in the first of these processes, which all make them; without `wait` one
@@ -91,7 +95,9 @@ class Members:
         answer = asked.stdout.readline()
         if not answer:
             status = asked.wait()
-            raise RuntimeError(f"process {process} of {self._count} on {self._platform} has ended with status {status}")
+            self._errors.seek(0)
+            why = f"process {process} of {self._count} on {self._platform} has ended with status {status}"
+            raise RuntimeError(f"{why}\n{self._errors.read()[-2000:]}")
         return [float(s) for s in json.loads(answer)["seconds"]]
 
     def processor_s(self) -> float:
