@@ -8,7 +8,14 @@ from typing import Any
 from distxla.cli.launch_outcome import GRACE_S
 from tests.chaos.story import Story
 
-STATUS = {"process": 128 + 9, "owner": 4, "replica": 4, "launcher": -9}  # of `distxla launch`, by victim
+STATUS = {  # of `distxla launch`, by victim
+    "process": 128 + 9,
+    "owner": 4,
+    "replica": 4,
+    "raylet": 4,
+    "supervisor": 4,
+    "launcher": -9,
+}
 TERMINATED = 128 + 15
 
 
@@ -78,6 +85,8 @@ def _pattern(story: Story) -> re.Pattern[str]:
     by = "" if story.running < case.processes else ".*SIGKILL"
     if case.victim == "process":
         return re.compile(rf"\bprocess {case.which}\b{by}", re.DOTALL)
+    if case.victim in ("raylet", "supervisor"):
+        return re.compile(r"\b(devices?|replicas?|cluster|Ray)\b", re.IGNORECASE)
     if case.victim == "replica":
         name = r"\bdevices? \d+" if by else r"\b(devices?|replicas?|cluster|Ray)\b"
         return re.compile(name + by, re.DOTALL | re.IGNORECASE)
