@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from distxla.diagnosis.facts.blocked import DeviceState, Doing, Event
+from distxla.diagnosis.facts.processes import Difference, ProcessState
 from distxla.diagnosis.report.diagnosis import Diagnosis
 from distxla.location import Location
 from tests.browser import SCHEMES, WIDTHS, first_row, measured, picture
@@ -54,11 +55,31 @@ def loss(count: int) -> Diagnosis:
     return Diagnosis("lost", "the process of device 0 was ended by SIGKILL", tuple(states), PLACE)
 
 
+def processes(count: int) -> Diagnosis:
+    """The last of several JAX processes called something else."""
+    calls = tuple(f"step_{k} (/home/user/train/main.py:{40 + k} in train_one_epoch)" for k in range(8))
+    at = "/home/user/train/main.py:47 in main"
+    states = [
+        ProcessState(p, Doing.ARRIVED, "step", at, 8, calls=calls, stack=(at, at), pid=1000 + p, host="10.0.0.1")
+        for p in range(count - 1)
+    ]
+    late = "is late: it has not made call 8 yet"
+    last = (*calls[:-1], "evaluate (main.py:90)")
+    states.append(ProcessState(count - 1, Doing.COMPUTES, "evaluate", at, 8, late, last, pid=7, host="10.0.0.2"))
+    differences = (
+        Difference("constant", "2", "3" * 80, 0, count - 1, "multiply.2", at, at),
+        Difference("order", "", "", sentence="evaluate is next in process 3"),
+    )
+    summary = "processes disagree in call 8; they differ"
+    return Diagnosis("mismatch", summary, processes=tuple(states), process_differences=differences)
+
+
 PAGES = {
     f"{kind.__name__} {count}": kind(count).page("distxla run step.hlo --args args.npz --report page.html")
     for kind in (made, mismatch, loss)
     for count in COUNTS
 } | {f"deadlock {count}": alike(count, max(1, count // 16)).page() for count in COUNTS}
+PAGES |= {f"processes {count}": processes(count).page() for count in (4, 32)}
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -69,7 +90,8 @@ def test_nothing_is_clipped_or_covered(scheme: str, tmp_path: Path) -> None:
     assert {one["paper"] for one in found.values()} == {
         "rgb(255, 255, 255)" if scheme == "light" else "rgb(13, 17, 23)"
     }
-    assert {one["pictures"] for one in found.values()} == {1}
+    pictures = {name: one["pictures"] for name, one in found.items()}
+    assert pictures == {name: 0 if name.startswith("processes") else 1 for name in found}
 
 
 @pytest.mark.parametrize("width", WIDTHS)

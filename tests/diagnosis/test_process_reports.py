@@ -60,7 +60,7 @@ def test_the_page() -> None:
     assert "<h1>Mismatch: processes disagree</h1>" in page
     assert '<tr><th rowspan="2">function</th><td>0</td><td class="first">g</td><td></td></tr>' in page
     assert '<tr><th>order</th><td colspan="3">f is next</td></tr>' in page
-    assert '<th>processes 0-2</th><td>f (train.py:1)</td><td class="first">g (train.py:2)</td>' in page
+    assert '<li class="who">processes 0-2</li><li>f (train.py:1)</li><li class="first">g (train.py:2)</li>' in page
     assert "<th>host</th>" not in page
 
 

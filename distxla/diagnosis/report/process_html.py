@@ -70,7 +70,7 @@ def _row(state: ProcessState) -> dict[str, str]:
 
 
 def _calls(processes: Sequence[ProcessState]) -> Iterator[str]:
-    """A row for all processes that called the same; from the first difference on, cells are marked."""
+    """A list for all processes that called the same; the first difference is marked."""
     grouped: dict[tuple[str, ...], list[int]] = {}
     for state in processes:
         grouped.setdefault(state.calls[-MOST_CALLS:], []).append(state.process)
@@ -79,14 +79,12 @@ def _calls(processes: Sequence[ProcessState]) -> Iterator[str]:
     while all(common < len(row) for row in rows) and len({row[common] for row in rows}) == 1:
         common += 1
     mark = ' class="first"'
-    yield "<table>"
     for calls, who in grouped.items():
-        cells = "".join(
-            f"<td{mark if number == common and len(rows) > 1 else ''}>{escape(call)}</td>"
+        items = "".join(
+            f"<li{mark if number == common and len(rows) > 1 else ''}>{escape(call)}</li>"
             for number, call in enumerate(calls)
         )
-        yield f"<tr><th>{processes_named(who)}</th>{cells}</tr>"
-    yield "</table>"
+        yield f'<ul class="chips"><li class="who">{processes_named(who)}</li>{items}</ul>'
     if len(rows) > 1:
         yield '<p class="note">Oldest first. Red: the first difference.</p>'
 

@@ -260,7 +260,7 @@ def test_the_page_has_all() -> None:
     assert "<h1>Mismatch: processes disagree in call 3 of processes 0 and 1</h1>" in page
     assert '<th rowspan="2">constant multiply.2</th><td>0</td><td class="first">2</td><td>w2.py:12</td>' in page
     assert "apart since call 2: process 0 at train.py:21, process 1 at train.py:22" in page
-    assert '<tr><th>process 0</th><td>step (train.py:20)</td><td class="first">step (train.py:21)</td>' in page
+    assert '<li class="who">process 0</li><li>step (train.py:20)</li><li class="first">step (train.py:21)</li>' in page
     assert page.count("<h2>") == 4
 
 
