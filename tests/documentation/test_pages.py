@@ -13,7 +13,11 @@ NOT_RUN = {
     "docs/simulation.md": ["takes a minute"],
     "docs/guide/clusters.md": ["it starts a Ray head on a fixed port", "needs two hosts"],
     "docs/guide/gpu.md": ["needs a GPU"],
-    "docs/guide/processes.md": ["needs a terminal"],
+    "docs/guide/processes.md": [
+        "needs a Ray cluster",
+        "needs a Ray cluster with its dashboard",
+        "needs a terminal",
+    ],
 }
 NEEDED = {"docs/guide/dumps.md": ["torch_xla", "tensorflow"]}
 # commands of make, which are looked up, not run: one of them is `make test`
