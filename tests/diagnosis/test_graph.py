@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from time import process_time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from distxla.diagnosis.graph import Clauses, Deadlock, all_of, any_of, find_deadlock
-from tests.stopwatch import Stopwatch
 
 NOBODY: tuple[int, ...] = ()
 
@@ -106,9 +107,9 @@ def test_large_groups_share_their_clauses() -> None:
     half = 2000
     first, second = all_of(range(half)), all_of(range(half, 2 * half))
     waits = {**dict.fromkeys(range(half), second), **dict.fromkeys(range(half, 2 * half), first)}
-    watch = Stopwatch()
+    begin = process_time()
     deadlock = find_deadlock(waits, ())
-    assert watch.seconds < 5
+    assert process_time() - begin < 5
     assert deadlock is not None
     assert deadlock.cycles[0] == (0, half)
     assert len(deadlock.stuck) == 2 * half
