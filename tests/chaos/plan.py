@@ -153,7 +153,6 @@ KINDS: dict[str, tuple[int, int, Draw]] = {  # hosts, weight, the rest
     "processes: kill the owner": (1, 2, _processes("owner")),
     "processes: kill a device": (1, 2, _processes("replica")),
     "processes: kill the raylet": (1, 1, _processes("raylet")),
-    "processes: kill the supervisor": (1, 1, _processes("supervisor")),
     "processes: kill the launcher": (1, 1, _processes("launcher", launched=True)),
     "processes: terminate a hung run": (1, 1, _hung),
     "2 hosts: kill a device at an instruction": (2, 5, _inject("kill", _LOST)),

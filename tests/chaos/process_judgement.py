@@ -13,7 +13,6 @@ STATUS = {  # of `distxla launch`, by victim
     "owner": 4,
     "replica": 4,
     "raylet": 4,
-    "supervisor": 4,
     "launcher": -9,
 }
 TERMINATED = 128 + 15
@@ -85,7 +84,7 @@ def _pattern(story: Story) -> re.Pattern[str]:
     by = "" if story.running < case.processes else ".*SIGKILL"
     if case.victim == "process":
         return re.compile(rf"\bprocess {case.which}\b{by}", re.DOTALL)
-    if case.victim in ("raylet", "supervisor"):
+    if case.victim == "raylet":
         return re.compile(r"\b(devices?|replicas?|cluster|Ray)\b", re.IGNORECASE)
     if case.victim == "replica":
         name = r"\bdevices? \d+" if by else r"\b(devices?|replicas?|cluster|Ray)\b"
