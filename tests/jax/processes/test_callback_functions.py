@@ -77,7 +77,7 @@ def line(function: Any) -> int:
         (np.sin, "sin", None),
         (abs, "abs", None),
     ],
-    ids=lambda value: getattr(value, "__qualname__", str(value)) if callable(value) else "",
+    ids=["plain", "lambda", "partial", "decorated", "jit", "object", "method", "ufunc", "builtin"],
 )
 def test_the_users_function_is_named(function: Any, name: str, code: Any) -> None:
     assert of(function)[0] == (name if code is None else f"{name} ({FILE}:{line(code)})")
