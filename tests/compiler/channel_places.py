@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from distxla.collectives.protocols import channel as channel_words
@@ -40,7 +40,7 @@ class _Places:
         keys = [known.key for known in self._program.communicators]
         return self._places[device][keys.index(spec.key)]
 
-    def shared(self, key: tuple[Any, ...], size: int, program: int | None) -> int:
+    def shared(self, key: tuple[Any, ...], size: int, program: int | None, members: Iterable[int]) -> int:
         if key not in self._shared:
             self._shared[key] = self._top
             self._top += (size + 63) // 64 * 64

@@ -78,7 +78,7 @@ class Host:
                             rows[device][number] = places[key]
             self.states.append(rows)
         self._proxy: Proxy | None = None
-        self.transports: list[Transport] = [SharedMemory(self.control)]
+        self.transports: list[Transport] = [SharedMemory(self.control, range(self.control.devices))]
         if len(hosts) > 1:
             self._proxy = Proxy(index, self.control, self.memories, hosts, secret, support_program())
             self.transports.insert(0, self._proxy)
