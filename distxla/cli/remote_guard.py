@@ -150,7 +150,7 @@ def main() -> None:
         owner = OwnerFile(tuple(told["owner"]["address"]), bytes.fromhex(told["owner"]["secret"]))
         connection.send(Here(), [json.dumps({"port": free_port(told["address"])}).encode()])
     except (DistxlaError, OSError) as error:
-        print(error, flush=True)
+        os.write(1, f"{error}\n".encode())
         return
     os.write(1, READY)
     null = os.open(os.devnull, os.O_RDWR)

@@ -67,8 +67,10 @@ def _lowered(function: Any, args: Sequence[Any]) -> jax.stages.Lowered:
 
 
 def _paths(lowered: jax.stages.Lowered) -> tuple[str, ...]:
-    """Of the results in what the function returns."""
+    """Of the results in what the function returns; "" for the elements of a flat tuple, whose numbers say as much."""
     found = jax.tree_util.tree_flatten_with_path(lowered.out_info)[0]
+    if all(len(path) == 1 and isinstance(path[0], jax.tree_util.SequenceKey) for path, _ in found):
+        return ("",) * len(found)
     return tuple(jax.tree_util.keystr(path) for path, _ in found)
 
 

@@ -153,8 +153,8 @@ def test_descriptors_beyond_those_of_the_first_cluster_are_left(tmp_path: Path) 
 
 def test_cases_are_drawn_again_from_their_seed() -> None:
     kinds = tuple(KINDS)
-    cases: list[Case] = [draw(3, n, kinds) for n in range(400)]
-    assert cases == [draw(3, n, kinds) for n in range(400)]
+    cases: list[Case] = [draw(3, n, kinds) for n in range(1000)]
+    assert cases == [draw(3, n, kinds) for n in range(1000)]
     assert {case.kind for case in cases} == set(kinds)
 
 

@@ -58,9 +58,12 @@ class TakenCalls:
     def interrupt(self, process: int, why: DistxlaError) -> None:
         """A process is not to wait any more for devices of a call of its own that has failed: they are ended."""
         with self._lock:
-            for taken in self._taken.values():
-                if process in taken.held:
-                    taken.stop = taken.stop or why
+            self._stop(process, why)
+
+    def _stop(self, process: int, why: DistxlaError) -> None:
+        for taken in self._taken.values():
+            if process in taken.held:
+                taken.stop = taken.stop or why
 
     def stop_reason(self, members: Sequence[int]) -> DistxlaError | None:
         """Why a call that is in flight in these processes should end."""
