@@ -115,6 +115,11 @@ class LaunchLogs:
         behind = (control.load(control_words.H_DONE, at) - issued.target + _HALF) % (2 * _HALF)
         return behind >= _HALF and control.load(control_words.H_ABORT, at) == 0
 
+    def newest_set(self, process: int) -> int | None:
+        """The number of the set of the newest call that a process has issued by itself."""
+        issued = self._logs[process].issued() if self._logs else None
+        return None if issued is None else issued.set
+
     def take_apart(self) -> list[tuple[Called, Called]]:
         """The first calls of sets, since this was asked last, that two processes made from different lines."""
         found = []

@@ -127,18 +127,21 @@ class OwnedCalls:
         self._pause = threading.Event()  # set by close
         self._endings: dict[int, Ending] = {}
         self._to_refuse: queue.SimpleQueue[Verdict | None] = queue.SimpleQueue()
+        self._to_compare: queue.SimpleQueue[Verdict | None] = queue.SimpleQueue()  # mismatches, which take longer
         # of a process one call is issued at most, while devices of an earlier one, taken over, may still compute
         self._threads = DaemonThreads("distxla-issue", 2 * world.processes)
         self._taken = TakenCalls(cluster, programs, self._threads, self._taken_over)
         cluster.stop_reason = self._stop_reason
-        thread = threading.Thread(target=self._refuse_all, name="distxla-refuse", daemon=True)
-        started_thread(thread, "no calls could be issued")
+        for verdicts in (self._to_refuse, self._to_compare):
+            thread = threading.Thread(target=self._refuse_all, args=(verdicts,), name="distxla-refuse", daemon=True)
+            started_thread(thread, "no calls could be issued")
 
     def close(self) -> None:
         """Issue nothing more; does not wait for a call that runs."""
         self._pause.set()
         self._threads.close()
         self._to_refuse.put(None)
+        self._to_compare.put(None)
 
     # --- what processes tell
 
@@ -213,6 +216,8 @@ class OwnedCalls:
         """Take over a native call, whose part in this process is not over, if it has started; whether it has. With the
         lock."""
         call = self.ledger.made(process, key)
+        if key in self._refused:  # its slot may have a later call already, and looks complete
+            return False
         if call is None or not call.is_native or self._logs.part(process, self._number(key), key[1]) is None:
             return False
         if len(key[0]) > 1 and not self._logs.is_complete(key):
@@ -254,6 +259,11 @@ class OwnedCalls:
                 if process in key[0] and call.is_started and call.has_host_calls and call.stop is None:
                     stopped.append(key)
                     call.stop = _gone(process, how, key, call)
+            for key in list(self._refused):
+                self._makes_refused(process, key)  # which it never will
+            number = self._logs.newest_set(process)
+            if number is not None and len(self._programs.members_of(number)) == 1:
+                self._cluster.withdraw(process)  # what it has not started: else its program could never be unloaded
             return self.ledger.ended(process, how)
 
         self._decide(decide)
@@ -320,12 +330,13 @@ class OwnedCalls:
                 self._calls[one.key].is_started = True
             elif isinstance(one, Verdict):
                 self._calls.pop(one.key, None)
-                if late := set(one.key[0]) - {call.process for call in one.finding.calls}:
+                made = {call.process for call in one.finding.calls}
+                if late := set(one.key[0]) - made - self._endings.keys():
                     self._refused[one.key] = late
-                self._to_refuse.put(one)
+                (self._to_refuse if one.finding.pair is None else self._to_compare).put(one)
 
-    def _refuse_all(self) -> None:
-        while (verdict := self._to_refuse.get()) is not None:
+    def _refuse_all(self, verdicts: queue.SimpleQueue[Verdict | None]) -> None:
+        while (verdict := verdicts.get()) is not None:
             guarded(partial(self._refuse, *verdict))
 
     def _refuse(self, key: Key, finding: Finding) -> None:

@@ -53,7 +53,12 @@ class TakenCalls:
                 taken.stop = taken.stop or stop
                 return
             taken = self._taken[call.key] = _Taken(call.key, call.program, stop)
-        self._threads.do(partial(self._wait_for, taken))
+        try:
+            self._threads.do(partial(self._wait_for, taken))
+        except BaseException:
+            with self._lock:
+                del self._taken[call.key]
+            raise
 
     def interrupt(self, process: int, why: DistxlaError) -> None:
         """A process is not to wait any more for devices of a call of its own that has failed: they are ended."""
@@ -62,7 +67,7 @@ class TakenCalls:
 
     def _stop(self, process: int, why: DistxlaError) -> None:
         for taken in self._taken.values():
-            if process in taken.held:
+            if process in taken.parts:  # of those that are held some are beyond the call already
                 taken.stop = taken.stop or why
 
     def stop_reason(self, members: Sequence[int]) -> DistxlaError | None:
@@ -76,10 +81,12 @@ class TakenCalls:
             for process in taken.key[0]:
                 self._hold(taken, process)
             self._find_parts(taken)
+        except BaseException as error:
+            self._over(taken.key, taken.key[0], error)
+            raise
+        else:
             if taken.parts:
                 self._finish(taken)
-        except DistxlaError as error:
-            self._over(taken.key, taken.key[0], error)
         finally:
             with self._lock:
                 del self._taken[taken.key]
