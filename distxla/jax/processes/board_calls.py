@@ -42,6 +42,7 @@ from distxla.runtime.arrays.executable import Executable
 INTERRUPT_S: Final = 5.0  # for the owner to end a call that was interrupted here
 MASK: Final = 0xFFFFFFFF
 _SLICE_NS: Final = round(SLICE_S * 1e9)
+_AGAIN: Final = 20  # moments, after which the owner is told once more of a call that has not started
 _COMMAND: Final = packed(
     control_words.R_COMMAND_KIND,
     control_words.R_COMMAND_PROGRAM,
@@ -102,6 +103,9 @@ class Owner(Protocol):
 
     def leave_undecided(self, key: Key) -> None:
         """This process waits for this call no more."""
+
+    def decided(self, key: Key) -> object:
+        """It is known what becomes of a call."""
 
     def keep(self, things: list[Any]) -> None:
         """Hold memory of a call that has failed, in which devices may still compute."""
@@ -183,6 +187,7 @@ class BoardCalls:
         self._gate = 0
         self._hold: Callable[[object], None] = lambda thing: None
         self._is_barred = False
+        self._left: dict[Key, _Part] = {}  # issued parts of calls that nobody waits for, until they are decided
 
     # --- for native calls
 
@@ -273,6 +278,13 @@ class BoardCalls:
 
     # --- a part of a call
 
+    def let_go(self, key: Key) -> None:
+        """It is known what becomes of a call: its part here, which nobody waits for, is taken back unless it has
+        started."""
+        part = self._left.pop(key, None)
+        if part is not None:
+            self._withdraw(part)
+
     def _finish(
         self,
         part: _Part,
@@ -284,11 +296,14 @@ class BoardCalls:
         call may start."""
         waiting = _Waiting(self._owner, part, outcome)
         try:
-            while not (self._is_over(part, waiting, write) or waiting.has_ended()):
+            while not (waiting.has_ended() or self._is_over(part, waiting, write)):
                 pass
         except BaseException:
             if waiting.outcome is None:
+                self._left[part.key] = part
                 self._owner.leave_undecided(part.key)
+                if outcome() is not None:  # it was told a moment ago
+                    self._owner.decided(part.key)
             elif waiting.outcome.is_refused:
                 self._withdraw(part)
             self._owner.keep(list(kept))
@@ -300,7 +315,7 @@ class BoardCalls:
         if part.arrival == HELD:
             if self._is_left_aborted():
                 waiting.complain(ABORTED)
-            elif self._is_free():
+            elif waiting.is_wanted and self._is_free():
                 write()
                 self._issue(part)
             if part.arrival == HELD:
@@ -417,6 +432,7 @@ class _Waiting:
         self.outcome: Outcome | None = None
         self._said: set[int] = set()
         self._has_seen_start = self._was_slow = False
+        self._moments = 0
         self._reason: DistxlaError | None = None
         self._end = math.inf
 
@@ -427,14 +443,23 @@ class _Waiting:
             self._owner.complain(self._part.key, kind, why)
 
     def complain_again(self, *, has_started: bool) -> None:
-        """The call was not over after another moment: tell the owner, and again once it has run for as long."""
+        """The call was not over after another moment: tell the owner, and again once it has run for as long. While it
+        has not started, again from time to time: the process that was to start it may have died amid that."""
+        self._moments += 1
         if SLOW not in self._said:
             self._was_slow = has_started
             self.complain(SLOW)
         elif self._has_seen_start and not self._was_slow:
             self._was_slow = True
             self._owner.complain(self._part.key, SLOW, None)
+        elif not has_started and self._moments % _AGAIN == 0:
+            self._owner.complain(self._part.key, SLOW, None)
         self._has_seen_start = has_started
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether nothing was told that ends it."""
+        return self._reason is None
 
     def has_ended(self) -> bool:
         """Whether the owner has told that the call has gone well. Raises what it has told otherwise, and why this

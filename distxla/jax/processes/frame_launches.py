@@ -341,14 +341,16 @@ class FrameLaunches:
                 self._active.pop(launch.key, None)
             self.connection.send_now(Trouble(*launch.key, SKIPPED), [payload])
             if launch.verdict is not None:  # was told before
-                self._decided(launch.key)
+                self.decided(launch.key)
 
         self.connection.post(send)
         self.connection.flush()
 
-    def _decided(self, key: Key) -> bool:
+    def decided(self, key: Key) -> bool:
         """It is known what becomes of a call; whether nobody waits for it."""
         was_undecided = key in self._undecided
+        if was_undecided and self.boards is not None:
+            self.boards.let_go(key)  # before anything else is issued
         self._undecided.discard(key)
         self._bar()
         return was_undecided
@@ -404,8 +406,9 @@ class FrameLaunches:
             launch.end(verdict, is_refused=is_refused)
             if verdict is not None:
                 self._refuse(launch, verdict)
-        if not self._decided(key) and launch is None:
+        if not self.decided(key) and launch is None:
             self._tell_native(key, Outcome(verdict, is_refused))
+            self.decided(key)  # this process may have left it undecided meanwhile
         self._news.set()
 
     def _tell_native(self, key: Key, outcome: Outcome) -> None:

@@ -147,7 +147,7 @@ class NativeProcess:
         for device in self.devices:
             record = control_words.record_offset(device)
             self.control.reset(control_words.R_COMMAND_KIND, control_words.CommandKind.NONE, record)
-            self.control.reset(control_words.R_COMMAND_SEQUENCE, sequence - 2, record)
+            self.control.reset(control_words.R_COMMAND_SEQUENCE, (sequence - 2) & 0xFFFFFFFF, record)
 
     def is_done(self, call: Call) -> bool:
         return self.control.load(control_words.H_DONE, self.header) >= self._parts[call][1]
