@@ -162,6 +162,7 @@ def test_a_native_call_and_one_by_frames_meet(both: Both) -> None:
     call = one.call(programs[0])
     assert one.arrival == Arrival.WAITS
     one.complain(call, messages.SLOW)  # nothing to be done
+    both.programs(summing())  # answered behind that: the owner has seen it before the other one comes
     assert issue() == call
     assert one.done(call) == other.done(call) == [20.0] * 2
     both.require_right()
