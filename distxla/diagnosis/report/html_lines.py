@@ -64,38 +64,33 @@ class Axis:
         first, last = points[0], points[-1]
         if last <= first:
             first = last - 1.0
-        left = last - first
         gaps = sorted(pairwise(points), key=lambda gap: gap[0] - gap[1])
-        found = []
-        for begin, end in gaps[:MOST_CUTS] if cuts and len(points) > 2 else []:
-            if end - begin <= LARGE_SHARE * left:
-                break
-            found.append((begin, end))
-            left -= end - begin
-        room = 100.0 - CUT * len(found)
-        return cls(first, last, tuple(sorted(found)), room / left if left > 0 else 0.0)
+        found = 0
+        if cuts:
+            while found < min(MOST_CUTS, len(gaps) - 1) and _length(gaps[found]) > LARGE_SHARE * _sum(gaps[found:]):
+                found += 1
+        room = 100.0 - CUT * found
+        return cls(first, last, tuple(sorted(gaps[:found])), room / (_sum(gaps[found:]) or last - first))
 
     def at(self, moment: float) -> float:
-        place = self.scale * (moment - self.first)
+        place, begin = 0.0, self.first
         for one, other in self.cuts:
             if moment <= one:
                 break
-            inside = min(moment, other) - one
-            place += inside * (CUT / (other - one) - self.scale)
-        return place
+            place += self.scale * (one - begin) + CUT * (min(moment, other) - one) / (other - one)
+            begin = other
+        return place + self.scale * max(0.0, moment - begin)
 
     def ticks(self) -> Iterator[tuple[float, str]]:
         """Round times since the first moment, none of them in a piece that is cut out."""
-        shown = self.last - self.first - sum(other - one for one, other in self.cuts)
-        if shown <= 0:
-            return
-        step = _round(shown / TICKS)
-        pieces = [self.first, *(end for cut in self.cuts for end in cut), self.last]
-        for begin, end in zip(pieces[::2], pieces[1::2], strict=True):
-            moment = step * math.ceil((begin - self.first) / step - 1e-9)
-            while moment <= (end - self.first) * (1 + 1e-9):
-                yield self.first + moment, seconds_text(moment)
-                moment += step
+        ends = [self.first, *(end for cut in self.cuts for end in cut), self.last]
+        pieces = [*zip(ends[::2], ends[1::2], strict=True)]
+        step = _round(_sum(pieces) / TICKS)
+        for begin, end in pieces:
+            first = math.ceil((begin - self.first) / step - 1e-9)
+            last = math.floor((end - self.first) / step + 1e-9)
+            for number in range(first, last + 1):
+                yield self.first + number * step, seconds_text(number * step)
 
 
 def lines(rows: Sequence[Row], axis: Axis, label: str, *, ends: tuple[str, str] | None = None) -> Iterator[str]:
@@ -139,6 +134,15 @@ def seconds_text(seconds: float) -> str:
         if seconds >= size * (1 - 1e-9):
             return f"{seconds / size:.4g} {unit}"
     return f"{seconds * 1e9:.4g} ns"
+
+
+def _length(piece: tuple[float, float]) -> float:
+    return piece[1] - piece[0]
+
+
+def _sum(pieces: Sequence[tuple[float, float]]) -> float:
+    """Their lengths together. Not a difference of moments far apart, which may lose all of a short piece."""
+    return math.fsum(map(_length, pieces))
 
 
 def _spread(axis: Axis) -> Iterator[tuple[float, str]]:
