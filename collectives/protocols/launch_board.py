@@ -87,7 +87,7 @@ class LaunchSet(ctypes.Structure):
     """What native code of a process knows of one set of processes; in its own memory. All but `ordinal` and what
     `commands` points to stays as it is. Zeros for pointers: `board` of a set of one.
 
-    position: of this process among the members.  ordinal: of the next call; whoever issues calls counts it up.  board:
+    position: of this process among the members.  ordinal: of the next call; who issues calls counts it up.  board:
     its address.  headers, logs: addresses of the members' slices' headers and of their logs.  commands: memory for an
     u32 a member.
     """
@@ -188,7 +188,7 @@ def refused(word: int, members: int, ordinal: int, *, is_reached: bool = False) 
 
     A call that is refused already is told as that, one that was refused and is past as one that runs. The slot is taken
     from the call before only where that is decided: the members have yet to arrive at that otherwise. is_reached: the
-    calls before are over in a member, so they are decided, though some of them may not have come to the board.
+    calls before are over in a member, so they are decided, though some of them may not have reached the board.
     """
     slot = Slot.unpack(word)
     ahead = _ahead(slot, ordinal)

@@ -56,7 +56,7 @@ def made(count: int, *, events: int = 32, name: str = "all-reduce.17", quick: bo
     return made_of("deadlock", summary_of(verdict, devices), devices, verdict)
 
 
-def alike(count: int, over: int) -> Diagnosis:
+def in_groups(count: int, over: int) -> Diagnosis:
     """All but the last devices wait in one place for these, which have ended; each began at a moment of its own."""
     waiters, ended = range(count - over), tuple(range(count - over, count))
     place = Location("step.hlo", 10, 3, 4, "all-reduce.17 = ...", frame="model.py:7 in f")

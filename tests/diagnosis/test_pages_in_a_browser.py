@@ -11,7 +11,7 @@ from distxla.diagnosis.facts.processes import Difference, ProcessState
 from distxla.diagnosis.report.diagnosis import Diagnosis
 from distxla.location import Location
 from tests.browser import SCHEMES, WIDTHS, first_row, measured, picture
-from tests.diagnosis.made import alike, made, made_of
+from tests.diagnosis.made import in_groups, made, made_of
 
 COUNTS = (4, 32, 256)
 TEXT = "  all-reduce.17 = (f32[128,1024]{1,0}, f32[128]{0}) all-reduce(fusion.3, fusion.4), channel_id=1, to_apply=add"
@@ -78,7 +78,7 @@ PAGES = {
     f"{kind.__name__} {count}": kind(count).page("distxla run step.hlo --args args.npz --report page.html")
     for kind in (made, mismatch, loss)
     for count in COUNTS
-} | {f"deadlock {count}": alike(count, max(1, count // 16)).page() for count in COUNTS}
+} | {f"deadlock {count}": in_groups(count, max(1, count // 16)).page() for count in COUNTS}
 PAGES |= {f"processes {count}": processes(count).page() for count in (4, 32)}
 
 

@@ -17,7 +17,7 @@ from distxla.diagnosis.report.diagnosis import Diagnosis
 from distxla.diagnosis.report.html import headline_of
 from distxla.location import Location
 from tests.browser import in_a_cell
-from tests.diagnosis.made import alike, made, made_of
+from tests.diagnosis.made import in_groups, made, made_of
 
 LETTER, ABOVE, BELOW = 6.7, 9.0, 3.0  # pixels of a monospaced letter of 11: wide, above its line, below it
 VOID = {"meta"}
@@ -243,7 +243,7 @@ def test_the_graph_fills_its_space(count: int) -> None:
     [(4, 1, ("0-2", "3")), (32, 2, ("0-29", "30, 31")), (256, 16, ("0-239", "240-255"))],
 )
 def test_devices_that_do_the_same_are_one(count: int, over: int, names: tuple[str, str]) -> None:
-    text = alike(count, over).page()
+    text = in_groups(count, over).page()
     page = Page(text)
     wanted = [f"device{'' if name.isdigit() else 's'} {name}" for name in names]
     for picture in (1, 2):

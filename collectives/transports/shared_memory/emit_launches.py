@@ -10,7 +10,8 @@
         Once the commands and H_DONE_TARGET of the slice are written: an Arrival. LAST: the devices of all members have
         been started. A set of one starts its own.
 
-None of them blocks. Of one process only one thread may be in any of them. A member must not arrive before its calls of
+None of them blocks. Of one process one thread at a time may be in launch_log, and one in the others: a call is in the
+log before it is issued, and the log keeps more calls than a queue holds. A member must not arrive before its calls of
 smaller ordinals are over, refused ones among them.
 """
 

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator
 
 from distxla.diagnosis.facts.blocked import DeviceState, Doing
 from distxla.diagnosis.facts.findings import UNDECIDED, UNMATCHED, Findings
-from distxla.diagnosis.report.alike import Alike, grouped
+from distxla.diagnosis.report.equal_devices import EqualDevices, grouped
 from distxla.diagnosis.report.excerpts import excerpts
 from distxla.diagnosis.report.html_graph import graph
 from distxla.diagnosis.report.html_markup import about, counts, escape, in_notebook, listed_hints, table, whole_page
@@ -136,7 +136,7 @@ def _recorded(diagnosis: Findings) -> Iterator[str]:
 # --- tables
 
 
-def _row(group: Alike) -> dict[str, str]:
+def _row(group: EqualDevices) -> dict[str, str]:
     device = group.state
     where, is_one = device.location, len(group.devices) == 1
     return {

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from distxla.diagnosis.facts.findings import Findings
-from distxla.diagnosis.report.alike import Alike, grouped
+from distxla.diagnosis.report.equal_devices import EqualDevices, grouped
 from distxla.diagnosis.report.html_markup import LETTER, NARROW, WIDE, escape, legend, shortened
 from distxla.lazy_dataclass import dataclass
 from distxla.wording import chain, counted
@@ -100,7 +100,9 @@ def graph(diagnosis: Findings) -> Iterator[str]:
         yield f'<p class="note">{counted(len(left), "more device")} in other places: see the table below.</p>'
 
 
-def _picture(sheet: Sheet, groups: Sequence[Alike], shown: Sequence[int], hot: set[tuple[int, int]]) -> Iterator[str]:
+def _picture(
+    sheet: Sheet, groups: Sequence[EqualDevices], shown: Sequence[int], hot: set[tuple[int, int]]
+) -> Iterator[str]:
     spots, height = _spots(shown, sheet)
     yield (
         f'<svg class="{sheet.name}" role="img" aria-label="Who waits for whom" width="{sheet.width:.0f}" '
@@ -161,7 +163,7 @@ def _edge(begin: Spot, end: Spot, sheet: Sheet, *, hot: bool, both: bool) -> str
     return f'{opening}d="M {x:.1f} {y:.1f} Q {u:.1f} {v:.1f} {s:.1f} {t:.1f}"/>'
 
 
-def _card(group: Alike, spot: Spot, sheet: Sheet) -> str:
+def _card(group: EqualDevices, spot: Spot, sheet: Sheet) -> str:
     state, (x, y) = group.state, (spot.x, spot.y)
     what = f"{group.who} {state.doing}" + (f" in {state.place}" if state.instruction else "")
     shape = (

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from distxla.diagnosis.facts.blocked import DeviceState, Doing, Event
 from distxla.diagnosis.facts.findings import Findings
-from distxla.diagnosis.report.alike import of_rows
+from distxla.diagnosis.report.equal_devices import of_rows
 from distxla.diagnosis.report.html_lines import Axis, Bar, Row, lines, seconds_text
 from distxla.diagnosis.report.html_markup import legend
 from distxla.wording import counted, named

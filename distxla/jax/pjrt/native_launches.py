@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 
 from llvmlite import ir
 
+from distxla.collectives.protocols.control_block import H_FAILED
 from distxla.collectives.protocols.launch_board import LaunchSet
 from distxla.collectives.transports.shared_memory.emit_launches import emit_launches
 from distxla.collectives.transports.shared_memory.wait_and_wake import ALL_SLEEPERS
@@ -78,6 +79,7 @@ class NativeLaunches(NativeModule):
         issued = [launch.base, turn, ordinal, sequence, gate.get("target")]
         held = builder.call(self._launches.issue, issued)
         with atomics.when(builder.icmp_unsigned("==", held, i32(0))):
+            self._forget_failure(atomics, gate.get("control"), sequence)
             self._write_commands(atomics, gate, plan, devices)
             gate.set("arrival", builder.call(self._launches.arrive, [launch.base, turn, ordinal, program]))
         gate.set("is_in_flight", 1)
@@ -87,6 +89,13 @@ class NativeLaunches(NativeModule):
             atomics.release(i32(GATE_STUCK), armed)
             target_of(builder).emit_wake(builder, armed, i32(ALL_SLEEPERS))
         builder.ret_void()
+
+    @staticmethod
+    def _forget_failure(atomics: AtomicsBuilder, control: ir.Value, sequence: ir.Value) -> None:
+        """A call that has failed 2**32 calls ago is not this one, which has its number."""
+        builder = atomics.builder
+        with atomics.when(builder.icmp_unsigned("==", atomics.acquire(control, H_FAILED), sequence)):
+            atomics.sequential_store(builder.sub(sequence, i32(1)), control, H_FAILED)
 
     def _site(self, atomics: AtomicsBuilder, args: Struct) -> ir.Value:
         """Address of the user's line as JAX gives it; null where it does not."""

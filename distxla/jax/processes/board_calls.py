@@ -263,7 +263,7 @@ class BoardCalls:
         outcome: Callable[[], Outcome | None],
         kept: Sequence[object],
     ) -> None:
-        """Run a call that the queue has come to, whose program is loaded; blocks. rows: offsets of arguments and
+        """Run a call that is the first of the queue, whose program is loaded; blocks. rows: offsets of arguments and
         results, by device.  outcome: what the owner has told of it.  kept: memory that it uses. Raises what the owner
         tells."""
         place = self._place(executable)
@@ -306,6 +306,7 @@ class BoardCalls:
                     self._owner.decided(part.key)
             elif waiting.outcome.is_refused:
                 self._withdraw(part)
+                self._await_started(part)
             self._owner.keep(list(kept))
             raise
         self._owner.settled()
@@ -355,6 +356,8 @@ class BoardCalls:
         target = (self._header(control_words.H_DONE) + len(place.records)) & MASK
         if native.launches.issue(part.launch.address, part.turn, ordinal, sequence, target):
             return
+        if self._header(control_words.H_FAILED) == sequence:  # of a call 2**32 calls ago
+            self._block.store(control_words.H_FAILED, (sequence - 1) & MASK, self._offset)
         for record in place.records:
             self._command(record, control_words.CommandKind.RUN, place.number, sequence)
         self._block.store(control_words.H_DONE_TARGET, target, self._offset)
@@ -378,6 +381,15 @@ class BoardCalls:
             return
         for record in part.place.records:
             self._command(record, control_words.CommandKind.NONE, part.place.number, (newest - 1) & MASK)
+
+    def _await_started(self, part: _Part) -> None:
+        """A call that is refused may have started, where the owner did not know that all had reached it. Its devices
+        have to be back before anything else is issued."""
+        while part.arrival != HELD and self._has_started(part):
+            if self._native.gate_await(self.control, part.target, _SLICE_NS) != CALL_AGAIN:
+                return
+            if self._owner.lost is not None or self._owner.stop_reason() is not None:
+                return
 
     def _command(self, record: int, kind: control_words.CommandKind, number: int, sequence: int) -> None:
         """Write a device's command. record: its address."""

@@ -200,7 +200,7 @@ class FrameLaunches:
         self.stop_reason = stop_reason
         self._refuse = refused
         self._take = take
-        self._lock = threading.RLock()  # of the fields below; a collection amid it may come to `keep_after_failure`
+        self._lock = threading.RLock()  # of the fields below; a collection amid it may call `keep_after_failure`
         self._ordinals: dict[int, int] = {}  # of the next call of each set, without `boards`
         self._turn = 0
         self._unusable: DistxlaError | None = None

@@ -136,20 +136,20 @@ class LaunchLogs:
     # --- what becomes of calls
 
     def refuse(self, key: Key, is_reached: bool) -> bool:
-        """Keep a call from starting; False where it has started, or is about to. is_reached: a process has come to
-        it."""
+        """Keep a call from starting; False where it has started, or is about to. is_reached: a process has
+        reached it."""
         board = self._boards.get(key[0])
         if board is None:
             return True
         found = board.refuse(key[1], is_reached=is_reached)
-        if found is Refusal.EARLY:  # nobody has come to it, nor will all
+        if found is Refusal.EARLY:  # nobody has reached it, nor will all
             self._early[key] = None
             if len(self._early) > _MOST_EARLY:
                 self._early.popitem(last=False)
         return found is not Refusal.RUNS
 
     def is_complete(self, key: Key) -> bool:
-        """Whether all members have come to a call of several, or have left it behind."""
+        """Whether all members have reached a call of several, or have left it behind."""
         board = self._boards.get(key[0])
         return board is not None and board.state(key[1]) in _COMPLETE
 

@@ -6,7 +6,7 @@ owner's OwnedCalls keeps it under a lock and does what it decides.
 A process runs its calls in the order in which it makes them. The first one that is not over is at the head of its
 queue; it is ready when the process has come to it. Processes whose heads wait for one another in a circle never go on.
 
-A native call is started by the last process that comes to it, not by the owner, which sees of it what the processes'
+A native call is started by the last process that reaches it, not by the owner, which sees of it what the processes'
 logs show (`seen`), later than it happens, or nothing. So it may have started when it is to be refused: that is asked.
 """
 
@@ -76,7 +76,7 @@ class Ledger:
     """processes: how many there are.  stall_limit: seconds after which a late process is a fault; None: never.
     refuse: keeps a call, to which some process has come or none, from being started, whatever its processes do from
     then on; False where it was started before.
-    is_complete: whether all members have come to a native call of several, which is started then.
+    is_complete: whether all members have reached a native call of several, which is started then.
 
     apart: by set, its first call of one program from different lines: where a process has skipped a call, or made one
     more, that shows before anything differs.
@@ -114,7 +114,7 @@ class Ledger:
         return decisions or (self._circles() if next(iter(self._queues[call.process]), None) == call.key else [])
 
     def ready(self, process: int, key: Key) -> list[Start | Verdict]:
-        """A process has come to this call, which the owner starts; all that it made before are over."""
+        """A process has reached this call, which the owner starts; all that it made before are over."""
         found = self._calls.get(key)
         if found is None or not found.is_open or process not in found.made:
             return []

@@ -199,7 +199,7 @@ class Notice(NamedTuple):
 class Seen(NamedTuple):
     """What the log of a process shows of its native calls.
 
-    calls: those that were not shown before, oldest first.  turn: of its newest native call that it has come to: all
+    calls: those that were not shown before, oldest first.  turn: of the newest native call that it has reached: all
     that it made before are over in it; -1 for none.  issued: that call; None where it is not known.  is_done: whether
     it is over in the process, too.  missed: whether the log has lost calls that were not shown.
     """

@@ -197,7 +197,7 @@ class OwnedCalls:
             reason = self._reason(process, frame.kind, key, error)
             self._taken.interrupt(process, reason)
             found = [] if self._take(process, key, reason) else self.ledger.skipped(process, key, error)
-            if not found:  # where the last process has come to it a moment ago
+            if not found:  # where the last process has reached it a moment ago
                 self._take(process, key, reason)
             return found
 

@@ -114,7 +114,7 @@ class OwnedCluster(Cluster):
                     loader.load(executable)
 
     def _unload(self, loaded: Loaded) -> None:
-        """Waits for no calls but the program's own that are not over, whoever has issued them; no more come."""
+        """Waits for no calls but the program's own that are not over, in whichever process; no more come."""
         loader = self.loader
         if loader is None or self._closing.is_set():
             return

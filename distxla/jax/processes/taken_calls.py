@@ -45,7 +45,7 @@ class TakenCalls:
         self._holds: Counter[int] = Counter()  # by process: calls for which it is held
 
     def take(self, call: Called, stop: DistxlaError | None = None) -> None:
-        """Wait for the call, in another thread; all its members have come to it. stop: why it should end, if it should.
+        """Wait for the call, in another thread; all its members have reached it. stop: why it should end, if it should.
         Nothing but that happens where it is taken already."""
         with self._lock:
             taken = self._taken.get(call.key)

@@ -32,7 +32,7 @@ from distxla.runtime.values.handle import Handle
 MOST_EVENTS = 1 << 16  # of a call that are kept of each device
 RINGS_BYTES = 64 << 20  # of all devices together: 2**20 events, about 250 MB in the file, which Perfetto still opens
 KEPT_BYTES = 64 << 20  # of all calls together; the oldest calls are dropped
-FAILED_EVENTS = 1 << 14  # of all devices in a call that fails: whoever has ended a run waits for its file
+FAILED_EVENTS = 1 << 14  # of all devices in a call that fails: who has ended a run waits for its file
 
 
 @dataclass(frozen=True)

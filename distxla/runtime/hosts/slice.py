@@ -234,7 +234,7 @@ class Slice:
 
     def allow(self) -> None:
         """Clear the abort flag: calls may be issued again."""
-        if self._issued is not None:  # whoever finds that its devices are back knows by this that they have failed
+        if self._issued is not None:  # it tells who finds its devices back that they have failed
             self.control.store(control_words.H_FAILED, self._issued[0].sequence, self.offset)
         self.control.store(control_words.H_ABORT, 0, self.offset)
 

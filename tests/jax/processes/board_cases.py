@@ -141,6 +141,10 @@ class Process:
     def leave_undecided(self, key: Key) -> None:
         self.undecided.add(key)
 
+    def decided(self, key: Key) -> None:
+        self.calls.let_go(key)
+        self.undecided.discard(key)
+
     def keep(self, things: list[Any]) -> None:
         self.kept += things
 

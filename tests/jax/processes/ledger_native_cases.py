@@ -19,7 +19,7 @@ LOG = 4  # calls that a log keeps
 
 
 class Board:
-    """Of a set: who has come to a call, and whether it was refused."""
+    """Of a set: who has reached a call, and whether it was refused."""
 
     def __init__(self, members: tuple[int, ...]) -> None:
         self.members = members
@@ -51,7 +51,7 @@ class Process:
         self.is_issued = False  # the first of the queue
         self.log: list[Called | None] = []  # None: by frames
         self.shown = 0
-        self.newest: Called | None = None  # native one that it has come to
+        self.newest: Called | None = None  # native one that it has reached
         self.is_done = False  # with that
         self.ordinals: defaultdict[tuple[int, ...], int] = defaultdict(int)
         self.outbox: deque[Callable[[], list[Decision]]] = deque()
@@ -146,7 +146,7 @@ class NativeRun:
             process.outbox.append(lambda: self.ledger.ready(process.number, call.key))
 
     def _come_to(self, process: Process) -> None:
-        """The queue has come to its first call."""
+        """The queue has reached its first call."""
         if self.random.random() >= self.skips:
             self._issue(process)
             return

@@ -12,7 +12,8 @@ import pytest
 import distxla as dx
 from distxla.collectives.protocols import control_block as control_words
 from distxla.collectives.protocols.control_block import CommandKind
-from distxla.collectives.protocols.launch_board import CallState, Refusal
+from distxla.collectives.protocols.launch_board import ENTRIES, CallState, Refusal
+from distxla.jax.processes import board_calls
 from distxla.jax.processes.frame_launches import FrameLaunch, FrameLaunches
 from distxla.jax.processes.launches import AttachedProgram
 from distxla.jax.processes.messages import (
@@ -27,6 +28,7 @@ from distxla.jax.processes.messages import (
     pack_json,
 )
 from distxla.jax.processes.told_errors import pack_error
+from distxla.runtime.arrays.call_queue import MOST_CALLS
 from distxla.wire.frame import Frame
 from tests.jax.processes.board_cases import NUMBER, Program, Shared, await_true
 
@@ -158,6 +160,60 @@ def test_devices_that_came_back_from_a_failed_call_have_not_done_it(shared: Shar
     with pytest.raises(dx.ExecutionError):
         call.wait()
     assert first.kept == [call.rows]
+
+
+def test_a_number_under_which_a_call_has_failed_comes_again(shared: Shared) -> None:
+    (first, _) = shared.processes
+    shared.store(0, control_words.H_FAILED, 1)
+    call = first.begin(ALONE)
+    await_true(lambda: shared.has_started(0))
+    shared.finish(0)
+    call.wait()
+
+
+def test_a_call_that_was_refused_too_late_is_awaited(shared: Shared) -> None:
+    calls = [process.begin(BOTH) for process in shared.processes]
+    await_true(lambda: shared.has_started(0) and shared.has_started(1))
+    for process, call in zip(shared.processes, calls):
+        process.tell(call.key, dx.ReplicaLostError("gone"), is_refused=True)
+    await_true(lambda: not any(process.outcomes for process in shared.processes))
+    for process, call in enumerate(calls):
+        assert not call.is_over
+        shared.finish(process)
+        with pytest.raises(dx.ReplicaLostError):
+            call.wait()
+    test_calls_that_go_on(shared)
+
+
+def test_a_call_that_does_not_start_is_told_again(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process that was to start it may have died amid that."""
+    monkeypatch.setattr(board_calls, "_AGAIN", 1)
+    (first, _) = shared.processes
+    call = first.begin(BOTH)
+    while first.told.count((call.key, SLOW)) < 3:
+        assert first.has_told.acquire(timeout=60)
+    first.tell(call.key, dx.ReplicaLostError("gone"), is_refused=True)
+    with pytest.raises(dx.ReplicaLostError):
+        call.wait()
+
+
+def test_a_call_left_undecided_is_taken_back(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(board_calls, "INTERRUPT_S", 0.0)
+    (first, _) = shared.processes
+    call = first.begin(BOTH)
+    await_true(lambda: shared.board_view(1, 2).state(0) is CallState.OPEN)
+    first.stop = dx.ClusterError("interrupted")
+    with pytest.raises(dx.ClusterError, match="interrupted"):
+        call.wait()
+    assert first.undecided == {call.key}
+    assert shared.command(0)[0] == CommandKind.RUN
+    first.decided(call.key)
+    assert shared.command(0)[0] == CommandKind.NONE
+
+
+def test_a_log_keeps_more_calls_than_a_queue() -> None:
+    """Else the lines of calls that wait in the queue would be lost before these are issued."""
+    assert MOST_CALLS < ENTRIES
 
 
 def test_a_device_that_fails_is_told(shared: Shared) -> None:

@@ -1,5 +1,5 @@
 """Random scripts whose calls are native but for a few: those that agree run to their end, others get an answer, none
-hangs, and no call both runs and is refused; whenever the owner looks at logs and boards, and whoever dies."""
+hangs, and no call both runs and is refused; whenever the owner looks at logs and boards, and whichever process dies."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_none_hangs_whatever_they_call(data: st.DataObject, processes: int, ahea
 @settings(max_examples=300, deadline=None)
 @given(scripts(), st.integers(0, 3), st.integers(1, 80), AHEAD, SEEDS)
 def test_one_that_dies_hangs_nobody(script: tuple[int, Script], victim: int, when: int, ahead: int, seed: int) -> None:
-    """Also amid a call, or after it has come to one: that runs where all had."""
+    """Also amid a call, or after it has reached one: that runs where all had."""
     processes, calls = script
     run = NativeRun([calls] * processes, ahead, seed, (victim % processes, when))
     run.go()

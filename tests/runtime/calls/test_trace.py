@@ -154,7 +154,7 @@ def test_how_a_notebook_and_a_terminal_show_it(cluster: dx.Cluster) -> None:
 
 @pytest.mark.cluster
 def test_a_call_that_is_ended_keeps_its_last_events_only(cluster: dx.Cluster, tmp_path: Path) -> None:
-    """An endless loop makes millions, and whoever ends it waits for the file."""
+    """An endless loop makes millions, and the user who ends it waits for the file."""
     step = cluster.compile(parse_module(ENDLESS), trace=True)
     with cluster.trace() as trace:
         with pytest.raises(dx.TimeLimitError):

@@ -25,7 +25,7 @@ OWNERS = 100  # in a slice: the owner has written there
 
 @dataclass(frozen=True)
 class Joint:
-    """A call of all members. skips: the member can't run it.  is_told: before it comes to any call, it has told the
+    """A call of all members. skips: the member can't run it.  is_told: before it reaches any call, it has told the
     owner of this one, who finds that it is another one than others have told."""
 
     ordinal: int
@@ -186,7 +186,7 @@ def _device(me: int) -> Process:
 
 
 def _owner(plans: Sequence[Sequence[Joint | Own]], order: Sequence[int]) -> Process:
-    """Settles one call after the other, in this order; whatever has come to pass with it by then."""
+    """Settles one call after the other, in this order; whatever has become of it by then."""
     members = range(len(plans))
     p = Process("owner")
     for r in order:

@@ -13,7 +13,7 @@ FEW = 12  # devices, or groups of them, that are shown one by one
 
 
 @dataclass(frozen=True)
-class Alike:
+class EqualDevices:
     """Devices that do the same. state: of the first of them.  waits_for: numbers of the groups that at least one of
     them waits for, this one's own included.  waits_on: the devices that at least one waits for.  kind: cycle, behind,
     over or free."""
@@ -35,7 +35,7 @@ class Alike:
         return named(self.devices)
 
 
-def grouped(diagnosis: Findings) -> tuple[Alike, ...]:
+def grouped(diagnosis: Findings) -> tuple[EqualDevices, ...]:
     """All devices, and those that they wait for, those of cycles first.
 
     Devices are together that are in the same place and wait for the same devices. If these are more than a few groups,
@@ -60,7 +60,7 @@ def grouped(diagnosis: Findings) -> tuple[Alike, ...]:
     waits_on = {number: {o for d in devices for o in states[d].waits_for} for number, devices in members.items()}
     places = {number: place for place, number in enumerate(order)}
     return tuple(
-        Alike(
+        EqualDevices(
             tuple(sorted(members[number])),
             states[min(members[number])],
             tuple(sorted({places[numbers[other]] for other in waits_on[number]})),
@@ -124,4 +124,4 @@ def _kind(state: DeviceState, *, in_cycle: bool) -> str:
     return "free" if state.doing in (Doing.COMPUTES, Doing.NOT_BEGUN, Doing.STOPPED) else "over"
 
 
-__all__ = ["FEW", "Alike", "grouped", "of_rows"]
+__all__ = ["FEW", "EqualDevices", "grouped", "of_rows"]
