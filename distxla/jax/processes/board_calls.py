@@ -42,7 +42,7 @@ from distxla.runtime.arrays.executable import Executable
 INTERRUPT_S: Final = 5.0  # for the owner to end a call that was interrupted here
 MASK: Final = 0xFFFFFFFF
 _SLICE_NS: Final = round(SLICE_S * 1e9)
-_AGAIN: Final = 20  # moments, after which the owner is told once more of a call that has not started
+TOLD_AGAIN: Final = 20  # moments, after which the owner is told once more of a call that has not started
 _COMMAND: Final = packed(
     control_words.R_COMMAND_KIND,
     control_words.R_COMMAND_PROGRAM,
@@ -464,7 +464,7 @@ class _Waiting:
         elif self._has_seen_start and not self._was_slow:
             self._was_slow = True
             self._owner.complain(self._part.key, SLOW, None)
-        elif not has_started and self._moments % _AGAIN == 0:
+        elif not has_started and self._moments % TOLD_AGAIN == 0:
             self._owner.complain(self._part.key, SLOW, None)
         self._has_seen_start = has_started
 

@@ -187,7 +187,7 @@ def test_a_call_that_was_refused_too_late_is_awaited(shared: Shared) -> None:
 
 def test_a_call_that_does_not_start_is_told_again(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
     """The process that was to start it may have died amid that."""
-    monkeypatch.setattr(board_calls, "_AGAIN", 1)
+    monkeypatch.setattr(board_calls, "TOLD_AGAIN", 1)
     (first, _) = shared.processes
     call = first.begin(BOTH)
     while first.told.count((call.key, SLOW)) < 3:
