@@ -80,6 +80,21 @@ class FakeProcess:
         """What comes next without a request; None at the end of the connection."""
         return self.told.get(timeout=ANSWER_S)
 
+    def next_decided(self) -> tuple[Frame, bytearray] | None:
+        """The same but for what a process is told and asked while it waits, which is a matter of time."""
+        while True:
+            found = self.next_told()
+            if found is None or not _is_of_waiting(found[0]):
+                return found
+
+    def is_told_nothing(self) -> bool:
+        """Whether nothing but that has come that was not taken; takes it."""
+        while not self.told.empty():
+            found = self.told.get()
+            if found is None or not _is_of_waiting(found[0]):
+                return False
+        return True
+
     def attached(self) -> AttachedMemory:
         """The answer to HELLO; raises the owner's error."""
         found = self.next_told()
@@ -134,7 +149,7 @@ class FakeProcess:
 
     def over(self, call: tuple[int, int]) -> None:
         """Wait for the end of a call; raises its error, whose JSON is `told_error` from then on."""
-        found = self.next_told()
+        found = self.next_decided()
         assert found is not None
         frame, payload = found
         assert isinstance(frame, messages.Over | messages.Refused), frame
@@ -152,6 +167,10 @@ class FakeProcess:
 
     def close(self) -> None:
         self.connection.close()
+
+
+def _is_of_waiting(frame: Frame) -> bool:
+    return isinstance(frame, messages.Ask) or (isinstance(frame, messages.News) and frame.kind == messages.LATE)
 
 
 class Served:

@@ -173,7 +173,7 @@ class NativeProcess:
 
     def refused(self, call: Call) -> str:
         """The text of the error with which a call was refused, with all that its diagnosis says."""
-        found = self.process.next_told()
+        found = self.process.next_decided()
         assert found is not None
         assert found[0] == messages.Refused(*call), found
         self.process.told_error = unpack_json(found[1])
