@@ -22,12 +22,13 @@ import threading
 from collections.abc import Iterator, Sequence
 
 from distxla.errors import ClusterError, DamagedMessageError
+from distxla.wire.answers import Answers, require_answers
 from distxla.wire.checksums import RECORD_BYTES, TAG_BYTES, Buffer, Protection, in_records
 from distxla.wire.frame import FIELD_BYTES, Frame, Frames
 
 BUFFER_BYTES = 4 << 20  # of the kernel, each way
 UNANSWERED_MS = 30_000  # that bytes may be in flight before the connection counts as lost
-ANSWER_S = 3.0  # the same, where the loss of a host is to be told soon
+ANSWER_S = 3.5  # until the loss of a host is told, where it is to be told soon
 LARGEST_FRAME = 1 << 40  # bytes of payload; a user of small frames states less
 
 # version of this format, kind, length of the payload, the frame's number, fields
@@ -75,6 +76,8 @@ class Connection:
         self._frame: Frame | None = None  # the frame whose payload is received
         self._left = self._record = 0  # its bytes still to come, its records received
         self._opened = memoryview(b"")  # rest of the last record, not taken yet
+        self.answers: Answers | None = None
+        self._loss = ""  # why it was given up from this side
 
     # --- sending
 
@@ -111,7 +114,7 @@ class Connection:
             except InterruptedError:
                 continue
             except OSError as error:
-                raise ClusterError(f"the connection to node {self.node} is lost: {error.strerror or error}") from None
+                raise self._lost(error) from None
             done = 0
             while done < len(rest) and sent >= len(rest[done]):
                 sent -= len(rest[done])
@@ -272,19 +275,33 @@ class Connection:
         try:
             got = self.socket.recv_into(view, len(view), flags)
         except OSError as error:  # TimeoutError among them: a peer that does not answer the kernel any more
-            raise ClusterError(f"the connection to node {self.node} is lost: {error.strerror or error}") from None
+            raise self._lost(error) from None
+        if got == 0 and self._loss:
+            raise self._lost()
         if got == 0:
             raise ClusterError(f"node {self.node} has closed the connection")
         return got
 
+    def _lost(self, error: OSError | None = None) -> ClusterError:
+        """error: what its use has met."""
+        how = self._loss or (error and (error.strerror or str(error)))
+        return ClusterError(f"the connection to node {self.node} is lost: {how}")
+
     # --- life
 
-    def require_answers(self, seconds: float) -> None:
+    def require_answers(self, seconds: float = ANSWER_S) -> None:
         """From now on the connection is lost when the other side's kernel has not answered for so long, also while
-        nothing is sent. A process that is stopped answers, as long as what it is sent has room."""
-        with contextlib.suppress(OSError):  # it is closed, which the next call tells
-            self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 1)
-            self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(seconds * 1000))
+        nothing is sent. A process that is stopped answers. ClusterError where no thread can be started."""
+        self.answers = Answers(self.socket, seconds)
+        require_answers(self)
+
+    def give_up(self, how: str) -> None:
+        """End it, since the other side does not answer. how: its kernel does not; told with the error from now on."""
+        self._loss = how
+        with contextlib.suppress(OSError):  # it is closed
+            # its end goes out at once, for a side that hears us: not behind what is in flight
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("@ii", 1, 0))
+            self.socket.shutdown(socket.SHUT_RDWR)  # wakes who sends and receives
 
     def close(self) -> None:
         """Close the connection; pending sends and receives raise ClusterError. May be called twice."""

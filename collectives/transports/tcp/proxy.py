@@ -261,6 +261,7 @@ class Proxy(Transport):
             if connection.node in self._links or self._closed:
                 connection.close()
                 return
+            connection.require_answers()
             faults = None if self._faults is None else self._fault_of
             link = Link(connection.node, connection, self._on_frame, self._on_loss, faults)
             self._links[connection.node] = link

@@ -170,6 +170,7 @@ class Agent:
         if self._listener is not None:
             self._listener.close()  # no other connection is expected
         try:
+            connection.require_answers()
             self._ready.wait()
             while True:
                 self._handle(connection, connection.receive())
