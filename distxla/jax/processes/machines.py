@@ -73,7 +73,7 @@ class Machines:
 
     def watch(self, pids: Mapping[int, int], ended: Callable[[int, str, int | None], None]) -> None:
         """Have the ends of those processes told that are of other hosts: see hosts/users.py. pids: by process."""
-        self._cluster.watch_hosts(ANSWER_S, ended)
+        self._cluster.watch_hosts(ended)
         for process, pid in pids.items():
             if self.host_of(process):
                 self._cluster.watch_user(process, pid, self._world.slice_of(process))

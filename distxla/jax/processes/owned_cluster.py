@@ -53,11 +53,9 @@ class OwnedCluster(Cluster):
         """Whether `wait_started` would raise an error by now."""
         return self._failure is not None
 
-    def watch_hosts(self, seconds: float, ended: Callable[[int, str, int | None], None]) -> None:
-        """Another host that has not answered for so long is lost. ended: told of the end of each process of
-        `watch_user`: see hosts/users.py."""
+    def watch_hosts(self, ended: Callable[[int, str, int | None], None]) -> None:
+        """ended: told of the end of each process of `watch_user`: see hosts/users.py."""
         for remote in self.hosts.remotes:
-            remote.connection.require_answers(seconds)
             remote.on_user_end = ended
 
     def watch_user(self, process: int, pid: int, devices: range) -> None:
