@@ -254,6 +254,7 @@ def run_on_cluster(
         devices_per_gpu=nodes.devices_per_gpu,
         backend=backend,
         inject=injection or (),
+        network=nodes.network,
     )
     with closing(cluster.start()):
         with terminal.progress(f"compiling, and starting {count} replica{'s' if count > 1 else ''}"):

@@ -8,8 +8,10 @@ from typing import Any
 import click
 
 from distxla.collectives.protocols.control_block import MOST_DEVICES
+from distxla.errors import ArgumentError
 from distxla.lazy_dataclass import dataclass
 from distxla.machine.byte_counts import bytes_of
+from distxla.wire.network import network_of
 
 
 @dataclass(frozen=True)
@@ -20,11 +22,18 @@ class Nodes:
     devices_per_host: tuple[int, ...] | None = None
     device_memory: int | None = None
     devices_per_gpu: int | None = None
+    network: str | None = None
 
 
 def nodes_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options, as `address`, `devices_per_host`, `devices_per_gpu` and `device_memory`."""
+    """Give a command the options, as the fields of Nodes."""
     for option in (
+        click.option(
+            "--network",
+            metavar="KEY=VALUE,...",
+            callback=_network,
+            help="How hosts reach each other: ports=FIRST-LAST, interface=NAME or a network, lost-after=SECONDS.",
+        ),
         click.option(
             "--devices-per-gpu",
             type=click.IntRange(min=1),
@@ -87,6 +96,14 @@ def _counts(ctx: click.Context, parameter: click.Parameter, value: str | None) -
     if not all(part.isdecimal() for part in parts):
         raise click.BadParameter(f"expected counts of devices like 3,5, found {value!r}", ctx, parameter)
     return tuple(int(part) for part in parts)
+
+
+def _network(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    try:
+        network_of(value, "--network")
+    except ArgumentError as error:
+        raise click.BadParameter(error.message.partition(": ")[2], ctx, parameter) from error
+    return value
 
 
 def _size(ctx: click.Context, parameter: click.Parameter, value: str | None) -> int | None:

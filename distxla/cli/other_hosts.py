@@ -12,8 +12,9 @@ from typing import Any, Final
 from distxla.cli.launch_frames import LARGEST, LAUNCH_FRAMES, Here, Line, Output, Report, Start, Taken
 from distxla.errors import ClusterError
 from distxla.jax.processes.owner_file import OwnerFile
-from distxla.wire.connection import ANSWER_S, Connection
+from distxla.wire.connection import Connection
 from distxla.wire.handshake import Listener, new_secret
+from distxla.wire.network import ANSWER_S
 
 MODULE: Final = "distxla.cli.remote_guard"
 END_S: Final = 5.0  # for a guard to end its processes

@@ -24,8 +24,9 @@ from distxla.jax.processes.keeper import READY
 from distxla.jax.processes.owner_file import OwnerFile
 from distxla.machine.processes import adopt_orphans, let_be_killed_as_others
 from distxla.runtime.ray.supervisor import kill_descendants
-from distxla.wire.connection import ANSWER_S, Connection
+from distxla.wire.connection import Connection
 from distxla.wire.handshake import connect
+from distxla.wire.network import ANSWER_S
 
 AHEAD: Final = 1 << 20  # bytes of output that the launcher has not written yet
 _MOST: Final = 1 << 16

@@ -74,8 +74,7 @@ class Cluster(Handle):
             outs = step(args)
 
     Entering begins to start Ray and the replicas in the background; `compile` needs none of them, so both overlap, and
-    the first call waits for the rest. `wait_started` waits and raises its error.
-    Leaving takes everything down that the cluster started.
+    the first call waits for the rest. `wait_started` waits and raises its error. Leaving takes all of that down.
 
     address: a Ray cluster to join, of which this host is a node; None for an embedded Ray of our own
     (a Ray that this process has joined already is used instead).  devices_per_host: how many devices each Ray node
@@ -85,7 +84,8 @@ class Cluster(Handle):
     from `start` until all replicas served.  backend: "cpu"; "gpu" (docs/guide/gpu.md); or "interpreted": kernels by the
     ops' `evaluate` in NumPy, all else as "cpu" (docs/guide/interpreted.md).  devices_per_gpu: how many devices a GPU
     takes at most; by default the devices of a machine share its GPUs evenly.  inject: faults to inject, such as
-    "kill:device=3,at=all-reduce.7" (docs/guide/fault_injection.md).  Threads may share a cluster; calls run in turn.
+    "kill:device=3,at=all-reduce.7" (docs/guide/fault_injection.md).  network: by which several hosts reach each other
+    (docs/guide/clusters.md), by default DISTXLA_NETWORK.  Threads may share a cluster; calls run in turn.
     """
 
     _INTERNAL = frozenset({"call", "direct", "heap", "hosts", "issue", "loader", "memory", "queue", "resident_bytes"})
@@ -102,14 +102,14 @@ class Cluster(Handle):
         devices_per_gpu: int | None = None,
         backend: str = "cpu",
         inject: Sequence[str] | Injection = (),
+        network: str | None = None,
     ) -> None:
         self._stated_partitions = partitions
         self._counts = counts = checked_size(replicas, 1 if partitions is None else partitions)
         if not isinstance(address, str | None):
             raise ArgumentError(f"address: expected a string, HOST:PORT, found {address!r}")
         self._target = target_of_backend(backend)
-        if devices_per_host is not None:
-            devices_per_host = checked_counts(devices_per_host, counts.devices)
+        devices_per_host = checked_counts(devices_per_host, counts.devices)
         self.replicas, self.partitions, self.address = counts.replicas, counts.partitions, address
         self.start_s = 0.0
         self._compiler: ServerShare | None = None
@@ -124,7 +124,7 @@ class Cluster(Handle):
         between = self._injection.between_hosts if self._injection is not None else lambda hosts: ()
         memory, gpus = checked_memory(device_memory), gpu_sharing(self._target, devices_per_gpu)
         places = counts.devices, address, devices_per_host, self._closing, between, memory, gpus
-        self.hosts = Hosts(*places, bool(self._slices), self._slices)
+        self.hosts = Hosts(*places, bool(self._slices), self._slices, network)
         self.loader: ProgramLoader | None = None
         self._trace: Trace | None = None
         self._rings: int | None = None  # where the rings of traces are in the control block

@@ -25,10 +25,10 @@ from distxla.errors import ClusterError, DamagedMessageError
 from distxla.wire.answers import Answers, require_answers
 from distxla.wire.checksums import RECORD_BYTES, TAG_BYTES, Buffer, Protection, in_records
 from distxla.wire.frame import FIELD_BYTES, Frame, Frames
+from distxla.wire.network import ANSWER_S
 
 BUFFER_BYTES = 4 << 20  # of the kernel, each way
 UNANSWERED_MS = 30_000  # that bytes may be in flight before the connection counts as lost
-ANSWER_S = 3.5  # until the loss of a host is told, where it is to be told soon
 LARGEST_FRAME = 1 << 40  # bytes of payload; a user of small frames states less
 
 # version of this format, kind, length of the payload, the frame's number, fields

@@ -19,6 +19,7 @@ with many connections shuts out only itself.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import hmac
 import os
@@ -35,10 +36,12 @@ from distxla.errors import ClusterError
 from distxla.wire.checksums import protections
 from distxla.wire.connection import LARGEST_FRAME, Connection, tune
 from distxla.wire.frame import Frames
+from distxla.wire.network import Network
 
 SECRET_BYTES = 32
 HANDSHAKE_S = 5.0  # from a peer's connection to its proof
 CONNECT_S = 20.0
+ANY = Network()
 MOST_STRANGERS = 64  # unauthenticated connections at one time
 MOST_PER_ADDRESS = 16  # unauthenticated connections of one address
 
@@ -99,7 +102,7 @@ class Listener:
     host: the address of the interface that peers reach, never "" or 0.0.0.0.  address: where it listens.
     on_connection: called with each authenticated connection, in a thread of that connection's own, which ends with it.
     frames: those of its connections; peers learn of this side only their purpose, and node.
-    peers: how many may connect at the same time.
+    peers: how many may connect at the same time.  network: whose ports are tried; ClusterError where none is free.
     """
 
     def __init__(
@@ -112,6 +115,7 @@ class Listener:
         node: int,
         peers: int = 1,
         largest: int = LARGEST_FRAME,
+        network: Network = ANY,
     ) -> None:
         if len(secret) != SECRET_BYTES:
             raise ClusterError(f"a secret has {SECRET_BYTES} bytes, found {len(secret)}")
@@ -124,12 +128,12 @@ class Listener:
         self._socket = socket.socket(family, socket.SOCK_STREAM)
         try:
             tune(self._socket)  # before the first peer: a connection's window is negotiated as it begins
-            self._socket.bind((host, 0))
+            _bind(self._socket, host, network)
             self._socket.listen(128)
             self._socket.setblocking(False)
         except OSError as error:
             self._socket.close()
-            raise ClusterError(f"cannot listen on {host}: {error.strerror}") from None
+            raise ClusterError(f"cannot listen on {network.said_ports} of {host}: {error.strerror}") from None
         self.address: tuple[str, int] = (host, self._socket.getsockname()[1])
         self.pending: dict[_Pending, None] = {}  # oldest first
         self._closed = False
@@ -264,6 +268,22 @@ class _Pending:
         """Send `data` without blocking: it fits the kernel's empty buffer."""
         if self.socket.send(data, socket.MSG_NOSIGNAL) != len(data):
             raise ClusterError("it does not read")
+
+
+def _bind(sock: socket.socket, host: str, network: Network) -> None:
+    """Bind to the first port that is free. OSError where none is."""
+    taken: OSError | None = None
+    for port in network.each_port():
+        try:
+            sock.bind((host, port))
+        except OSError as error:
+            if error.errno not in (errno.EADDRINUSE, errno.EACCES):
+                raise
+            taken = error
+        else:
+            return
+    assert taken is not None
+    raise taken
 
 
 def hello(purpose: int, node: int) -> bytes:

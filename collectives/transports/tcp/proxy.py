@@ -53,7 +53,8 @@ from distxla.targets.registry import load_image
 from distxla.wire.checksums import Buffer
 from distxla.wire.connection import Connection
 from distxla.wire.frame import Frame
-from distxla.wire.handshake import Listener, connect
+from distxla.wire.handshake import ANY, Listener, connect
+from distxla.wire.network import Network
 
 CONNECT_S = 30.0  # until all other proxies must have connected
 QUIET_S = 10.0  # until threads must have left rounds that were given up
@@ -79,8 +80,9 @@ class Proxy(Transport):
         hosts: Sequence[Sequence[int]],
         secret: bytes,
         support: CompiledProgram,
+        network: Network = ANY,
     ) -> None:
-        self.host, self.epoch, self.block = host, 0, control_block
+        self.host, self.epoch, self.block, self._network = host, 0, control_block, network
         self.scratch = Scratch()
         self._support = load_image(support)
         self.reduce = ReduceRun(self._support)
@@ -126,7 +128,13 @@ class Proxy(Transport):
     def listen(self, address: str) -> int:
         """Accept the other proxies at this address of the node; the port."""
         self._listener = Listener(
-            address, self._secret, self._accept, frames=PROXY_FRAMES, node=self.host, peers=self._host_count
+            address,
+            self._secret,
+            self._accept,
+            frames=PROXY_FRAMES,
+            node=self.host,
+            peers=self._host_count,
+            network=self._network,
         )
         return self._listener.address[1]
 
@@ -261,7 +269,7 @@ class Proxy(Transport):
             if connection.node in self._links or self._closed:
                 connection.close()
                 return
-            connection.require_answers()
+            connection.require_answers(self._network.lost_after)
             faults = None if self._faults is None else self._fault_of
             link = Link(connection.node, connection, self._on_frame, self._on_loss, faults)
             self._links[connection.node] = link

@@ -49,9 +49,9 @@ from distxla.runtime.arrays.executable import Executable, Row
 from distxla.runtime.arrays.host_calls import require_outside
 from distxla.runtime.failures import stragglers
 from distxla.runtime.streams.streams import Infeed, Outfeed
-from distxla.wire.connection import ANSWER_S
 from distxla.wire.frame import Frame
 from distxla.wire.handshake import connect
+from distxla.wire.network import ANSWER_S
 
 OWNER_S: Final = 60.0  # for process 0 to start the owner
 _JOIN_S: Final = 5.0  # for the thread that attaches to notice the end of the cluster

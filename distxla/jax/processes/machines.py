@@ -15,7 +15,8 @@ from distxla.jax.processes.owner_file import machine_of_process
 from distxla.jax.processes.owner_settings import OwnerSettings
 from distxla.jax.processes.world import Introduction, World
 from distxla.runtime.hosts.nodes import Node
-from distxla.wire.connection import ANSWER_S, Connection
+from distxla.wire.connection import Connection
+from distxla.wire.network import ANSWER_S
 from distxla.wording import processes_named
 
 KEEP_S: Final = 60.0  # for the actors of other nodes to answer

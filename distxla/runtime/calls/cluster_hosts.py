@@ -37,6 +37,7 @@ from distxla.runtime.values.host import DeviceMemory, Host, Lost, ended_text
 from distxla.runtime.values.shared_image import ImageSource, SharedImage, without_image
 from distxla.time_limit import current_limit
 from distxla.wire.handshake import connect, new_secret
+from distxla.wire.network import network_of
 
 if TYPE_CHECKING:
     from distxla.runtime.hosts.agent import Made
@@ -51,9 +52,10 @@ class Hosts:
 
     devices_per_host: devices of each Ray node, the driver's first; None: those of nodes.distribute.
     network_faults: gives the injected faults of messages between so many hosts (transports/network_fault.py); raises
-    ArgumentError.  gpus: how the devices share them.  values_apart: other processes, which have JAX's arrays, allocate
-    them behind this one's part of each device's memory, and have the ends of the devices' streams.  slices: the devices
-    of each such process; where all are on this host, they have calls of their own.
+    ArgumentError.  gpus: how the devices share them.  network: how hosts reach each other, as network_of takes it.
+    values_apart: other processes, which have JAX's arrays, allocate them behind this one's part of each device's
+    memory, and have the ends of the devices' streams.  slices: the devices of each such process; where all are on this
+    host, they have calls of their own.
     closing: set by a thread that wants `start` to give up.  replicas: actors by flattened id.  identities: of the
     replicas.
     budget: how much memory the devices may have.  devices: of each host, by index.
@@ -77,8 +79,9 @@ class Hosts:
         gpus: GpuSharing = NO_GPUS,
         values_apart: bool = False,
         slices: Sequence[range] = (),
+        network: str | None = None,
     ) -> None:
-        self._address = address
+        self._address, self._network = address, network_of(network)
         self.values_apart, self._slices = values_apart, slices
         self.promises: Promises | None = None
         self.layout: Callable[[list[Node]], list[tuple[Node, int]]] = self._by_room
@@ -217,7 +220,8 @@ class Hosts:
 
         self.agent_actors = [agent for node in nodes for agent in self.session.create(Agent, node.id, [()])]
         names = self._names = [f"host {i} ({node.name})" for i, node in enumerate(nodes)]
-        facts: list[Facts] = self.ask([agent.facts.remote() for agent in self.agent_actors], ATTACH_LIMIT_S, names)
+        asked = [agent.facts.remote(self._network.interface) for agent in self.agent_actors]
+        facts: list[Facts] = self.ask(asked, ATTACH_LIMIT_S, names)
         mine = Facts.here(facts[0].address)
         for name, theirs in zip(names, facts):
             require_alike(mine, theirs, name)
@@ -239,6 +243,7 @@ class Hosts:
                             secret,
                             local.attachment() if index == 0 else None,
                             faults,
+                            self._network,
                         ),
                         whole.reference,
                     )
@@ -260,6 +265,7 @@ class Hosts:
         begun = [agent.begin.remote(identities, addresses) for agent, identities in zip(self.agent_actors, by_host)]
         for index, (one, name) in enumerate(zip(made, names)):
             connection = connect(one.address, secret, frames=commands.DRIVER_FRAMES, node=0)
+            connection.require_answers(self._network.lost_after)
             pids = {identity.device: identity.pid for identity in by_host[index]}
             devices = self.devices[index] if index else range(0)
             self.agents.append(RemoteHost(index, name, devices, connection, pids, self.news, local.calls))

@@ -22,6 +22,7 @@ from distxla.collectives.transports.tcp.proxy import Proxy
 from distxla.collectives.transports.transport import Transport
 from distxla.errors import ClusterError, DamagedMessageError, DistxlaError, OutOfMemoryError
 from distxla.lazy_dataclass import dataclass
+from distxla.machine.interfaces import address_on
 from distxla.machine.segments import Segment
 from distxla.program.artifact import CompiledProgram
 from distxla.runtime.hosts import commands
@@ -34,6 +35,7 @@ from distxla.targets.registry import sleep_on, wake_all
 from distxla.wire.connection import Connection
 from distxla.wire.frame import Frame
 from distxla.wire.handshake import Listener
+from distxla.wire.network import Network
 
 SLICE_NS = 200_000_000
 LONGEST_WAIT_S = 1.0  # for a word to change
@@ -46,7 +48,7 @@ class RunShape:
     """An agent's view of the run. devices: of each host.  secret: for the handshakes of connections (distxla/wire/).
 
     attachment: where the driver's memories are, for the agent of the driver's own host; None for others.
-    faults: injected into messages between hosts.
+    faults: injected into messages between hosts.  network: how hosts reach each other.
     """
 
     index: int
@@ -57,6 +59,7 @@ class RunShape:
     secret: bytes
     attachment: Attachment | None
     faults: tuple[NetworkFault, ...] = ()
+    network: Network = Network()
 
 
 @dataclass(frozen=True)
@@ -83,11 +86,11 @@ class Agent:
         self._ready, self._connected = threading.Event(), threading.Event()
         self._hurried = threading.Event()  # devices that still compute are not to be waited for any longer
 
-    def facts(self) -> Facts:
-        """The facts about this node that the driver needs."""
+    def facts(self, interface: str) -> Facts:
+        """The facts about this node that the driver needs. interface: see Network; ClusterError where there is none."""
         from ray.util import get_node_ip_address
 
-        return Facts.here(get_node_ip_address())
+        return Facts.here(address_on(interface) if interface else get_node_ip_address())
 
     def make(self, shape: RunShape, support: CompiledProgram) -> Made:
         """Make, or on the driver's host open, the memories, and listen. Raises ClusterError."""
@@ -107,10 +110,15 @@ class Agent:
                 if descriptor is not None
             }
         self._listener = Listener(
-            shape.address, shape.secret, self._on_connection, frames=commands.DRIVER_FRAMES, node=shape.index
+            shape.address,
+            shape.secret,
+            self._on_connection,
+            frames=commands.DRIVER_FRAMES,
+            node=shape.index,
+            network=shape.network,
         )
         memories = [self._memories.get(device) for device in range(count)]
-        self._proxy = Proxy(shape.index, self._control, memories, shape.devices, shape.secret, support)
+        self._proxy = Proxy(shape.index, self._control, memories, shape.devices, shape.secret, support, shape.network)
         self._proxy.on_failure(self._on_proxy_failure)
         self._transports: list[Transport] = [self._proxy, *([] if self._host is None else [self._host.transport])]
         if shape.faults:
@@ -170,7 +178,7 @@ class Agent:
         if self._listener is not None:
             self._listener.close()  # no other connection is expected
         try:
-            connection.require_answers()
+            connection.require_answers(self._shape.network.lost_after)
             self._ready.wait()
             while True:
                 self._handle(connection, connection.receive())

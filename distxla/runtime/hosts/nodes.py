@@ -95,8 +95,10 @@ def checked_size(replicas: int, partitions: int) -> Counts:
     return counts
 
 
-def checked_counts(devices_per_host: Sequence[int], devices: int) -> tuple[int, ...]:
-    """The user's counts; ArgumentError where they are not valid."""
+def checked_counts(devices_per_host: Sequence[int] | None, devices: int) -> tuple[int, ...] | None:
+    """The user's counts; None where they give none. ArgumentError where they are not valid."""
+    if devices_per_host is None:
+        return None
     counts = list(devices_per_host) if isinstance(devices_per_host, Sequence) else []
     if not counts or isinstance(devices_per_host, str) or not all(type(n) is int and n >= 0 for n in counts):
         raise ArgumentError(f"devices_per_host: expected a list of counts, found {devices_per_host!r}")

@@ -66,7 +66,6 @@ class RemoteHost:
         self.ahead = 0
         self.ahead_at = -CLOCK_S  # of clock.now
         self.connection = connection
-        connection.require_answers()
         self.on_user_end: Callable[[int, str, int | None], None] = lambda number, how, status: None
         self._pids = dict(pids)
         self._news = news

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
 
+import numpy as np
 import psutil
 import pytest
 
@@ -60,3 +61,22 @@ def test_the_host_behind_a_cut_is_named(fresh: Cluster, others: str, lost: str) 
         step()
     fresh.close()
     assert eventually(lambda: not any(map(psutil.pid_exists, theirs)))
+
+
+def test_the_ports_and_the_address_that_hosts_use_can_be_chosen(ray_cluster: Any) -> None:
+    network = "ports=41800-41839,interface=127.0.0.0/8,lost-after=7"
+    with Cluster(2, address=ray_cluster.address, devices_per_host=[1, 1], network=network) as opened:
+        opened.wait_started()
+        for agent in opened.hosts.agents:
+            host, port = agent.connection.socket.getpeername()
+            assert (host, 41800 <= port < 41840) == ("127.0.0.1", True)
+            assert agent.connection.answers is not None
+            assert agent.connection.answers.seconds == 7
+        assert hand_made.adopted(opened, hand_made.add_one(2))([np.zeros(4, np.float32)])
+
+
+def test_an_interface_that_a_host_lacks_is_told_with_the_host(ray_cluster: Any) -> None:
+    network = "interface=203.0.113.0/24"
+    cluster = Cluster(2, address=ray_cluster.address, devices_per_host=[1, 1], network=network)
+    with pytest.raises(dx.ClusterError, match=r"no interface of .* is 203\.0\.113\.0/24"), cluster as opened:
+        opened.wait_started()
