@@ -49,6 +49,7 @@ class Outcome:
         self.errors: dict[int, str] = {}  # what processes have raised
         self._came: set[int] = set()  # those that have used their devices
         self._over: set[int] = set()  # those whose scripts have come to their end
+        self._coming: set[int] = set()  # those of them that reach for their devices all the same
 
     @property
     def running(self) -> list[int]:
@@ -65,6 +66,7 @@ class Outcome:
         """status: as `os.wait` gives it."""
         self.statuses[process] = status
         self._over.add(process)
+        self._coming.discard(process)
         if status and process not in self.ended:
             self._fail(process, _how(status), now)
 
@@ -72,6 +74,8 @@ class Outcome:
         """What a process says itself at the end of its script, behind which JAX waits for the others."""
         process = told["process"]
         self._over.add(process)
+        if told["attaches"]:
+            self._coming.add(process)
         if told["how"] == "raised":
             self._raised(process, told, now)
 
@@ -83,7 +87,7 @@ class Outcome:
     def look(self, now: float) -> None:
         """Whether processes wait in vain for one that has not used its devices. To be called once all is told that has
         been said so far: a process may have come before its script ended, and be told of in another order."""
-        missing = sorted(self._over - self._came)
+        missing = sorted(self._over - self._came - self._coming)
         if missing and self._came - self._over:
             waits = "waits" if len(self._came - self._over) == 1 else "wait"
             waiting = processes_named(self._came - self._over)

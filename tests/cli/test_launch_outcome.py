@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import signal
+from typing import Any
 
 import pytest
 
+from distxla.cli.in_process import sitecustomize
 from distxla.cli.launch_outcome import GRACE_S, RELATED_S, Outcome
 from distxla.diagnosis.facts.blocked import Doing
 from distxla.diagnosis.facts.processes import ProcessState
@@ -20,6 +22,7 @@ from distxla.errors import (
     ReplicationError,
     TimeLimitError,
 )
+from distxla.jax.processes import attached
 from distxla.jax.processes.told_errors import pack_error
 
 SIGKILL, SIGABRT = int(signal.SIGKILL), int(signal.SIGABRT)
@@ -34,6 +37,11 @@ def verdict(error: DistxlaError, *, of_processes: bool = True) -> dict[str, obje
         state = ProcessState(1, Doing.ENDED, "f", "t.py:1", 1, "", (), ())
         error.diagnosis = Diagnosis(error.code, error.message, processes=(state,))
     return {"verdict": json.loads(json.dumps(pack_error(error)))}
+
+
+def script(how: str = "end", error: str = "", *, attaches: bool = False) -> dict[str, Any]:
+    """What process 1 says at the end of its script."""
+    return {"process": 1, "how": how, "error": error, "site": "t.py:4" if error else "", "attaches": attaches}
 
 
 def ended(process: int, how: str = "raised", error: str = "ValueError: x", site: str = "") -> dict[str, object]:
@@ -132,7 +140,7 @@ def test_the_loss_of_the_owner_is_4_where_a_process_that_raises_it_is_told_of_be
     lost = "JaxRuntimeError: UNAVAILABLE: distxla: lost: the process that owns the devices (pid 7) was ended by SIGKILL"
     for error, status in ((lost, 4), ("ValueError: x", 1)):
         outcome = Outcome(2)
-        outcome.script_has_ended({"process": 1, "how": "raised", "error": error, "site": "t.py:4"}, 0)
+        outcome.script_has_ended(script("raised", error), 0)
         outcome.owner_has_ended(-SIGKILL, 0.1)
         assert of_all(outcome, exited(1), exited(1)) == status
 
@@ -182,7 +190,7 @@ def test_the_json_has_all_processes_and_the_answer() -> None:
 def test_one_that_ends_before_it_has_used_its_devices_keeps_others_waiting() -> None:
     """They wait in the start of theirs, and it in JAX's end."""
     outcome = Outcome(2)
-    outcome.script_has_ended({"process": 1, "how": "end", "error": "", "site": ""}, 0)
+    outcome.script_has_ended(script(), 0)
     outcome.look(0)
     assert outcome.ends_at is None
     outcome.tell({"came": 0}, 1)
@@ -193,11 +201,27 @@ def test_one_that_ends_before_it_has_used_its_devices_keeps_others_waiting() -> 
     assert outcome.lines(b"") == [said]
 
 
+def test_one_that_reaches_for_its_devices_as_its_script_ends_will_come() -> None:
+    """A script that only asks for the number of devices, on a loaded machine."""
+    outcome = Outcome(2)
+    outcome.tell({"came": 0}, 0)
+    outcome.script_has_ended(script(attaches=True), 0)
+    outcome.look(0)
+    assert outcome.ends_at is None
+    outcome.has_ended(1, 0, 1)
+    outcome.look(1)
+    assert outcome.ends_at == 1 + GRACE_S, "it has ended without"
+
+
+def test_the_thread_that_a_process_attaches_in_is_known() -> None:
+    assert sitecustomize.ATTACHING == attached.ATTACHING
+
+
 def test_one_that_ends_after_all_have_come_does_not() -> None:
     outcome = Outcome(2)
     for news in ({"came": 1}, {"came": 0}, {"attached": 2}):
         outcome.tell(news, 0)
-    outcome.script_has_ended({"process": 1, "how": "end", "error": "", "site": ""}, 0)
+    outcome.script_has_ended(script(), 0)
     outcome.has_ended(1, 0, 1)
     outcome.look(1)
     assert outcome.ends_at is None
@@ -207,7 +231,7 @@ def test_one_that_ends_after_all_have_come_does_not() -> None:
 def test_the_order_in_which_an_end_and_the_starts_are_told_does_not_matter() -> None:
     """They come by two pipes."""
     outcome = Outcome(2)
-    outcome.script_has_ended({"process": 1, "how": "end", "error": "", "site": ""}, 0)
+    outcome.script_has_ended(script(), 0)
     for news in ({"came": 0}, {"came": 1}):
         outcome.tell(news, 1)
     outcome.look(1)
@@ -216,7 +240,7 @@ def test_the_order_in_which_an_end_and_the_starts_are_told_does_not_matter() -> 
 
 def test_a_script_says_what_it_has_raised_before_jax_waits_for_the_others() -> None:
     outcome = Outcome(2)
-    outcome.script_has_ended({"process": 1, "how": "raised", "error": "ValueError: x", "site": "t.py:4"}, 2)
+    outcome.script_has_ended(script("raised", "ValueError: x"), 2)
     outcome.tell(ended(1), 3)
     outcome.ended |= {0, 1}
     assert of_all(outcome, SIGKILL, SIGKILL) == 1

@@ -13,6 +13,7 @@ import threading
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 LAUNCHER, PYTHONPATH = "DISTXLA_LAUNCHER", "DISTXLA_PYTHONPATH"
+ATTACHING = "distxla-attach"  # the thread of a process that reaches for its devices
 MOST_ERROR = 300  # characters
 MOST_PATH = 500
 
@@ -37,7 +38,9 @@ def end(path: str) -> None:
     """Tell how the script has ended."""
     import json
 
-    told = json.dumps({"script": {"process": int(os.environ.get("DISTXLA_PROCESS", "0")), **how()}}).encode()
+    process = int(os.environ.get("DISTXLA_PROCESS", "0"))
+    attaches = any(thread.name == ATTACHING for thread in threading.enumerate())  # which goes on while JAX waits
+    told = json.dumps({"script": {"process": process, "attaches": attaches, **how()}}).encode()
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:

@@ -53,6 +53,7 @@ from distxla.wire.frame import Frame
 from distxla.wire.handshake import connect
 from distxla.wire.network import ANSWER_S
 
+ATTACHING: Final = "distxla-attach"  # the thread's name, which cli/in_process/sitecustomize.py looks for
 OWNER_S: Final = 60.0  # for process 0 to start the owner
 _JOIN_S: Final = 5.0  # for the thread that attaches to notice the end of the cluster
 _FAILED: Final = b"error "  # in place of the path
@@ -127,7 +128,7 @@ class AttachedCluster:
         """Begin to attach; does not block."""
         # here, not in the thread: at the interpreter's end one that loads it would be unwound, which aborts the process
         importlib.import_module("cryptography.hazmat.primitives.ciphers.aead")
-        thread = threading.Thread(target=self._start, name="distxla-attach", daemon=True)
+        thread = threading.Thread(target=self._start, name=ATTACHING, daemon=True)
         self._thread = started_thread(thread, "the owner of the devices can't be found")
         atexit.register(self.bye)  # before JAX's own function, which ends the client
 
