@@ -58,6 +58,12 @@ GIBIBYTE = 1 << 30
     show_default=True,
     help="GiB of values held in memory; the others are in a temporary file.",
 )
+@click.option(
+    "--proof/--no-proof",
+    default=True,
+    show_default=True,
+    help="Run nothing where the results are proved to be equal for all inputs.",
+)
 @click.option("--relations", is_flag=True, help="Print what each value is to its twin, too.")
 @file_option("--report", metavar="FILE.html", help="Write the comparison as a page, too.")
 @click.option("--json", "as_json", is_flag=True, help="Print the comparison, or the error, as JSON only.")
@@ -73,6 +79,7 @@ def command(
     generate: bool,
     seed: int,
     memory: float,
+    proof: bool,
     relations: bool,
     report: str | None,
     as_json: bool,
@@ -80,7 +87,8 @@ def command(
     time_limit: float | None,
 ) -> None:
     """Run SHARDED and UNSHARDED on the reference, on the same arguments, and compare each value with its twin: the
-    value of UNSHARDED that it is, or is a part of.
+    value of UNSHARDED that it is, or is a part of. Where all results are proved to be equal for all inputs, nothing is
+    run.
 
     Without UNSHARDED the twin of a module with automatic shardings is that module itself, unpartitioned. Two modules
     for as many devices are compared device by device. Exit status 0: all results are the same; 1: they differ.
@@ -110,6 +118,7 @@ def command(
             rows,
             tolerance=tolerance,
             memory=int(memory * GIBIBYTE),
+            proof=proof,
         )
     _print(found, as_json=as_json, relations=relations)
     if report is not None:

@@ -10,47 +10,21 @@ import numpy as np
 from distxla.differ.alignment import Twins
 from distxla.differ.device_groups import devices_of
 from distxla.differ.origin import Origin
+from distxla.differ.program import Program, cut
+from distxla.differ.proof import are_finite, proved
 from distxla.differ.recording import Recorded, Recording
 from distxla.differ.relations import relation
 from distxla.differ.report import Comparison, FirstDifference, first_difference, value_relations
 from distxla.differ.tolerance import Allowed, Perturbation, allowed
 from distxla.differ.value_store import ValueStore
 from distxla.errors import ArgumentError
-from distxla.ir.counts import Counts
-from distxla.ir.module import Module
-from distxla.ir.shards import GlobalArray
-from distxla.lazy_dataclass import dataclass
+from distxla.lazy_dataclass import dataclass, replace
 from distxla.oracle.lockstep import run_reference
 
 Array = np.ndarray[Any, Any]
 
 PERTURBED_RUNS = 2
 MEMORY = 4 << 30  # bytes of values that are held at a time
-
-
-@dataclass(frozen=True)
-class Program:
-    """module: of each device.  parameters, results: how the whole arrays are cut; None where that is not known, and of
-    a program of one device.  arguments: a name for each parameter, equal for those of both programs that are the same
-    argument; their numbers where it is empty.  text: of its StableHLO, for the names of its mesh.  paths: of each
-    result in what the function returns, as `[1]['b1']`; empty where that is not known."""
-
-    module: Module
-    counts: Counts = Counts(1, 1)
-    parameters: tuple[GlobalArray, ...] | None = None
-    results: tuple[GlobalArray, ...] | None = None
-    arguments: tuple[int, ...] = ()
-    text: str = ""
-    paths: tuple[str, ...] = ()
-
-    @property
-    def count(self) -> int:
-        return self.counts.devices
-
-    def result(self, leaf: int) -> str:
-        """`out2`, `out2 ([1]['b1'])`."""
-        path = self.paths[leaf] if self.paths else ""
-        return f"out{leaf} ({path})" if path else f"out{leaf}"
 
 
 @dataclass(frozen=True)
@@ -70,15 +44,21 @@ def compare_programs(
     *,
     tolerance: float | None = None,
     memory: int = MEMORY,
+    proof: bool = True,
 ) -> Comparison:
     """sharded_rows, rows: the arguments' leaves by device, as each program takes them.
 
     tolerance: relative to a value's largest element, in the place of what rounding is measured to do.  memory: bytes of
-    values held at a time; the others are in a file.  Blocks. Raises ArgumentError where the programs have other
-    results; the errors of the reference.
+    values held at a time; the others are in a file.  proof: whether nothing is run where the results are proved to be
+    equal for all inputs, and the numbers can't be otherwise; not done where there is a tolerance.
+    Blocks. Raises ArgumentError where the programs have other results; the errors of the reference.
     """
+    shown = proved(sharded, whole, sharded_rows, rows) if proof and tolerance is None else None
+    if shown is not None and shown.covers_numbers and are_finite(rows):
+        return Comparison(True, None, (), shown.relations(), shown.text, compared=False)
     with np.errstate(all="ignore"), ValueStore(memory) as store:
-        return _compared(sharded, whole, sharded_rows, rows, tolerance, store)
+        found = _compared(sharded, whole, sharded_rows, rows, tolerance, store)
+    return found if shown is None else replace(found, proof=shown.text)
 
 
 def _compared(
@@ -133,23 +113,6 @@ def recorded(
             if array.argument is not None:
                 array.argument = program.arguments[array.argument]
     return watch, outs
-
-
-def cut(program: Program, wholes: Sequence[Any]) -> list[list[Any]]:
-    """Each device's arguments of whole arrays."""
-    if program.parameters is None:
-        return [list(wholes)] * program.count
-    if len(wholes) != len(program.parameters):
-        raise ArgumentError(f"the program takes {len(program.parameters)} arguments, found {len(wholes)}")
-    return [
-        [
-            np.ascontiguousarray(placed.shards.split(np.asarray(whole), d % program.counts.partitions)).reshape(
-                placed.shards.shard_dims(np.shape(whole))
-            )
-            for whole, placed in zip(wholes, program.parameters, strict=True)
-        ]
-        for d in range(program.count)
-    ]
 
 
 class Limits:

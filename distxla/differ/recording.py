@@ -23,7 +23,7 @@ Key = tuple[int, int, Iterations, int]  # instruction, leaf, iterations of the l
 
 Makers = dict[int, tuple[Any, int]]  # by the array's id: a weak reference to it, and its number
 Change = Callable[[InstructionEvaluation, Sequence[Any], Any], Any]
-_PASSING = (Lowering.ALIAS, Lowering.CONTROL, Lowering.CALL)  # their results are arrays that are recorded already
+PASSING = (Lowering.ALIAS, Lowering.CONTROL, Lowering.CALL)  # their results are arrays that are recorded already
 
 
 @dataclass(eq=False)
@@ -83,7 +83,7 @@ class Recording:
 
     def value(self, run: InstructionEvaluation, operands: Sequence[Any], value: Any) -> Any:
         instruction = run.instruction
-        if instruction.op.lowering in _PASSING or isinstance(value, Pending):
+        if instruction.op.lowering in PASSING or isinstance(value, Pending):
             return value
         if self._change is not None:
             value = self._change(run, operands, value)
@@ -155,4 +155,4 @@ def _leaves(value: Any) -> list[Any]:
     return [value if isinstance(value, np.ndarray) else None]
 
 
-__all__ = ["Recorded", "Recording"]
+__all__ = ["PASSING", "Recorded", "Recording"]

@@ -68,7 +68,7 @@ def relation(values: Sequence[Array], whole: Array, devices: Devices, allowed: A
         return SAME
     offsets = _offsets(values, whole, allowed, 0.0)
     if offsets is not None:
-        return _placed(offsets, dims, whole.shape, devices)
+        return placed_at(offsets, dims, whole.shape, devices)
     return (
         _partial(values, whole, devices, allowed)
         or _scaled(values, whole, devices, allowed)
@@ -107,7 +107,7 @@ def _partial(values: Sequence[Array], whole: Array, devices: Devices, allowed: A
             else:
                 offsets = _offsets(made, whole, allowed, scale)
             if offsets is not None:
-                placed = _placed(offsets, made[0].shape, whole.shape, devices)
+                placed = placed_at(offsets, made[0].shape, whole.shape, devices)
                 if not placed.is_complete or (kind in _EXTREMES and _is_chance(values, whole, grouping, allowed)):
                     continue
                 more = "" if placed.kind == "same" else f", each {placed.text}"
@@ -147,7 +147,7 @@ def _scaled_sums(values: Sequence[Array], whole: Array, devices: Devices, allowe
         same = {id(one): few for one, few in zip(made, found, strict=True)}
         scale = max(map(largest, values)) / number
         offsets = _offsets([same[id(one)] for one in made], whole, allowed, scale)
-        if offsets is not None and (placed := _placed(offsets, found[0].shape, whole.shape, devices)).is_complete:
+        if offsets is not None and (placed := placed_at(offsets, found[0].shape, whole.shape, devices)).is_complete:
             text = f"partial sums over {grouping.name}, of {number:.6g} times the whole"
             return Relation("sum", text, grouping, placed.offsets, number)
     return None
@@ -235,7 +235,7 @@ def _stands_at(value: Array, whole: Array, place: tuple[int, ...], allowed: Allo
     return allowed.fits(value, there, scale)
 
 
-def _placed(offsets: Offsets, part: tuple[int, ...], whole: tuple[int, ...], devices: Devices) -> Relation:
+def placed_at(offsets: Offsets, part: tuple[int, ...], whole: tuple[int, ...], devices: Devices) -> Relation:
     """The relation of parts that stand at these places."""
     cut = [d for d in range(len(part)) if part[d] != whole[d]]
     if not cut:
@@ -281,9 +281,9 @@ def _scaled(values: Sequence[Array], whole: Array, devices: Devices, allowed: Al
         return None
     if values[0].shape != whole.shape and offsets is None:
         return None
-    placed = SAME if offsets is None else _placed(offsets, values[0].shape, whole.shape, devices)
+    placed = SAME if offsets is None else placed_at(offsets, values[0].shape, whole.shape, devices)
     what = "the whole" if offsets is None else placed.text
     return Relation("scaled", f"{number:.6g} times {what}", None, placed.offsets, number)
 
 
-__all__ = ["SAME", "Relation", "relation"]
+__all__ = ["SAME", "Relation", "placed_at", "relation"]

@@ -14,6 +14,7 @@ from distxla.lazy_dataclass import dataclass, field
 
 FORMAT = 1
 MOST_LINES = 12
+NO_TWIN = "no twin"
 
 
 @dataclass(frozen=True)
@@ -76,13 +77,17 @@ class Comparison:
     """same: whether all results are the unsharded ones, within what rounding does.
 
     first: where values go wrong, None where all results are the same.  results: a sentence for each result that
-    differs.  relations: of all values, one entry an instruction.
+    differs.  relations: of all values, one entry an instruction.  proof: "… equal for all inputs, up to …", where that
+    is proved from the programs; None where it isn't, or nothing was asked for.  compared: whether values of a run were
+    compared; where that is False, the relations are those that are proved.
     """
 
     same: bool
     first: FirstDifference | None
     results: tuple[str, ...]
     relations: tuple[ValueRelation, ...] = field(repr=False)
+    proof: str | None = None
+    compared: bool = True
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -94,6 +99,7 @@ class Comparison:
                 {"instruction": r.instruction, "twin": r.twin, "source": r.source, "relation": r.relation}
                 for r in self.relations
             ],
+            **({} if self.proof is None else {"proof": self.proof, "compared": self.compared}),
         }
 
     def __str__(self) -> str:
@@ -112,12 +118,17 @@ class Comparison:
         return fragment(self.as_json())
 
     def _lines(self) -> Iterator[str]:
+        if self.same and self.compared:
+            yield f"the same: {len(self.relations)} instructions compared" + (f"; {self.proof}" if self.proof else "")
+            return
         if self.same:
-            yield f"the same: {len(self.relations)} instructions compared"
+            yield f"the same: {self.proof}; proved, nothing was run"
             return
         yield from self.results[:MOST_LINES]
         if len(self.results) > MOST_LINES:
             yield f"… ({len(self.results)} in all)"
+        if self.proof:
+            yield f"{self.proof}: what differs is rounding, overflow, or what is not finite"
         first = self.first
         if first is None:
             return
@@ -162,7 +173,7 @@ def value_relations(pairs: list[ArrayPair]) -> tuple[ValueRelation, ...]:
             pair.array.instruction.name,
             None if pair.twin is None or pair.relation is CONSTANT else pair.twin.instruction.name,
             line_of(pair.array),
-            pair.relation.text if pair.relation is not None else "none" if pair.twin is not None else "no twin",
+            pair.relation.text if pair.relation is not None else "none" if pair.twin is not None else NO_TWIN,
         )
         for pair in found.values()
     )
@@ -194,4 +205,4 @@ def _value(value: Any, place: Any, device: int | None) -> str:
     return f"{shape}: {value[at]}{where}{on}" if value.size else f"{shape}: no elements"
 
 
-__all__ = ["Comparison", "FirstDifference", "ValueRelation", "first_difference", "value_relations"]
+__all__ = ["NO_TWIN", "Comparison", "FirstDifference", "ValueRelation", "first_difference", "value_relations"]

@@ -36,6 +36,8 @@ def fragment_of_first(first: Json) -> str:
 def headline_of(comparison: Json) -> str:
     """`First difference: a missing psum at model.py:12`."""
     results, first = len(comparison["results"]), comparison["first"]
+    if comparison["same"] and not comparison.get("compared", True):
+        return f"The same for all inputs: {counted(len(comparison['relations']), 'instruction')}, nothing was run"
     if comparison["same"]:
         return f"The same: {counted(len(comparison['relations']), 'instruction')} compared"
     if first is None:
@@ -50,9 +52,10 @@ def _headline_of_first(first: Json) -> str:
 def _parts(comparison: Json, command: str) -> Iterator[str]:
     yield f"<h1>{escape(headline_of(comparison))}</h1>"
     found = Counter(one["relation"] in NONE for one in comparison["relations"])
+    compared = comparison.get("compared", True)
     numbers: list[tuple[int | str, str, bool]] = [
-        (len(comparison["relations"]), "instructions compared", False),
-        (found[False], "have the values of their twins", False),
+        (len(comparison["relations"]), f"instructions{' compared' if compared else ''}", False),
+        (found[False], "have the values of their twins" if compared else "have a relation that is proved", False),
         (found[True], "have not", found[True] > 0 and not comparison["same"]),
     ]
     if comparison["results"]:
@@ -61,6 +64,8 @@ def _parts(comparison: Json, command: str) -> Iterator[str]:
     yield counts(*numbers)
     version = installed_version("distxla")
     yield from about([("command", command), ("version", f"distxla {version}" if version else "")])
+    if comparison.get("proof"):
+        yield f"<p>Proved: {escape(comparison['proof'])}.</p>"
     for text in comparison["results"][:MOST_RESULTS]:
         yield f"<p>{escape(text)}</p>"
     if len(comparison["results"]) > MOST_RESULTS:

@@ -26,8 +26,10 @@ def compare(
     *args: Any,
     tolerance: float | None = None,
     memory: int = MEMORY,
+    proof: bool = True,
 ) -> Comparison:
-    """Run both programs on the reference and find where the sharded one first leaves the other.
+    """Find where a sharded program's values first leave those of its unsharded form: prove that they don't, or run both
+    on the reference.
 
         found = distxla.jax.compare(sharded_step, step, params, batch)
         assert found.same, found
@@ -37,7 +39,8 @@ def compare(
     name the function on a mesh of one device, or one without shardings.  args: whole arrays, as of the unsharded
     function; each device gets its part.  tolerance: relative to the largest element of each value; by default how far
     rounding alone moves each value, which is measured.  memory: bytes of values held at a time; the others are in a
-    temporary file.
+    temporary file.  proof: False to run both programs also where they are proved to be equal for all inputs; so does a
+    tolerance.
 
     Blocks; the reference is slow. Raises ArgumentError, JaxError, PartitioningError, and the errors of a run.
     """
@@ -53,7 +56,8 @@ def compare(
     ours = _program(program, lowered.as_text(), _paths(lowered))
     if unsharded is not None:
         _require_one_structure(program, twin)
-    return compare_programs(ours, whole, cut(ours, rows[0]), cut(whole, rows[1]), tolerance=tolerance, memory=memory)
+    parts = cut(ours, rows[0]), cut(whole, rows[1])
+    return compare_programs(ours, whole, *parts, tolerance=tolerance, memory=memory, proof=proof)
 
 
 def _lowered(function: Any, args: Sequence[Any]) -> jax.stages.Lowered:

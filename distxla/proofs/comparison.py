@@ -114,20 +114,10 @@ class Comparison:
         """The instruction that computes a result, behind tuples and copies."""
         return _defining(self.sharded.module, k)
 
-    def relations(self) -> Iterator[tuple[Instruction, Relation]]:
-        """Of the sharded program, in the order of execution."""
-        module = self.sharded.module
-        anywhere = {i.name: i for c in module.computations for i in c}
-        for path, value in self.sharded.found.items():
-            if isinstance(value, Relation):
-                caller = module[path[-2].rpartition("/")[2] if len(path) > 1 else module.entry]
-                # those of computations of scalars have the path of the instruction that applies them
-                yield caller.by_name.get(path[-1]) or anywhere[path[-1]], value
-
     def origin(self, own: Relation) -> Instruction | None:
         """The first instruction that has the same parts as a result."""
         used = reached(iter([own.term]))
-        return next((i for i, r in self.relations() if r.parts == own.parts and r.term in used), None)
+        return next((i for i, r in self.sharded.relations() if r.parts == own.parts and r.term in used), None)
 
     def unrelated(self, k: int, own: Relation, whole: Relation) -> Verdict:
         """Where a result becomes something that the unsharded program doesn't compute."""
@@ -142,7 +132,7 @@ class Comparison:
             return self.at(Outcome.UNDECIDED, k, doubt.instruction, doubt.why)
         known = reached(r.term for r in leaves_of(self.unsharded) if isinstance(r, Relation))
         used = reached(iter([own.term]))
-        for instruction, relation in self.relations():
+        for instruction, relation in self.sharded.relations():
             if relation.term in known or relation.term not in used:
                 continue
             if all(term in known for term, _ in relation.term.operands):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.lazy_dataclass import replace
 from distxla.proofs.relations.inference import Inference, LoopRules
-from distxla.proofs.relations.relation import Guarded, NoRule, Unknown, Value
+from distxla.proofs.relations.relation import Guarded, NoRule, Relation, Unknown, Value
 from distxla.proofs.relations.space import Space
 from distxla.proofs.rules.registry import rule_of
 
@@ -32,6 +32,18 @@ class Deduction(Inference):
             values[instruction.name] = value
             self.found[(*self.path, instruction.name)] = value
         return values[computation.root]
+
+    def values(self) -> Iterator[tuple[Instruction, Value]]:
+        """Of all instructions, in the order of execution; of those of loops any iteration's."""
+        anywhere = {i.name: i for c in self.module.computations for i in c}
+        for path, value in self.found.items():
+            caller = self.module[path[-2].rpartition("/")[2] if len(path) > 1 else self.module.entry]
+            # those of computations of scalars have the path of the instruction that applies them
+            yield caller.by_name.get(path[-1]) or anywhere[path[-1]], value
+
+    def relations(self) -> Iterator[tuple[Instruction, Relation]]:
+        """Of instructions with one array, as far as they are known, in the order of execution."""
+        return ((instruction, value) for instruction, value in self.values() if isinstance(value, Relation))
 
     def called(self, instruction: Instruction, name: str, arguments: Sequence[Value]) -> Value:
         before = self.path

@@ -1,4 +1,4 @@
-"""`prove`: is a sharded program, for all inputs, what the unsharded program is?"""
+"""`prove`: is a sharded program, for all inputs, what the unsharded program is? `deduce`: and what are its values?"""
 
 from __future__ import annotations
 
@@ -43,9 +43,39 @@ class Sharded:
     results: Sequence[GlobalArray] | None = None
 
 
+@dataclass(frozen=True)
+class Deduced:
+    """What both programs' values are.
+
+    verdict: without an example where a difference needs one (Verdict.is_assumed).  own, whole: of the sharded and of
+    the unsharded program.  wholes: shapes of the unsharded parameters' leaves.  places, shards: how parameters' and
+    results' leaves are cut; None of parameters that each device has for itself, and where nothing says it of results.
+    """
+
+    verdict: Verdict
+    own: Deduction
+    whole: Deduction
+    wholes: Sequence[Shape]
+    places: Sequence[Shards | None]
+    shards: Sequence[Shards | None]
+
+
 def prove(sharded: Sharded, unsharded: Module, *, is_alone: bool = False) -> Verdict:
-    """Infers what each value of the sharded program is of the unsharded one; blocks. Runs both in the reference where a
-    difference needs an example (counterexample.py), for some seconds at most.
+    """The verdict of `deduce`; blocks. Runs both programs in the reference where a difference needs an example
+    (counterexample.py), for some seconds at most. Raises ArgumentError as `deduce` does."""
+    found = deduce(sharded, unsharded, is_alone=is_alone)
+    verdict = found.verdict
+    if not verdict.is_assumed or verdict.result is None:
+        return verdict
+    cuts = [at for at in found.places if at is not None]
+    k = verdict.result
+    if is_different(sharded.module, sharded.counts, unsharded, found.wholes, cuts, k, found.shards[k]):
+        return verdict
+    return replace(verdict, outcome=Outcome.UNDECIDED)
+
+
+def deduce(sharded: Sharded, unsharded: Module, *, is_alone: bool = False) -> Deduced:
+    """Infers what each value of the sharded program is of the unsharded one; runs nothing.
 
     unsharded: the module of one device, which computes with whole arrays; is_alone: of as many devices as the sharded
     one instead: then both are compared as the program of any one device, whose collectives do the same. Both are
@@ -60,11 +90,11 @@ def prove(sharded: Sharded, unsharded: Module, *, is_alone: bool = False) -> Ver
     space = Space(pool, terms, counts, alone=is_alone)
     own = Deduction(space, executed_form(sharded.module), FollowingLoops(reference))
     entry, whole_entry = own.module.entry_computation, theirs.module.entry_computation
-    leaves, wholes = _leaves(entry.parameters), _leaves(whole_entry.parameters)
-    _require_fit("parameter", [s for _, s in leaves], [s for _, s in wholes])
-    inputs = [theirs.space.symbol(("parameter", k), shape) for k, (_, shape) in enumerate(wholes)]
+    leaves, wholes = _leaves(entry.parameters), [shape for _, shape in _leaves(whole_entry.parameters)]
+    _require_fit("parameter", [s for _, s in leaves], wholes)
+    inputs = [theirs.space.symbol(("parameter", k), shape) for k, shape in enumerate(wholes)]
     expected = theirs.run(whole_entry, _arguments(whole_entry.parameters, inputs))
-    places = [None if is_alone else _shards(sharded, k, i, s, wholes[k][1]) for k, (i, s) in enumerate(leaves)]
+    places = [None if is_alone else _shards(sharded, k, i, s, wholes[k]) for k, (i, s) in enumerate(leaves)]
     cut = [value if at is None else _cut(own, value, at) for value, at in zip(inputs, places, strict=True)]
     found = own.run(entry, _arguments(entry.parameters, cut))
     results = list(entry.root_instruction.shape.leaves())
@@ -77,14 +107,7 @@ def prove(sharded: Sharded, unsharded: Module, *, is_alone: bool = False) -> Ver
         else _on_all(sharded, sharded.results[k].shards)
         for k, s in enumerate(results)
     ]
-    verdict = Comparison(own, theirs, shards).run(found, expected)
-    if not verdict.is_assumed or verdict.result is None:
-        return verdict
-    cuts = [at for at in places if at is not None]
-    k = verdict.result
-    if is_different(sharded.module, counts, unsharded, [s for _, s in wholes], cuts, k, shards[k]):
-        return verdict
-    return replace(verdict, outcome=Outcome.UNDECIDED)
+    return Deduced(Comparison(own, theirs, shards).run(found, expected), own, theirs, wholes, places, shards)
 
 
 def _leaves(parameters: Sequence[Instruction]) -> list[tuple[Instruction, Shape]]:
@@ -100,8 +123,10 @@ def _require_fit(what: str, own: Sequence[Shape], whole: Sequence[Shape]) -> Non
     if len(own) != len(whole):
         raise ArgumentError(f"the sharded program has {len(own)} {what}s, the unsharded one {len(whole)}")
     for k, (a, b) in enumerate(zip(own, whole, strict=True)):
-        if not a.is_array or not b.is_array:
+        if not a.is_array and not b.is_array:
             continue
+        if not a.is_array or not b.is_array:
+            raise ArgumentError(f"{what} {k} of the sharded program is {a}, that of the unsharded one {b}")
         fits = a.dtype is b.dtype and a.rank == b.rank and all(n <= m for n, m in zip(a.dims, b.dims))
         if not fits:
             raise ArgumentError(f"{what} {k} of the sharded program is {a}, which is no part of the unsharded {b}")

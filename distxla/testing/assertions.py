@@ -138,8 +138,11 @@ def assert_matches_reference(
     _require(found, "the reference")
 
 
-def assert_matches_unsharded(sharded: Any, unsharded: Any, *args: Any, tolerance: float | None = None) -> None:
-    """A sharded JAX function has the results of its unsharded form; runs both on the reference, no cluster.
+def assert_matches_unsharded(
+    sharded: Any, unsharded: Any, *args: Any, tolerance: float | None = None, proof: bool = True
+) -> None:
+    """A sharded JAX function has the results of its unsharded form, by proof or by a run of both on the reference; no
+    cluster.
 
         assert_matches_unsharded(sharded_step, step, params, batch)
 
@@ -148,7 +151,7 @@ def assert_matches_unsharded(sharded: Any, unsharded: Any, *args: Any, tolerance
     """
     from distxla.jax.comparing import compare as compare_values
 
-    found = compare_values(sharded, unsharded, *args, tolerance=tolerance)
+    found = compare_values(sharded, unsharded, *args, tolerance=tolerance, proof=proof)
     if not found.same:
         raise AssertionError(str(found))
 

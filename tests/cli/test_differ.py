@@ -244,3 +244,15 @@ def test_axes_of_stablehlo_with_automatic_shardings(files: Path, capsys: pytest.
     assert status == 0
     assert "partial sums over 'y', each a shard: dimension 0 over 'x'" in printed
     assert "another order" not in printed
+
+
+def test_without_a_proof(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By default the module with automatic shardings is proved to be what it was before partitioning."""
+    status, printed, _ = call(capsys, "differ", "automatic.hlo", "--args", "args.npz", "--json")
+    proved = json.loads(printed)
+    assert (status, proved["same"], proved["compared"]) == (0, True, False)
+    status, printed, _ = call(capsys, "differ", "automatic.hlo", "--args", "args.npz", "--json", "--no-proof")
+    run = json.loads(printed)
+    assert (status, run["same"]) == (0, True)
+    assert "proof" not in run
+    assert [one["relation"] for one in run["relations"]] == [one["relation"] for one in proved["relations"]]

@@ -64,9 +64,11 @@ def relations(found: Comparison) -> dict[str, str]:
     return {one.instruction: one.relation for one in found.relations}
 
 
-def test_a_right_program_is_the_same() -> None:
-    found = compared(sharded(all_reduce(), "psum"))
+@pytest.mark.parametrize("proof", [True, False])
+def test_a_right_program_is_the_same(proof: bool) -> None:
+    found = compared(sharded(all_reduce(), "psum"), proof=proof)
     assert found.same
+    assert found.compared is not proof
     assert found.first is None
     assert relations(found)["dot"] == "partial sums over all devices"
     assert relations(found)["x"] == "a shard: dimension 1 over all devices"

@@ -64,6 +64,17 @@ def test_no_difference() -> None:
     assert 'class="first"' not in text.split("</style>")[1]
 
 
+def test_a_proof() -> None:
+    relations = tuple(ValueRelation(f"add.{k}", None, None, text) for k, text in enumerate(["the same", "no twin"]))
+    proved = Comparison(True, None, (), relations, proof="2 results are equal for all inputs", compared=False).page()
+    assert "<h1>The same for all inputs: 2 instructions, nothing was run</h1>" in proved
+    assert "<li><b>1</b>have a relation that is proved</li>" in proved
+    assert "<p>Proved: 2 results are equal for all inputs.</p>" in proved
+    compared = Comparison(True, None, (), relations, proof="2 results are equal for all inputs").page()
+    assert "<h1>The same: 2 instructions compared</h1>" in compared
+    assert "<p>Proved: 2 results are equal for all inputs.</p>" in compared
+
+
 def test_a_difference_without_a_place() -> None:
     assert "<h1>2 results differ</h1>" in Comparison(False, None, ("out0", "out1"), ()).page()
 

@@ -51,9 +51,24 @@ def line_of(text: str) -> int:
 
 
 @pytest.mark.parametrize("twin", [plain, on(1, reduced), jax.jit(plain)], ids=["plain", "one device", "jit"])
-def test_the_same(twin: Any) -> None:
+def test_the_same_by_proof(twin: Any) -> None:
     found = dxj.compare(on(4, reduced), twin, X, W)
+    assert (found.same, found.first, found.results, found.compared) == (True, None, (), False)
+    assert {each.relation for each in found.relations} >= {"partial sums over 'x'", "the same"}
+    proof = "1 result is equal for all inputs, up to the order of sums and the rounding of constant factors"
+    assert str(found) == f"the same: {proof}; proved, nothing was run"
+
+
+def test_relations_are_those_of_a_run() -> None:
+    proved, run = (dxj.compare(automatic(), None, X, W, proof=proof).relations for proof in (True, False))
+    assert proved == run
+
+
+@pytest.mark.parametrize("twin", [plain, on(1, reduced), jax.jit(plain)], ids=["plain", "one device", "jit"])
+def test_the_same(twin: Any) -> None:
+    found = dxj.compare(on(4, reduced), twin, X, W, proof=False)
     assert found.same, found
+    assert found.proof is None
     assert found.first is None
     assert found.results == ()
     assert {each.relation for each in found.relations} >= {"partial sums over 'x'", "the same"}

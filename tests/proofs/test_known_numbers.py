@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import pytest
 
+from distxla.errors import ArgumentError
 from distxla.ir.counts import Counts
 from distxla.ir.shards import GlobalArray, Shards
 from distxla.proofs.prove import Sharded, prove
@@ -173,3 +175,10 @@ ENTRY main {{
     )
     assert found.outcome is Outcome.UNDECIDED
     assert str(found.location) == "m.hlo:4:19"
+
+
+def test_an_array_is_no_token() -> None:
+    own = ["x = f32[2] parameter(0)", "t = token[] after-all()", "ROOT r = (f32[2], token[]) tuple(x, t)"]
+    whole = ["x = f32[2] parameter(0)", "ROOT r = (f32[2], f32[2]) tuple(x, x)"]
+    with pytest.raises(ArgumentError, match=re.escape("result 1 of the sharded program is token[], that of")):
+        verdict(own, whole)
