@@ -12,6 +12,7 @@ from distxla.cli.op_documentation import markdown_table, markdown_targets
 from distxla.collectives.transports.tcp.frames import PROXY_FRAMES
 from distxla.jax.processes.messages import PROCESS_FRAMES
 from distxla.runtime.hosts.commands import DRIVER_FRAMES
+from distxla.runtime.hosts.survey import SURVEY_FRAMES
 from docs.frame_tables import markdown_frames
 from docs.protocol_tables import markdown_areas
 from tests.collectives.protocols.models.drawing import markdown_models
@@ -33,7 +34,8 @@ def updated_custom_calls(text: str) -> str:
 
 def updated_protocols(text: str) -> str:
     """docs/protocols.md's text with the sections that the declarations and the models give."""
-    frames = "\n".join(markdown_frames(sort) for sort in (PROXY_FRAMES, DRIVER_FRAMES, PROCESS_FRAMES, LAUNCH_FRAMES))
+    sorts = PROXY_FRAMES, DRIVER_FRAMES, PROCESS_FRAMES, LAUNCH_FRAMES, SURVEY_FRAMES
+    frames = "\n".join(map(markdown_frames, sorts))
     sections = {"protocols": markdown_areas(), "models": markdown_models(), "frames": frames}
     for name, section in sections.items():
         text = _between(text, name, section)

@@ -39,6 +39,7 @@ COMMANDS = {
     "compile": "Show a stage of the compiler: HLO, schedule, buffers, LLVM IR, assembly, object code.",
     "partition": "Partition a global module by XLA's own partitioner; write HLO text.",
     "ops": "The reference of the op set.",
+    "hosts": "Say what the hosts of a Ray cluster are, and how fast they reach each other.",
     "cache": "Show or clear the folder of compiled programs.",
     "conformance": "Run another implementation on the collective matrix and say what differs.",
 }

@@ -28,12 +28,7 @@ class Nodes:
 def nodes_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the options, as the fields of Nodes."""
     for option in (
-        click.option(
-            "--network",
-            metavar="KEY=VALUE,...",
-            callback=_network,
-            help="How hosts reach each other: ports=FIRST-LAST, interface=NAME or a network, lost-after=SECONDS.",
-        ),
+        network_option,
         click.option(
             "--devices-per-gpu",
             type=click.IntRange(min=1),
@@ -60,6 +55,16 @@ def nodes_options(command: Callable[..., Any]) -> Callable[..., Any]:
     ):
         command = option(command)
     return command
+
+
+def network_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the option, as `network`: a text that network_of takes."""
+    return click.option(
+        "--network",
+        metavar="KEY=VALUE,...",
+        callback=_network,
+        help="How hosts reach each other: ports=FIRST-LAST, interface=NAME or a network, lost-after=SECONDS.",
+    )(command)
 
 
 def device_assignment_option(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from distxla.cli import run
-from distxla.cli.main import main
+from distxla.cli.main import COMMANDS, main
 from distxla.errors import ArgumentError
 from distxla.runtime.cluster import Cluster
 
@@ -199,10 +199,7 @@ def test_scripts_for_completion(
     [
         (
             "distxla ",
-            {
-                f"plain,{name}"
-                for name in ("run", "launch", "check", "compile", "partition", "ops", "cache", "conformance", "differ")
-            },
+            {f"plain,{name}" for name in COMMANDS},
         ),
         ("distxla run --rep", {"plain,--replicas", "plain,--repeat", "plain,--report"}),
         ("distxla run --backend ", {"plain,cpu", "plain,gpu", "plain,interpreted", "plain,reference"}),

@@ -11,7 +11,12 @@ NOT_RUN = {
     "docs/command_line.md": ["needs zsh and fish"],
     "docs/pjrt.md": ["needs a checkout of JAX"],
     "docs/simulation.md": ["takes a minute"],
-    "docs/guide/clusters.md": ["it starts a Ray head on a fixed port", "needs two hosts", "needs two hosts"],
+    "docs/guide/clusters.md": [
+        "it starts a Ray head on a fixed port",
+        "needs two hosts",
+        "needs two hosts",
+        "needs two hosts",
+    ],
     "docs/guide/gpu.md": ["needs a GPU"],
     "docs/guide/processes.md": [
         "needs a Ray cluster",

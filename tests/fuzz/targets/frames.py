@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from functools import cache, partial
 from typing import Any
 
+from distxla.cli.launch_frames import LAUNCH_FRAMES
 from distxla.collectives.transports.tcp.frames import PROXY_FRAMES
 from distxla.collectives.transports.transport import Restart
 from distxla.errors import ArgumentError, ClusterError
@@ -23,6 +24,7 @@ from distxla.jax.processes.launches import LaunchSite
 from distxla.jax.processes.messages import PROCESS_FRAMES, pack_parts, unpack_parts
 from distxla.jax.processes.world import Introduction
 from distxla.runtime.hosts import commands
+from distxla.runtime.hosts.survey import SURVEY_FRAMES
 from distxla.wire import checksums as records
 from distxla.wire import connection, handshake
 from tests.fuzz.errors import assert_refusal
@@ -52,9 +54,9 @@ READERS: tuple[Callable[[memoryview], object], ...] = (
     unpack_partitioned,
     *(partial(_facts, kind) for kind in (CompileRequest, PartitionRequest, Introduction)),
 )
-SETS = (commands.DRIVER_FRAMES, PROXY_FRAMES, PROCESS_FRAMES)
+SETS = (commands.DRIVER_FRAMES, PROXY_FRAMES, PROCESS_FRAMES, LAUNCH_FRAMES, SURVEY_FRAMES)
 TO_LISTENER, TO_CONNECTION, TO_READERS = 0, 1, 2
-HELLO = struct.pack("<4sHHI32s", b"dxla", 2, 2, 3, bytes(32))
+HELLO = handshake.hello(2, 3)[:12] + bytes(32)  # always the same challenge
 
 
 class Unchecked:
