@@ -314,6 +314,7 @@ def join(address: str) -> None:
             raise ClusterError(f"nothing answers at {address}: {error}") from error
         if not is_ray:
             raise ClusterError(f"no Ray is at {address}: what listens there does not speak gRPC")
+        machine.require_raylet(address)
         _require_token(address)
     import ray
 

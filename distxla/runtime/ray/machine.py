@@ -1,4 +1,5 @@
-"""Checks of a machine before an embedded Ray starts: without them its servers hang for 30 s, or end the driver."""
+"""Checks of a machine before an embedded Ray starts, or another one is joined: without them servers hang for 30 s, end
+the driver, or let it wait for a minute."""
 
 from __future__ import annotations
 
@@ -6,14 +7,16 @@ import os
 import resource
 import socket
 import tempfile
+from pathlib import Path
 
 from distxla.errors import ClusterError
-from distxla.machine.processes import has_process_files, open_descriptors
+from distxla.machine.processes import has_process_files, kernel_text, open_descriptors
 from distxla.runtime.ray.commands import LOOPBACK
 
 # open files, as counted with 2, 8 and 24 devices: 59, 83, 147 of a server, 49, 67, 115 of the driver
 _SERVER, _SERVER_A_DEVICE = 56, 4
 _DRIVER, _DRIVER_A_DEVICE = 48, 3
+_RAYLET = "/sockets/raylet"
 LEAST_ROOM_BYTES = 1 << 20  # logs, and the port of gcs_server
 LEAST_FILE_BYTES = 96 << 20  # the object store, a memory file; and logs
 
@@ -28,6 +31,27 @@ def require_startable(devices: int) -> None:
     _require_file_size()
     _require_loopback()
     _require_room(tempfile.gettempdir())
+
+
+def require_raylet(address: str) -> None:
+    """ClusterError if no node of any Ray runs here: a driver joins by the one on its own machine."""
+    if not raylets():
+        raise ClusterError(
+            f"this machine is no node of the Ray cluster at {address}, as the one of a driver must be: no raylet runs "
+            f"here. `ray start --address={address}` makes it one; or run the command on a node, by `ray job submit`"
+        )
+
+
+def raylets(sockets: str | None = None, folder: Path = Path("/tmp/ray")) -> list[Path]:
+    """The sockets of the nodes that run here. sockets: the kernel's list of those of this machine; None for today's.
+    folder: Ray's, which may be shared with a container that sees no sockets but its own."""
+    if sockets is None:
+        try:
+            sockets = kernel_text("net/unix")
+        except OSError:  # a kernel that keeps no list
+            sockets = ""
+    named = [Path(line.split()[-1]) for line in sockets.splitlines() if line.endswith(_RAYLET)]
+    return [path for path in (*named, *folder.glob(f"session_*{_RAYLET}")) if path.exists()]
 
 
 def _require_proc() -> None:

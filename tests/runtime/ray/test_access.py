@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import threading
+from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
@@ -15,7 +16,7 @@ import pytest
 import distxla as dx
 from distxla.errors import ClusterError
 from distxla.runtime.calls.cluster_hosts import Hosts
-from distxla.runtime.ray import access
+from distxla.runtime.ray import access, machine
 from distxla.runtime.ray.driver_process import RayDriverProcess
 from distxla.runtime.ray.session import remote_class
 from tests.runtime import hand_made
@@ -103,6 +104,30 @@ def test_what_is_no_ray_is_not_joined(answer: bytes | None, error: str, monkeypa
             access.join(f"127.0.0.1:{server.getsockname()[1]}")
         ended.set()
         thread.join()
+
+
+def test_a_driver_on_a_machine_that_is_no_node_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray itself would look for the node for a minute, and not say what it looks for."""
+    monkeypatch.setattr(machine, "raylets", list)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=lambda: server.accept()[0].sendall(access.EMPTY_SETTINGS))
+        thread.start()
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        with pytest.raises(ClusterError, match=rf"no node of the Ray cluster at {address}.*`ray start --address="):
+            access.join(address)
+        thread.join()
+
+
+def test_the_nodes_that_run_here_are_found_by_their_sockets(tmp_path: Path) -> None:
+    ours, theirs, gone = (tmp_path / name / "sockets" / "raylet" for name in ("a", "ray/session_1", "gone"))
+    for path in (ours, theirs):
+        path.parent.mkdir(parents=True)
+        path.touch()
+    head = "Num       RefCount Protocol Flags    Type St Inode Path"
+    rows = [f"0000000000000000: 00000002 00000000 00010000 0001 01 17 {path}" for path in (ours, gone, "/run/x.sock")]
+    sockets = "\n".join([head, *rows, "0000000000000000: 00000002 00000000 00000000 0002 01 18"])
+    assert machine.raylets(sockets, tmp_path / "ray") == [ours, theirs]
+    assert machine.raylets("", tmp_path / "none") == []
 
 
 def test_entering_raises_what_went_wrong() -> None:
