@@ -1,10 +1,12 @@
-"""Results that are declared the same on several devices, but are not surely so: a `psum` may be missing."""
+"""Results, and values inside of a program, that are declared the same on several devices, but are not surely so: a
+`psum` may be missing."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from distxla.ir.computation import Computation
 from distxla.ir.counts import Counts
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
@@ -21,15 +23,16 @@ _CONTRACTING = ("dot", "convolution", "reduce-window", "scatter", "select-and-sc
 
 @dataclass(frozen=True)
 class UnsureResult:
-    """A result whose declaration nothing in the program ensures.
+    """A result, or a value inside of the program, whose declaration nothing in the program ensures.
 
-    result: number of the leaf.  devices: that are declared to have the same.  cause: what differs between them, in
-    words.  cause_instruction: a parameter, a device id, a receive.  instruction: where the program makes of it what
-    the result is made of: the last instruction that sums over a device's own part, else the first one.  location,
-    frame: of that, in the text and in the user's own program.
+    result: number of the leaf; None for a value inside.  value: the instruction that has the value, "" for a result.
+    op_name: of that instruction, as its metadata has it.  devices: that are declared to have the same.  cause: what
+    differs between them, in words.  cause_instruction: a parameter, a device id, a receive.  instruction: where the
+    program makes of it what the result is made of: the last instruction that sums over a device's own part, else the
+    first one.  location, frame: of that, in the text and in the user's own program.
     """
 
-    result: int
+    result: int | None
     devices: tuple[int, ...]
     cause: str
     cause_instruction: str
@@ -37,19 +40,24 @@ class UnsureResult:
     opcode: str
     location: Location | None
     frame: str | None
+    value: str = ""
+    op_name: str = ""
 
     @property
     def text(self) -> str:
         sums = f": it sums each device's own part, a psum of {self.instruction} may be missing" * _sums(self.opcode)
         where = "" if self.instruction == self.cause_instruction else f"; it enters in {self.instruction}{sums}"
+        name = f"out{self.result}" if self.result is not None else described_value(self.value, self.op_name)
         return (
-            f"out{self.result} is declared the same on {named(self.devices)}, and isn't surely: "
+            f"{name} is declared the same on {named(self.devices)}, and isn't surely: "
             f"it depends on {self.cause}, and no collective joins that{where}"
         )
 
     def as_json(self) -> dict[str, Any]:
         return {
             "result": self.result,
+            "value": self.value or None,
+            "op_name": self.op_name or None,
             "devices": list(self.devices),
             "cause": self.cause,
             "cause_instruction": self.cause_instruction,
@@ -60,33 +68,69 @@ class UnsureResult:
         }
 
 
+def described_value(name: str, op_name: str) -> str:
+    """A value inside of a program in a message."""
+    return f"{name} ({op_name})" if op_name else name
+
+
 def unsure_results(
     module: Module,
     counts: Counts,
     parameters: Sequence[Shards | None],
     results: Sequence[Shards | None],
+    values: Mapping[tuple[str, str], Shards] | None = None,
 ) -> list[UnsureResult]:
-    """For each result that is declared the same on several devices and isn't surely the first such group.
+    """For each result that is declared the same on several devices and isn't surely the first such group; then the same
+    for values inside of the program, of which those are left out that differ by the same instruction as one before.
 
     module: the program of every device.  parameters, results: how the leaves are cut; None where nothing says so.
+    values: how values are cut, by computation and instruction.
     """
     wanted = [(k, group) for k, shards in enumerate(results) if shards is not None for group in _groups(shards)]
-    if not wanted:
+    values = values or {}
+    if not wanted and not values:
         return []
     module = executed_form(module)
-    analysis = UniformityAnalysis(module, counts)
-    labels = [_labels(analysis, shards, counts) for shards in parameters]
-    leaves = analysis.results(labels)
+    unsure: dict[tuple[str, str], tuple[Leaf, tuple[int, ...]]] = {}
+
+    def see(computation: Computation, instruction: Instruction, leaves: list[Leaf]) -> None:
+        """In a loop it is told more and finer classes: the first that don't fit are no better at the end."""
+        key = computation.name, instruction.name
+        shards = values.get(key)
+        if shards is not None and key not in unsure:
+            devices = _apart(analysis, leaves[0], _groups(shards), counts)
+            if devices is not None:
+                unsure[key] = leaves[0], devices
+
+    analysis = UniformityAnalysis(module, counts, see if values else None)
+    leaves = analysis.results([_labels(analysis, shards, counts) for shards in parameters])
     found: dict[int, UnsureResult] = {}
     for number, group in wanted:
         if number in found:
             continue
+        devices = _apart(analysis, leaves[number], [group], counts)
+        if devices is not None:
+            found[number] = _unsure(module, analysis, number, leaves[number], devices, parameters)
+    told = list(found.values())
+    causes = {(one.cause_instruction, one.instruction) for one in told}
+    for (computation, name), (leaf, devices) in unsure.items():
+        one = _unsure(module, analysis, None, leaf, devices, parameters, module[computation][name])
+        if (one.cause_instruction, one.instruction) not in causes:
+            causes.add((one.cause_instruction, one.instruction))
+            told.append(one)
+    return told
+
+
+def _apart(
+    analysis: UniformityAnalysis, leaf: Leaf, groups: Iterable[tuple[int, ...]], counts: Counts
+) -> tuple[int, ...] | None:
+    """The first of these groups of partitions, as devices of a replica, that may have different values."""
+    for group in groups:
         for replica in range(counts.replicas):
             devices = tuple(replica * counts.partitions + partition for partition in group)
-            if not analysis.classes.joins(leaves[number].labels, devices):
-                found[number] = _unsure(module, analysis, number, leaves[number], devices, parameters)
-                break
-    return list(found.values())
+            if not analysis.classes.joins(leaf.labels, devices):
+                return devices
+    return None
 
 
 def _groups(shards: Shards) -> Iterator[tuple[int, ...]]:
@@ -107,10 +151,11 @@ def _labels(analysis: UniformityAnalysis, shards: Shards | None, counts: Counts)
 def _unsure(
     module: Module,
     analysis: UniformityAnalysis,
-    number: int,
+    number: int | None,
     leaf: Leaf,
     devices: tuple[int, ...],
     parameters: Sequence[Shards | None],
+    value: Instruction | None = None,
 ) -> UnsureResult:
     path = path_of(leaf, lambda labels: not analysis.classes.joins(labels, devices))
     steps = [one.instruction for one in path if one.instruction is not None]
@@ -125,6 +170,8 @@ def _unsure(
         place.opcode,
         module.locate(place),
         module.frame(place),
+        "" if value is None else value.name,
+        "" if value is None or value.metadata is None else value.metadata.op_name,
     )
 
 

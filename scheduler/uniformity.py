@@ -87,13 +87,15 @@ class Leaf:
 
 
 Leaves = list[Leaf]
+See = Callable[[Computation, Instruction, Leaves], None]
+"""Is told the leaves of each instruction, of one in a loop several times: the last one's classes hold for all."""
 
 
 class UniformityAnalysis:
     """One program on all devices of the counts."""
 
-    def __init__(self, module: Module, counts: Counts) -> None:
-        self._module, self._counts = module, counts
+    def __init__(self, module: Module, counts: Counts, see: See | None = None) -> None:
+        self._module, self._counts, self._see = module, counts, see
         self.classes = Classes(counts.devices)
         # with the arguments, so that no other leaf gets the id of one of their sources
         self._known: dict[tuple[str, tuple[Any, ...]], tuple[Sequence[Leaves], Leaves]] = {}
@@ -115,7 +117,9 @@ class UniformityAnalysis:
                 values[instruction.name] = list(arguments[instruction.op.number])  # type: ignore[attr-defined]
                 continue
             operands = [values[name] for name in instruction.operands]
-            values[instruction.name] = self._instruction(computation, instruction, operands)
+            values[instruction.name] = found = self._instruction(computation, instruction, operands)
+            if self._see is not None:
+                self._see(computation, instruction, found)
         return values[computation.root]
 
     def _called(self, name: str, arguments: Sequence[Leaves]) -> Leaves:

@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from enum import Enum
 from math import prod
+from typing import Final
 
 from distxla.ir.shape import Shape
 from distxla.lazy_dataclass import dataclass
+
+# Frontend attribute of an instruction in the program of each device: the sharding that the global module states for its
+# value, so devices with the same part should have the same value. It changes nothing; checks go by it.
+DECLARED_SHARDING: Final = "distxla.declared_sharding"
 
 
 class Placement(Enum):

@@ -27,6 +27,17 @@ class Shards:
     def is_whole(self) -> bool:
         return all(count == 1 for count in self.tiles)
 
+    @property
+    def text(self) -> str:
+        """The sharding as HLO text has it."""
+        if self.is_whole:
+            return "{replicated}"
+        order = sorted(range(len(self.places)), key=lambda partition: self.places[partition])
+        copies = len(order) // prod(self.tiles)
+        sizes = ",".join(map(str, (*self.tiles, copies) if copies > 1 else self.tiles))
+        last = " last_tile_dim_replicate" if copies > 1 else ""
+        return f"{{devices=[{sizes}]{','.join(map(str, order))}{last}}}"
+
     def shard_dims(self, dims: tuple[int, ...]) -> tuple[int, ...]:
         """The dimension sizes of a shard of an array; each must be a multiple of its number of tiles."""
         return tuple(size // count for size, count in zip(dims, self.tiles, strict=True))

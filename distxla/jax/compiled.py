@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from distxla.compiler.passes.placements import Placements
+from distxla.compiler.passes.placements import Placements, declared_values
 from distxla.compiler.verify.aliases import in_place_pairs
 from distxla.errors import ArgumentError
 from distxla.ir.counts import Counts
@@ -184,12 +184,14 @@ class Compiled(PublicNames):
         return tuple({"program": self.program.name, **row.as_json()} for row in rows)
 
     def unsure_results(self) -> list[UnsureResult]:
-        """Results that are declared the same on several devices, and aren't surely: `text`, `location`, `frame` of
-        each. Blocks; runs nothing."""
+        """Results, and values inside of the program, that are declared the same on several devices, and aren't surely:
+        `text`, `location`, `frame` of each. Blocks; runs nothing."""
         placements, partitioned = self.executable.placements, self.program.partitioned
         assert placements is not None
         counts = Counts(partitioned.replicas, partitioned.partitions)
-        return unsure_results(self._executed_module(), counts, placements.parameters, placements.results)
+        module = self._executed_module()
+        values = declared_values(module, counts.partitions, placements.results)
+        return unsure_results(module, counts, placements.parameters, placements.results, values)
 
     def reference(self, *args: Any, **kwargs: Any) -> Any:
         """The results of the reference, which computes all devices in lock step in NumPy: pytrees of NumPy arrays.

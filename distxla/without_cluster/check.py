@@ -10,6 +10,7 @@ from distxla.errors import DeadlockError, UnsupportedOpError
 from distxla.ir.effects import COMMUNICATING
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
+from distxla.ir.sharding import DECLARED_SHARDING
 from distxla.lazy_dataclass import dataclass
 from distxla.scheduler.tpu_kernel import communicates
 from distxla.scheduler.verdict import Outcome, Verdict
@@ -88,9 +89,10 @@ class CheckResult:
     (how many give some), `trips` (executions by each device), `bytes_in_all`, `source` (the user's line), `location`;
     None for what only the run tells.  refused: the instructions that this version has no code for: `program`,
     `instruction`, `location`, `why`.  moves: those that are executed earlier than in the text.  notes: on channels.
-    warnings: on collectives whose groups have one device each.  replication: results that are declared the same on
-    several devices, although nothing ensures that: `program`, `result` (number of the leaf), `devices`, `cause` (in
-    words), `cause_instruction`, `instruction` (where it enters the result), `opcode`, `location`, `source`.
+    warnings: on collectives whose groups have one device each.  replication: results, and values inside of the
+    programs, that are declared the same on several devices, although nothing ensures that: `program`, `result` (number
+    of the leaf, None for a value inside), `value` (its instruction, None for a result), `op_name`, `devices`,
+    `cause` (in words), `cause_instruction`, `instruction` (where it enters the result), `opcode`, `location`, `source`.
     exit_status: of the command.
     """
 
@@ -224,14 +226,19 @@ def examined(programs: RunPrograms) -> Verdict | None:
 
 
 def unsure_of(programs: RunPrograms, program: DeviceProgram) -> Iterator[UnsureResult]:
-    """The results of one of the programs that are declared the same on several devices, and aren't surely."""
-    if program.whole is None and program.module.entry_computation.root_instruction.sharding is None:
+    """The results of one of the programs, and values in it, that are declared the same on several devices, and aren't
+    surely."""
+    module = program.module
+    stated = any(i.frontend_attribute(DECLARED_SHARDING) is not None for i in _instructions(module))
+    if program.whole is None and module.entry_computation.root_instruction.sharding is None and not stated:
         return
-    from distxla.compiler.passes.placements import placements_of
+    from distxla.compiler.passes.placements import declared_values, placements_of
     from distxla.scheduler.replication import unsure_results
 
-    placements = placements_of(program.module, programs.counts.partitions, program.whole)
-    yield from unsure_results(program.module, programs.counts, placements.parameters, placements.results)
+    partitions = programs.counts.partitions
+    placements = placements_of(module, partitions, program.whole)
+    values = declared_values(module, partitions, placements.results) if stated else {}
+    yield from unsure_results(module, programs.counts, placements.parameters, placements.results, values)
 
 
 def communication_of(programs: RunPrograms) -> tuple[CommunicationRow, ...]:
@@ -248,7 +255,11 @@ def _named(programs: RunPrograms) -> Sequence[tuple[Sequence[int], Module]]:
 
 
 def _all(programs: RunPrograms) -> Iterable[Instruction]:
-    return (i for p in programs.programs for c in p.module.computations for i in c)
+    return (i for p in programs.programs for i in _instructions(p.module))
+
+
+def _instructions(module: Module) -> Iterable[Instruction]:
+    return (i for c in module.computations for i in c)
 
 
 __all__ = ["CheckResult", "Findings", "check", "findings"]

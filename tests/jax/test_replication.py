@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import NamedSharding
 
+from distxla.compiler.passes.placements import declared_values
 from distxla.ir.counts import Counts
 from distxla.jax.partitioner.partitioning import Partitioned, partition_module
 from distxla.scheduler.replication import UnsureResult, unsure_results
@@ -23,11 +24,13 @@ from tests.jax.sharded_programs import GRID, LINE, PROGRAMS
 
 
 def unsure(partitioned: Partitioned) -> list[UnsureResult]:
+    module, results = partitioned.module(), [array.shards for array in partitioned.results]
     return unsure_results(
-        partitioned.module(),
+        module,
         Counts(partitioned.replicas, partitioned.partitions),
         [array.shards for array in partitioned.parameters],
-        [array.shards for array in partitioned.results],
+        results,
+        declared_values(module, partitioned.partitions, results),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from distxla.compiler.passes.placements import placements_of
+from distxla.compiler.passes.placements import declared_values, placements_of
 from distxla.ir.counts import Counts
 from distxla.scheduler.replication import UnsureResult, unsure_results
 from distxla.text.parser import parse_module
@@ -38,7 +38,8 @@ ENTRY main_spmd {{
 """
     module = parse_module(text)
     placements = placements_of(module, 4)
-    return unsure_results(module, Counts(1, 4), placements.parameters, placements.results)
+    values = declared_values(module, 4, placements.results)
+    return unsure_results(module, Counts(1, 4), placements.parameters, placements.results, values)
 
 
 SURE = {
@@ -186,3 +187,47 @@ def test_calls_that_double_thirty_times_are_computed_a_few_hundred_times(argumen
     lines = f"known = f32[4] constant({{1, 2, 3, 4}})\n  ROOT y = f32[4] call({argument}), to_apply=level30"
     found = unsure(lines, "".join(levels))
     assert [one.cause_instruction for one in found] == (["x"] if argument == "x" else [])
+
+
+DECLARED = 'frontend_attributes={distxla.declared_sharding="{replicated}"}'
+INSIDE = {
+    "entry": (f"t = f32[4] sine(x), {DECLARED}\n  ROOT y = f32[4] add(t, x)", "", ["t"]),
+    "sum": (f"t = f32[4] all-reduce(x), {ALL}, to_apply=add, {DECLARED}\n  ROOT y = f32[4] add(t, x)", "", []),
+    "loop, from the second iteration on": (
+        "z = s32[] constant(0)\n  i = (s32[], f32[4], f32[4]) tuple(z, w, x)\n"
+        "  l = (s32[], f32[4], f32[4]) while(i), condition=more3, body=body3\n"
+        "  ROOT y = f32[4] get-tuple-element(l), index=2",
+        f"""
+more3 {{ s = (s32[], f32[4], f32[4]) parameter(0)  n = s32[] get-tuple-element(s), index=0  k = s32[] constant(3)
+  ROOT c = pred[] compare(n, k), direction=LT }}
+body3 {{ s = (s32[], f32[4], f32[4]) parameter(0)  n = s32[] get-tuple-element(s), index=0
+  a = f32[4] get-tuple-element(s), index=1  b = f32[4] get-tuple-element(s), index=2  one = s32[] constant(1)
+  m = s32[] add(n, one)  same = f32[4] sine(a), {DECLARED}
+  ROOT t = (s32[], f32[4], f32[4]) tuple(m, b, b) }}
+""",
+        ["same"],
+    ),
+    "branch": (
+        "z = pred[] constant(true)\n"
+        "  ROOT y = f32[4] conditional(z, x, x), true_computation=yes3, false_computation=no3",
+        f"""
+yes3 {{ p = f32[4] parameter(0)  q = f32[4] negate(p), {DECLARED}  ROOT y = f32[4] sine(q) }}
+no3 {{ p = f32[4] parameter(0)  ROOT y = f32[4] sine(p) }}
+""",
+        ["q"],
+    ),
+    "the same cause twice": (
+        f"t = f32[4] sine(x), {DECLARED}\n  u = f32[4] negate(t), {DECLARED}\n  ROOT y = f32[4] add(u, x)",
+        "",
+        ["t"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", INSIDE)
+def test_values_inside(name: str) -> None:
+    lines, computations, values = INSIDE[name]
+    found = unsure(lines, computations, "{devices=[4]<=[4]}")
+    assert [(one.result, one.value, one.devices) for one in found] == [(None, v, (0, 1, 2, 3)) for v in values]
+    for one in found:
+        assert one.text.startswith(f"{one.value} is declared the same on devices 0-3, and isn't surely: it depends on ")

@@ -20,7 +20,7 @@ from distxla.ir.mesh import Mesh
 from distxla.ir.module import Module
 from distxla.ir.op import Lowering
 from distxla.ir.shape import Shape
-from distxla.ir.sharding import Placement, Sharding
+from distxla.ir.sharding import DECLARED_SHARDING, Placement, Sharding
 from distxla.ir.shards import GlobalArray, Shards
 from distxla.lazy_dataclass import dataclass
 from distxla.ops.constant import Constant
@@ -104,6 +104,7 @@ class _Partitioner:
         self.partitions = module.num_partitions or partitions or self.size()
         self.states: dict[str, list[State]] = {}
         self.rewriter = Rewriter(self.entry)
+        self.declared: dict[str, Shards] = {}  # of values that leave a manual region
 
     def size(self) -> int:
         """The number of partitions as shardings and meshes tell it."""
@@ -135,11 +136,18 @@ class _Partitioner:
             if state is not None
         ]
         finished = self.rewriter.finish()
-        unannotated = tuple(map(_unannotated, finished))
+        unannotated = tuple(self.stating(_unannotated(i)) for i in finished)
         entry = Computation(finished.name, unannotated, finished.root, finished.execution_thread, finished.span)
         computations = tuple(entry if c.name == entry.name else c for c in self.module.computations)
         module = self.module.replace(computations=computations, num_partitions=self.partitions, entry_layout=None)
         return PerDevice(module, tuple(parameters), tuple(results))
+
+    def stating(self, i: Instruction) -> Instruction:
+        """With how the value is cut of which it is a part, where that was said at the border of a manual region."""
+        shards = self.declared.get(i.name)
+        if shards is None:
+            return i
+        return i.replace(frontend_attributes=(*i.frontend_attributes, (DECLARED_SHARDING, shards.text)))
 
     def refused(self, instruction: Instruction, why: str, at: str = "opcode") -> UnsupportedOpError:
         where = self.module.locate(instruction, at)
@@ -249,6 +257,9 @@ class _Partitioner:
         if any(s is not None and not s.is_whole for leaves in operands for s in leaves):
             raise self.refused(old, "its operand is no value of a manual region")
         self.require_shards(old, new, self.shard_shape(old, states))
+        for operand, state in zip(new.operands, states):
+            if state is not None and self.rewriter[operand].shape.is_array:
+                self.declared.setdefault(operand, state)
         self.hand_on(old, new)
         return states
 

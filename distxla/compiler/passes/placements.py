@@ -6,13 +6,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from distxla.compiler.passes.manual_partitions import PerDevice, shards_of
+from distxla.errors import HloSyntaxError, VerificationError
+from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
-from distxla.ir.sharding import Sharding
+from distxla.ir.sharding import DECLARED_SHARDING, Sharding
 from distxla.ir.shards import Shards
 from distxla.lazy_dataclass import dataclass
+from distxla.ops.copy import Copy
+from distxla.ops.tuple import GetTupleElement, Tuple
+from distxla.text.lexer import Lexer
 from distxla.text.sdy import UnreadableSharding
+from distxla.text.shardings import read_sharding
 
 
 @dataclass(frozen=True)
@@ -21,6 +27,10 @@ class Placements:
 
     parameters: tuple[Shards | None, ...]
     results: tuple[Shards | None, ...]
+
+
+DeclaredValues = dict[tuple[str, str], Shards]
+"""By names of computation and instruction."""
 
 
 def placements_of(module: Module, partitions: int, whole: PerDevice | None = None) -> Placements:
@@ -63,3 +73,42 @@ def same_devices(shards: Shards, replicas: int) -> Iterable[tuple[int, ...]]:
         for partition, place in enumerate(shards.places):
             groups.setdefault(place, []).append(replica * partitions + partition)
         yield from (tuple(group) for group in groups.values() if len(group) > 1)
+
+
+def declared_values(module: Module, partitions: int, results: Iterable[Shards | None] = ()) -> DeclaredValues:
+    """How the values inside of a per-device program are cut by what the global module said of them.
+
+    results: of the result's leaves: values that leave the program as a result with the same shards are left out.
+    """
+    found: DeclaredValues = {}
+    for computation in module.reached():
+        for instruction in computation:
+            text = instruction.frontend_attribute(DECLARED_SHARDING) if instruction.frontend_attributes else None
+            if text is None or not instruction.shape.is_array or instruction.shape.is_dynamic:
+                continue
+            try:
+                shards = shards_of(read_sharding(Lexer(text)), instruction.shape.rank, partitions)
+            except (UnreadableSharding, HloSyntaxError) as error:
+                where = module.locate(instruction, "frontend_attributes")
+                raise VerificationError(f"{instruction.name}: {DECLARED_SHARDING}: {error}", where) from error
+            if any(same_devices(shards, 1)):
+                found[computation.name, instruction.name] = shards
+    entry = module.entry_computation
+    root = entry.root_instruction
+    leaves = root.operands if isinstance(root.op, Tuple) else (root.name,)
+    for leaf, wanted in zip(leaves, results):
+        name: str | None = leaf
+        while wanted is not None and name is not None:
+            if found.get((entry.name, name)) == wanted:
+                del found[entry.name, name]
+            name = _same_value(entry, entry[name])
+    return found
+
+
+def _same_value(entry: Computation, i: Instruction) -> str | None:
+    """The instruction whose value this one passes on."""
+    if isinstance(i.op, Copy):
+        return i.operands[0]
+    if isinstance(i.op, GetTupleElement) and isinstance(entry[i.operands[0]].op, Tuple):
+        return entry[i.operands[0]].operands[i.op.index]
+    return None

@@ -18,6 +18,7 @@ import threading
 from typing import Any, Final
 
 from distxla.errors import DistxlaError, PartitioningError
+from distxla.jax.partitioner.declared_values import BORDER, with_declared_values
 from distxla.jax.partitioner.partition_messages import (
     Answer,
     Converted,
@@ -37,6 +38,7 @@ MESSAGE_BYTES: Final = 1 << 16  # of what XLA prints before it ends its process
 WARNING_BYTES: Final = 1 << 22
 _AFTER: Final = re.compile(r"\.after_(?P<after>[\w-]+)\.before_(?P<before>[\w-]+)\.hlo\.pb$")
 _GLOBAL: Final = ".before_optimizations.hlo.pb"
+_BEFORE: Final = ".before_spmd-partitioning.hlo.pb"
 _CALL_OF_ANOTHER_MODULE: Final = 'custom_call_target="_xla_multi_module_call"'
 _FIRST: Final = b"func.func public @main(%a: tensor<2xf32>) -> tensor<2xf32> { return %a : tensor<2xf32> }"
 _NAME: Final = re.compile(r"\AHloModule ([^\s,]+)")
@@ -279,7 +281,19 @@ def _read(folder: str, options: private_names.PartitionerOptions) -> Answer:
     made, given = described(proto), private_names.describe_hlo(_proto(folder, whole))
     if found := difference(made, given):
         raise PartitioningError(f"XLA's partitioner made another module than the one that was given: {found}")
+    if options.partitions > 1:
+        made = _with_declared_values(made, folder)
     return Answer(proto, made, given.parameter_shapes, given.output_shapes)
+
+
+def _with_declared_values(made: private_names.HloDescription, folder: str) -> private_names.HloDescription:
+    """With what the module before the partitioner says of values that leave manual regions."""
+    name = next((name for name in _dumps(folder) if name.endswith(_BEFORE)), None)
+    proto = None if name is None else _proto(folder, name)
+    if proto is None or BORDER not in proto:
+        return made
+    before = private_names.describe_hlo(proto).text
+    return dataclasses.replace(made, text=with_declared_values(made.text, before))
 
 
 def difference(made: private_names.HloDescription, given: private_names.HloDescription) -> str:

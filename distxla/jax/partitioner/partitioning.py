@@ -35,7 +35,7 @@ from distxla.text.shapes import parse_shape
 from distxla.text.shardings import read_sharding
 
 _EMPTY: Final = re.compile(r"\[(?:\d+,)*0[,\]]")  # dimension sizes
-_FORMAT: Final = "partitioned 4"
+_FORMAT: Final = "partitioned 5"
 _LAYOUT: Final = re.compile(r"(?P<dims>\[[^\[\]]+\])\{[\d,]+")
 # custom-calls that XLA's passes for several partitions replace, and calls that it compiles apart
 _OF_PARTITIONER: Final = re.compile(

@@ -7,8 +7,9 @@ import pytest
 
 from distxla.compiler.obstacles import obstacles
 from distxla.compiler.passes.manual_partitions import per_device
+from distxla.compiler.passes.placements import declared_values
 from distxla.compiler.verify.verifier import verify_module
-from distxla.errors import UnsupportedOpError
+from distxla.errors import UnsupportedOpError, VerificationError
 from distxla.ir.counts import Counts
 from distxla.ir.shards import Shards
 from distxla.ops.custom_calls.annotation import ANNOTATIONS
@@ -36,6 +37,28 @@ def test_both_forms_become_the_same_per_device_program(text: str) -> None:
     outs = run_reference(found.module, args, Counts(1, PARTITIONS))
     for k, (placed, want) in enumerate(zip(found.results, expected(), strict=True)):
         assert np.array_equal(placed.shards.join([row[k] for row in outs]), want)
+
+
+@each_form
+def test_values_that_leave_a_region_state_their_shards(text: str) -> None:
+    """All but those that are results with the same shards: there, `c2` is used by `c4`."""
+    found = per_device(parse_module(text))
+    assert found is not None
+    stated = declared_values(found.module, PARTITIONS)
+    results = [placed.shards for placed in found.results]
+    assert sorted(shards.text for shards in stated.values()) == [
+        "{devices=[4,2]0,4,1,5,2,6,3,7 last_tile_dim_replicate}",
+        "{replicated}",
+    ]
+    assert list(declared_values(found.module, PARTITIONS, results).values()) == [Shards.whole(0, PARTITIONS)]
+
+
+def test_declared_sharding_that_cannot_be_read_is_refused_with_its_place() -> None:
+    attribute = 'frontend_attributes={distxla.declared_sharding="{devices=[3]<=[3]}"}'
+    module = parse_module(f"HloModule m\nENTRY main {{\n  ROOT x = f32[6] parameter(0), {attribute}\n}}\n")
+    with pytest.raises(VerificationError, match=r"x: distxla\.declared_sharding: .*2 partitions") as error:
+        declared_values(module, 2)
+    assert str(error.value.location) == "<string>:3:33"
 
 
 @pytest.mark.sampled(one_in=6)
