@@ -10,12 +10,12 @@ from __future__ import annotations
 from bisect import bisect
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from difflib import SequenceMatcher
 from typing import Any, Final
 
 import numpy as np
 
 from distxla.differ.device_groups import Devices
+from distxla.differ.matching import matched_in_order
 from distxla.differ.op_kinds import keeps_whole, takes_parts
 from distxla.differ.recording import Recorded
 from distxla.differ.relations import SAME, Relation, relation
@@ -26,7 +26,6 @@ from distxla.lazy_dataclass import dataclass
 
 Array = np.ndarray[Any, Any]
 
-_MOST_IN_ORDER: Final = 6000  # arrays that are aligned by order alone
 _MOST_TRIED: Final = 24  # arrays that one array's values are compared with
 
 CONSTANT: Final = Relation("constant", "made of constants")
@@ -206,14 +205,8 @@ class Twins:
     def _by_order(self, named: dict[int, Recorded]) -> dict[int, Recorded]:
         ours = [pair.array for pair in self.pairs if pair.array.number not in named]
         theirs = [twin for twin in self.whole if twin.number not in self._taken]
-        if not ours or not theirs or max(len(ours), len(theirs)) > _MOST_IN_ORDER:
-            return {}
-        matcher = SequenceMatcher(None, list(map(_token, ours)), list(map(_token, theirs)), autojunk=False)
-        return {
-            ours[block.a + k].number: theirs[block.b + k]
-            for block in matcher.get_matching_blocks()
-            for k in range(block.size)
-        }
+        pairs = matched_in_order(list(map(_token, ours)), list(map(_token, theirs)))
+        return {ours[a].number: theirs[b] for a, b in pairs}
 
 
 def _name(array: Recorded) -> Any:

@@ -58,22 +58,20 @@ def _stacks(tables: FrameTables) -> dict[int, tuple[Frame, ...]]:
     files, functions = dict(tables.file_names), dict(tables.function_names)
     shift = _parent_shift(tables)
     found: dict[int, tuple[Frame, ...]] = {0: ()}
-
-    def stack(number: int) -> tuple[Frame, ...]:
-        if number not in found:
+    for number in rows:
+        chain: list[tuple[int, Frame]] = []  # up to a frame whose callers are known
+        while number not in found:
             found[number] = ()  # of a chain that comes back to itself
             row = rows.get(number)
             place = None if row is None else places.get(row.file_location_id)
-            if row is not None and place is not None:
-                parent = row.parent_frame_id - shift
-                own = Frame(
-                    f"{files.get(place.file_name_id, '?')}:{place.line}", functions.get(place.function_name_id, "")
-                )
-                found[number] = (own, *(stack(parent) if parent != number else ()))
-        return found[number]
-
-    for number in rows:
-        stack(number)
+            if row is None or place is None:
+                break
+            line = f"{files.get(place.file_name_id, '?')}:{place.line}"
+            chain.append((number, Frame(line, functions.get(place.function_name_id, ""))))
+            number = row.parent_frame_id - shift
+        callers = found[number]
+        for number, frame in reversed(chain):
+            callers = found[number] = (frame, *callers)
     return found
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from distxla.differ.source_lines import frames, primitive, written_as
@@ -59,6 +61,15 @@ def test_a_stack_is_innermost_first(parents: tuple[int, int]) -> None:
     module = parse_module(STACK.format(*parents))
     found = frames(module, module.entry_computation.root_instruction)
     assert [(frame.line, frame.function) for frame in found] == [("layers.py:7", "dense"), ("model.py:30", "train")]
+
+
+def test_a_stack_may_be_deeper_than_python_recurses() -> None:
+    depth = 2 * sys.getrecursionlimit()
+    first, last = (STACK.format(0, 1).index(words) for words in ("StackFrames", "ENTRY"))
+    rows = "\n".join(f"{depth - k} {{file_location_id=1 parent_frame_id={depth - k - 1}}}" for k in range(depth))
+    text = STACK.format(0, 1)[:first] + f"StackFrames\n{rows}\n\n" + STACK.format(0, 1)[last:]
+    module = parse_module(text.replace("stack_frame_id=2", f"stack_frame_id={depth}"))
+    assert len(frames(module, module.entry_computation.root_instruction)) == depth
 
 
 def test_a_stack_that_comes_back_to_itself_ends() -> None:
