@@ -77,6 +77,12 @@ class ReduceWindow(ExecutableOp):
             results = tuple(np.where(inside, c, r) for c, r in zip(combined, results))
         return results[0] if half == 1 else results
 
+    def shows_stores(self, shape: Shape, operands: Sequence[Shape]) -> bool:
+        """A scan stores each result once; where each waits for its neighbour, to look at them costs more than after."""
+        dims = operands[0].dims
+        scanned = self._scanned_dimension(dims)
+        return scanned is not None and prod(dims[scanned[0] + 1 :]) > 1
+
     def emit_kernel(self, emit: KernelEmitter, results: tuple[Buffer, ...], *operands: Buffer) -> None:
         arrays, initial = operands[: len(results)], operands[len(results) :]
         dims = results[0].shape.dims

@@ -215,6 +215,12 @@ class Scatter(ExecutableOp):
         results = [cut(r, a.shape) for r, a in zip(results, operands)]
         return results[0] if count == 1 else tuple(results)
 
+    def shows_stores(self, shape: Shape, operands: Sequence[Shape]) -> bool:
+        """Windows of one element are stored one by one: of many of them, to look through the array costs less."""
+        update = operands[-1]
+        is_scalar = all(update.dims[d] == 1 for d in self.update_window_dims)
+        return not (is_scalar and 4 * update.size >= operands[0].size)
+
     def emit_kernel(self, emit: KernelEmitter, results: tuple[Buffer, ...], *operands: Buffer) -> None:
         count = len(results)
         indices, updates = operands[count], operands[count + 1 :]

@@ -243,6 +243,7 @@ def programs() -> list[CheckedProgram]:
             ones,
             ("Inf", "y", 0, ()),
         ),
+        *_moved_and_scattered(),
         _simple(
             "product",
             """m = f32[32,64] reshape(p)
@@ -284,6 +285,80 @@ def programs() -> list[CheckedProgram]:
         ),
         *(_typed(name, dtype) for name, dtype in TYPES.items()),
     ]
+
+
+def _scatter(dtype: str, size: int, window: int, combiner: str = "add") -> str:
+    """Windows of the argument q are added to p at r."""
+    result = f"{dtype}[{size}]" if window == 1 else f"{dtype}[{size // window},{window}]"
+    dims = "update_window_dims={}" if window == 1 else "update_window_dims={1}"
+    rest = "inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, index_vector_dim=1"
+    part = f"{dtype}[2]" if window == 1 else f"{dtype}[2,{window}]"
+    return f"""p = {result} parameter(0)
+    q = {part} parameter(1)
+    r = s32[2,1] parameter(2)
+    ROOT y = {result} scatter(p, r, q), {dims}, {rest}, to_apply={combiner}"""
+
+
+def _moved_and_scattered() -> list[CheckedProgram]:
+    """Whose kernels look at what they copy, or that only move an argument to a result."""
+    import ml_dtypes
+
+    made = []
+    nan, size = float("nan"), 5003  # of 16 KiB pieces neither the first nor the last is alone, vectors have a rest
+    places = np.array([[0], [size - 1]], np.int32)
+    types = {"f32": np.float32, "f64": np.float64, "bf16": ml_dtypes.bfloat16, "f8e5m2": ml_dtypes.float8_e5m2}
+    for name, dtype in {**types, "c64": np.complex64}.items():
+        combine = f"add {{ a = {name}[] parameter(0)  b = {name}[] parameter(1)  ROOT s = {name}[] add(a, b) }}\n"
+        text = _module(_scatter(name, size, 1), combine)
+        ones, two = np.ones(size, dtype), np.ones(2, dtype)
+        good = (ones, two, places)
+        last, lost = ones.copy(), ones.copy()
+        last[-2] = nan  # of the copy's rest
+        lost[0] = nan
+        made += [
+            CheckedProgram(f"{name}: scatter keeps what is finite", text, (good, good), None),
+            CheckedProgram(f"{name}: scatter keeps a NaN", text, (good, (last, two, places)), ("NaN", "arg0", 1, ())),
+            CheckedProgram(
+                f"{name}: scatter adds a NaN",
+                text,
+                (good, (ones, np.array([1, nan], dtype), places)),
+                ("NaN", "arg1", 1, ()),
+            ),
+        ]
+        over = combine.replace("add { a", "set { a").replace("add(a, b)", "copy(b)")
+        text = _module(_scatter(name, size, 1, "set"), over)
+        made.append(CheckedProgram(f"{name}: scatter loses a NaN", text, (good, (lost, two, places)), None))
+        kind = f"{name}[{size}]"
+        moved = _module(f"p = {kind} parameter(0)\nROOT y = {kind} reverse(p), dimensions={{0}}")
+        made.append(CheckedProgram(f"{name}: moved argument", moved, ((ones,), (last,)), ("NaN", "arg0", 1, ())))
+        made.append(CheckedProgram(f"{name}: moved finite argument", moved, ((ones,), (ones,)), None))
+    huge = np.full((1250, 4), 3e38, np.float32)
+    ends = np.array([[0], [1249]], np.int32)
+    rows = _module(_scatter("f32", 5000, 4), ADD)
+    few = np.ones((2, 4), np.float32)
+    made.append(
+        CheckedProgram(
+            "scatter of rows makes Inf", rows, ((huge, few, ends), (huge, huge[:2], ends)), ("Inf", "y", 1, ())
+        )
+    )
+    one = "p = f32[4] parameter(0)\nq = f32[2] parameter(1)\nr = s32[2,1] parameter(2)\n"
+    many = one + _scatter("f32", 4, 1).split("\n", 3)[3]
+    most = np.full(4, 3e38, np.float32)
+    twice = np.array([[3], [3]], np.int32)
+    text = _module(many, ADD)
+    rows4 = ((most, few[0, :2], twice), (most, most[:2], twice))
+    made.append(CheckedProgram("scatter to most of an array", text, rows4, ("Inf", "y", 1, ())))
+    for axis in (0, 1):
+        sizes, pads = ("5x1", "4_0x0_0") if axis == 0 else ("1x7", "0_0x6_0")
+        entry = f"""p = f32[5,7] parameter(0)
+        zero = f32[] constant(0)
+        ROOT y = f32[5,7] reduce-window(p, zero), window={{size={sizes} pad={pads}}}, to_apply=add"""
+        good = np.ones((5, 7), np.float32)
+        bad = good.copy()
+        bad[-2:, -2:] = 3e38
+        text = _module(entry, ADD)
+        made.append(CheckedProgram(f"running sum along {axis}", text, ((good,), (bad,)), ("Inf", "y", 1, ())))
+    return made
 
 
 def _types() -> dict[str, Any]:

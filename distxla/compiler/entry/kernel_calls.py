@@ -85,6 +85,8 @@ class KernelCalls:
         """The function of the step's instruction; instructions that differ in names only share it."""
         key, computation, instruction = kernel_key(self._structure, step), step.computation, step.instruction
         key = (key, in_place) if in_place else key
+        watched = self._watching is not None and self._watching.looks_at(step)
+        key = (key, "watched") if watched else key
         if key not in self._kernels:
             symbol = self._llvm_module.target.kernel_import(instruction, len(self.imported))
             if symbol is not None:
@@ -94,7 +96,6 @@ class KernelCalls:
         if key not in self._kernels:
             name = re.sub(r"[^A-Za-z0-9_.]", "_", instruction.name)
             name = f"kernel_{len(self._kernels)}_{name}"
-            watched = self._watching is not None and self._watching.looks_at(step)
             kernel = emit_kernel_function(
                 self._llvm_module, self._module, step, name, in_place=in_place, watched=watched
             )

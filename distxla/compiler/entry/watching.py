@@ -20,6 +20,7 @@ from llvmlite import ir
 
 from distxla.compiler.entry.function_body import FunctionBody
 from distxla.compiler.lower.float_codes import CODES, FloatCode, emit_above, emit_code
+from distxla.compiler.lower.kernels import WATCHED
 from distxla.compiler.plan.buffers import Buffer, Communicate, Copy, Kernel, Loop, MemoryRegion, PlanStep, Swap
 from distxla.compiler.plan.watch_plan import WatchedLeaf, WatchPlan, aligned
 from distxla.emit.native_function import (
@@ -67,7 +68,7 @@ class Watching:
 
     def looks_at(self, step: Kernel) -> bool:
         """Whether the step's kernel is to look at what it stores."""
-        return not self._plan.passes_on(step)
+        return not self._plan.passes_on(step) or self._plan.shows_parameters(step)
 
     def begin(self, body: FunctionBody, *, is_filled: bool) -> None:
         """The entry begins. is_filled: the memory was filled with a marker."""
@@ -138,11 +139,13 @@ class Watching:
                 self._store(body, plan.shadows[id(buffer)], I64(0))
         if not written:
             return
-        if plan.passes_on(step):
+        if plan.passes_on(step) and not set(self._numbers(step, written)) <= set(returned):
             self._pass_on(body, plan.read(step), written)
         elif step.instruction.op.in_place.writes_only_a_part and isinstance(step, Kernel):
             kept = plan.read(step)[: len(written)]  # the operands of which the results have the rest
-            self._note(body, step, written, self._has_any(body, step, written, returned), kept)
+            has_any = self._has_any(body, step, written, returned)
+            seen = [returned.get(number, I32(-1)) for number in self._numbers(step, written)]
+            self._note(body, step, written, has_any, list(zip(kept, seen)))
         else:
             self._note(body, step, written, self._has_any(body, step, written, returned), [])
 
@@ -155,10 +158,8 @@ class Watching:
     ) -> ir.Value:
         """Whether one of the results has NaN or Inf: by the kernel itself where that has looked, else by a scan."""
         builder, found = body.builder, I32(0)
-        with_data = [b for b in step.results if b.region is not MemoryRegion.NONE]
         bits = 0
-        for leaf in written:
-            number = next(k for k, buffer in enumerate(with_data) if buffer is leaf.buffer)
+        for leaf, number in zip(written, self._numbers(step, written)):
             if number in returned:
                 bits |= 1 << number
             else:
@@ -167,15 +168,21 @@ class Watching:
             found = builder.or_(found, builder.and_(next(iter(returned.values())), I32(bits)))
         return builder.icmp_unsigned("!=", found, I32(0))
 
+    def _numbers(self, step: Kernel | Communicate, written: Sequence[WatchedLeaf]) -> list[int]:
+        """Of leaves of a step's result, among those with data."""
+        with_data = [id(buffer) for buffer in step.results if buffer.region is not MemoryRegion.NONE]
+        return [with_data.index(id(leaf.buffer)) for leaf in written]
+
     def _note(
         self,
         body: FunctionBody,
         step: Kernel | Communicate,
         written: Sequence[WatchedLeaf],
         has_any: ir.Value,
-        kept: Sequence[WatchedLeaf],
+        kept: Sequence[tuple[WatchedLeaf, ir.Value]],
     ) -> None:
-        """kept: operands that the results without any have their origins from."""
+        """kept: operands that the results without any have their origins from, unless the kernel has looked at all of a
+        result, as what it has returned says."""
         plan, builder = self._plan, body.builder
         with builder.if_else(has_any, likely=False) as (bad, good):
             with bad:
@@ -189,7 +196,11 @@ class Watching:
                     mask = builder.mul(_spread(builder, kinds), I64(0xFFFFFFFF))
                     builder.store(builder.and_(origins, mask), self._shadow(body, leaf.buffer))
             with good:
-                before = [builder.load(self._shadow(body, leaf.buffer), typ=I64) for leaf in kept]
+                before = []
+                for number, (leaf, seen) in zip(self._numbers(step, written), kept):
+                    origins = builder.load(self._shadow(body, leaf.buffer), typ=I64)
+                    is_whole = builder.trunc(builder.lshr(seen, I32(number + WATCHED)), I1)
+                    before.append(builder.select(is_whole, I64(0), origins))
                 for leaf, origins in zip(written, before or [I64(0)] * len(written)):
                     builder.store(origins, self._shadow(body, leaf.buffer))
 

@@ -32,6 +32,9 @@ class StoreWatch(Protocol):
     def see(self, value: ScalarValue) -> None:
         """`value` is stored."""
 
+    def copy(self, target: ir.Value, source: ir.Value, size: int) -> None:
+        """Copy the array's bytes from elsewhere."""
+
 
 class MemoryArray:
     """An array at `pointer`, 64-byte aligned unless it is a view, optionally from element `offset` on.

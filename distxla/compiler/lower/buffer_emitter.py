@@ -111,7 +111,10 @@ class BufferEmitter(ScalarEmitter):
         to, origin = target.address(), source.address()
         different = self.builder.icmp_unsigned("!=", to, origin)
         with self.builder.if_then(different):
-            emit_copy(self.builder, to, origin, I64(size))
+            if target.watch is not None:
+                target.watch.copy(to, origin, size)
+            else:
+                emit_copy(self.builder, to, origin, I64(size))
 
     def reshaped(self, buffer: MemoryArray, shape: Shape, offset: IndexExpression | int = 0) -> MemoryArray:
         """The same memory from element `offset` on, seen with another shape."""

@@ -6,8 +6,11 @@ from llvmlite import ir
 
 from distxla.compiler.lower import conversion
 from distxla.compiler.lower.scalar_value import ScalarValue
+from distxla.emit.native_function import I1, I8, I64, counted, emit_copy
 from distxla.ir.element_type import ElementType
 from distxla.lazy_dataclass import dataclass
+
+COPIED_BYTES = 16 << 10  # that are looked at and copied in turn
 
 
 @dataclass(frozen=True)
@@ -62,28 +65,50 @@ def emit_above(builder: ir.IRBuilder, code: FloatCode, one: ir.Value, other: ir.
 class StoredCodes:
     """The largest code of the elements that are stored in one array: a `StoreWatch`.
 
-    slot: of that code, an integer of the type's width in the function's frame; 0 at its begin.  is_used: whether
-    anything was stored.
+    slot: of that code, an integer of the type's width in the function's frame; 0 at its begin.  whole: an i1 in the
+    frame, set once every element that the array had before was seen, too.  is_used: whether anything was stored.
     """
 
-    def __init__(self, builder: ir.IRBuilder, slot: ir.Value, element_type: ElementType) -> None:
-        self._builder, self._slot, self._code = builder, slot, CODES[element_type.name]
+    def __init__(self, builder: ir.IRBuilder, slot: ir.Value, whole: ir.Value, element_type: ElementType) -> None:
+        self._builder, self._slot, self._whole, self._code = builder, slot, whole, CODES[element_type.name]
         self._kind = ir.IntType(self._code.bits)
         self.is_used = False
 
     def begin(self) -> None:
         """Nothing has been stored."""
         self._builder.store(self._kind(0), self._slot)
+        self._builder.store(I1(0), self._whole)
 
     def see(self, value: ScalarValue) -> None:
         self.is_used = True
         builder = self._builder
         parts = value.registers() if value.element_type.is_complex else [conversion.pack(builder, value)]
         for part in parts:
-            bits = part if isinstance(part.type, ir.IntType) else builder.bitcast(part, self._kind)
-            code, largest = emit_code(builder, self._code, bits), builder.load(self._slot, typ=self._kind)
-            above = emit_above(builder, self._code, code, largest)
-            builder.store(builder.select(above, code, largest), self._slot)
+            self._see(part if isinstance(part.type, ir.IntType) else builder.bitcast(part, self._kind))
+
+    def copy(self, target: ir.Value, source: ir.Value, size: int) -> None:
+        """A memcpy that sees what it copies, by pieces that stay in the nearest cache. size: bytes of the array."""
+        self.is_used = True
+        builder, width = self._builder, self._code.bits // 8
+        with counted(builder, I64(0), I64(size), I64(COPIED_BYTES), names=("piece", "copied", "")) as begin:
+            rest = builder.sub(I64(size), begin)
+            count = builder.select(builder.icmp_signed("<", rest, I64(COPIED_BYTES)), rest, I64(COPIED_BYTES))
+            to, origin = (builder.gep(place, [begin], source_etype=I8) for place in (target, source))
+            with counted(builder, I64(0), builder.udiv(count, I64(width)), names=("look", "looked", "")) as index:
+                place = builder.gep(origin, [index], source_etype=self._kind)
+                self._see(builder.load(place, typ=self._kind))
+            emit_copy(builder, to, origin, count)
+        builder.store(I1(1), self._whole)
+
+    def _see(self, bits: ir.Value) -> None:
+        builder = self._builder
+        code, largest = emit_code(builder, self._code, bits), builder.load(self._slot, typ=self._kind)
+        above = emit_above(builder, self._code, code, largest)
+        builder.store(builder.select(above, code, largest), self._slot)
+
+    def emit_is_whole(self) -> ir.Value:
+        """Whether no element of the array was left out, i1."""
+        return self._builder.load(self._whole, typ=I1)
 
     def emit_has_any(self) -> ir.Value:
         """Whether one was NaN or Inf, i1."""

@@ -21,7 +21,7 @@ from distxla.compiler.lower.reduction import Reduction, emit_reductions
 from distxla.compiler.lower.row_fusions import RowView, emit_rows
 from distxla.compiler.plan.buffers import Kernel
 from distxla.compiler.plan.same_places import positions_in_one_place
-from distxla.emit.native_function import I32, POINTER, VOID, declared
+from distxla.emit.native_function import I1, I32, POINTER, VOID, declared
 from distxla.errors import CompileError, DistxlaError, InternalError
 from distxla.ir.computation import Computation
 from distxla.ir.element_type import ElementType
@@ -37,12 +37,15 @@ from distxla.program.abi import ALIGNMENT
 from distxla.program.artifact import ImportedKernel
 from distxla.targets.code import target_of
 
+WATCHED = 16  # leaves of a kernel's result that it may look at
+
 
 @dataclass(frozen=True)
 class KernelFunction:
     """scratch_bytes: memory that the caller must provide behind the last argument; 64-byte aligned, uninitialised.
     fails: whether it returns a Status.  watched: leaves of the result, of those with data, of which it returns whether
-    they have NaN or Inf: an i32 with a bit for each; None where it returns nothing.
+    they have NaN or Inf: an i32 with a bit for each, and one WATCHED places higher if it has looked at all of the leaf,
+    not only at the part that it has changed; None where it returns nothing.
     """
 
     function: ir.Function
@@ -121,7 +124,7 @@ def emit_kernel_function(
     operands = [step.computation[o].shape for o in instruction.operands]
     operand_leaves = [leaf for shape in operands for leaf in shape.leaves() if leaf.is_array]
     result_leaves = [leaf for leaf in instruction.shape.leaves() if leaf.is_array]
-    watches = watched and _sees_its_stores(instruction)
+    watches = watched and executable(instruction.op).shows_stores(instruction.shape, operands)
     function = ir.Function(llvm_module, kernel_type(operand_leaves, result_leaves, watches=watches), name)
     function.attributes.add("nounwind")
     count = len(operand_leaves)
@@ -154,25 +157,21 @@ def emit_kernel_function(
     found = I32(0)
     for number, watch in watches_of.items():
         if watch.is_used:
-            found = builder.or_(found, builder.shl(builder.zext(watch.emit_has_any(), I32), I32(number)))
+            for place, bit in ((number, watch.emit_has_any()), (number + WATCHED, watch.emit_is_whole())):
+                found = builder.or_(found, builder.shl(builder.zext(bit, I32), I32(place)))
     builder.ret(found)
     used = frozenset(number for number, watch in watches_of.items() if watch.is_used)
     return KernelFunction(function, emit.scratch_bytes, watched=used)
 
 
-def _sees_its_stores(instruction: Instruction) -> bool:
-    """Whether all that it writes, or all that it does not copy, goes through the `store` of its results' arrays."""
-    op = instruction.op
-    return op.lowering in (Lowering.ELEMENT, Lowering.CALL) or op.in_place.writes_only_a_part
-
-
 def _watch(emit: KernelEmitter, results: Sequence[MemoryArray]) -> dict[int, StoredCodes]:
     """Watches of the results, by leaf, as far as they have a bit."""
     found = {}
-    for number, result in enumerate(results[:32]):
+    for number, result in enumerate(results[:WATCHED]):
         kind = result.shape.dtype
         if kind.has_nan:
-            found[number] = watch = StoredCodes(emit.builder, emit.stack_slot(kind_of(kind)), kind)
+            slots = emit.stack_slot(kind_of(kind)), emit.stack_slot(I1)
+            found[number] = watch = StoredCodes(emit.builder, *slots, kind)
             watch.begin()
             result.watch = watch
     return found

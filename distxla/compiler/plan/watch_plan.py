@@ -188,6 +188,12 @@ class WatchPlan:
             inside = (i for c in self._module.reached(*step.instruction.op.called_computations) for i in c)
         return all(map(_moves, inside))
 
+    def shows_parameters(self, step: Kernel) -> bool:
+        """Whether results of the program would have to be looked through because this step moves a parameter there."""
+        return any(leaf.buffer.region is MemoryRegion.PARAMETER for leaf in self.read(step)) and any(
+            leaf.buffer.region is MemoryRegion.RESULT for leaf in self.written(step)
+        )
+
     def _watched(self, buffers: tuple[Buffer, ...], shapes: Iterable[Shape]) -> list[WatchedLeaf]:
         shapes = list(shapes)
         if len(shapes) != len(buffers):

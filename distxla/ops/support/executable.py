@@ -43,6 +43,13 @@ class ExecutableOp(Op):
         """EXPANSION ops: add instructions that compute `instruction`; the name of the one that has its result."""
         raise self.unsupported()
 
+    def shows_stores(self, shape: Shape, operands: Sequence[Shape]) -> bool:
+        """Whether a checked program sees NaN and Inf as the kernel stores them; else it looks through results later.
+
+        All that the kernel writes, or all that it does not copy, must go through the `store` of its results' arrays.
+        """
+        return self.lowering in (Lowering.ELEMENT, Lowering.CALL) or self.in_place.writes_only_a_part
+
     # --- the instruction's annotations -----------------------------------------------------------------------------
 
     def verify_annotations(self, instruction: Instruction) -> None:

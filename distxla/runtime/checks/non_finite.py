@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from itertools import chain
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,6 +47,16 @@ class _Found:
     iterations: tuple[int, ...] = ()
 
 
+class _Sent(NamedTuple):
+    """An operand of a collective that had any when it was sent. key, device: earlier ones are less.  origin: the
+    operand's.  is_unknown: nobody has looked whether it had any."""
+
+    key: tuple[int, ...]
+    device: int
+    origin: int
+    is_unknown: bool
+
+
 class _Noted:
     """One device's report."""
 
@@ -82,6 +93,8 @@ class NonFinite:
         self.executable, self.watch, self.memories = executable, watch, memories
         self._arena = arena.offset
         self.noted: dict[int, _Noted] = {}
+        self._sent_of: dict[int, dict[int, list[_Sent]]] = {}
+        self._arguments_have: dict[tuple[int, int, int], bool] = {}
         for device in executable.devices:
             if self._words(device, 1)[W_NOTED]:
                 self.noted[device] = _Noted(watch, device, self._words(device, watch.words))
@@ -95,7 +108,7 @@ class NonFinite:
         for kind in HALVES:
             reached = dict(self._reached(kind))
             for found in sorted({*reached.values()}, key=lambda found: (found.key, found.device)):
-                error = self._error(kind, self._resolved(found, HALVES[kind], set()), reached)
+                error = self._error(kind, self._resolved(found, HALVES[kind]), reached)
                 if error is not None:
                     return error
         return None
@@ -123,26 +136,45 @@ class NonFinite:
         data = self.memories[device].read(place, shape.byte_size)
         return np.frombuffer(data.tobytes(), shape.dtype.dtype).reshape(shape.dims)
 
-    def _resolved(self, found: _Found, half: int, seen: set[tuple[int, int]]) -> _Found:
+    def _resolved(self, found: _Found, half: int) -> _Found:
         """Where it comes from if a collective has it from another device."""
-        step = found.number - 1
-        if step >= len(self.watch.steps) or not self.watch.steps[step].communicates:
-            return found
-        seen.add((found.device, found.number))
-        candidates = []
-        for noted in (one for one in self.noted.values() if one.device != found.device):
-            for number, watched in enumerate(self.watch.steps):
-                sent = noted.entry(number, E_SENT + half) if watched.communicates else 0
-                if sent & UNKNOWN:  # a parameter's, or a copy's
-                    sent &= UNKNOWN - 1
-                    sent = sent if self._argument_has(noted.device, sent - 1 - len(self.watch.steps), half) else 0
-                if sent and (noted.device, sent) not in seen:
-                    same = number == step
-                    candidates.append((not same, noted.found(number + 1, half, sent=True).key, noted.device, sent))
-        if not candidates:
-            return found  # made by the collective itself: a sum that overflows
-        _, _, device, sent = min(candidates)
-        return self._resolved(self.noted[device].found(sent, half), half, seen)
+        sent = self._sent(half)
+        everywhere = sorted(one for of_step in sent.values() for one in of_step)
+        seen: set[tuple[int, int]] = set()
+        while self._communicates(found.number - 1):
+            seen.add((found.device, found.number))
+            candidates = chain(sent.get(found.number - 1, ()), everywhere)
+            first = next((one for one in candidates if self._may_have_sent(one, found.device, half, seen)), None)
+            if first is None:
+                break  # made by the collective itself: a sum that overflows
+            found = self.noted[first.device].found(first.origin, half)
+        return found
+
+    def _communicates(self, step: int) -> bool:
+        return step < len(self.watch.steps) and self.watch.steps[step].communicates
+
+    def _may_have_sent(self, one: _Sent, receiver: int, half: int, seen: set[tuple[int, int]]) -> bool:
+        if one.device == receiver or (one.device, one.origin) in seen:
+            return False
+        if not one.is_unknown:
+            return True
+        return self._argument_has(one.device, one.origin - 1 - len(self.watch.steps), half)
+
+    def _sent(self, half: int) -> dict[int, list[_Sent]]:
+        """What the devices have sent that has any, by step, in the order of execution. Looked up once."""
+        if half not in self._sent_of:
+            numbers = [k for k, step in enumerate(self.watch.steps) if step.communicates]
+            places = self.watch.entries + ENTRY_WORDS * np.array(numbers, np.int64) + E_SENT + half
+            found: dict[int, list[_Sent]] = {}
+            for device, noted in self.noted.items():
+                origins = noted.report[places]
+                for k in np.flatnonzero(origins).tolist():
+                    number, origin = numbers[k], int(origins[k])
+                    key = noted.found(number + 1, half, sent=True).key
+                    one = _Sent(key, device, origin & (UNKNOWN - 1), bool(origin & UNKNOWN))
+                    found.setdefault(number, []).append(one)
+            self._sent_of[half] = {number: sorted(of_step) for number, of_step in found.items()}
+        return self._sent_of[half]
 
     # --- the message
 
@@ -206,7 +238,7 @@ class NonFinite:
         cause = self.noted[found.device].entry(step, E_CAUSE) if kind == "NaN" else 0
         if cause:
             number = cause & (UNKNOWN - 1)
-            earlier = self._resolved(self.noted[found.device].found(number, 1), HALVES["Inf"], set())
+            earlier = self._resolved(self.noted[found.device].found(number, 1), HALVES["Inf"])
             error.add_note(cause_text(self._origin(earlier)))
 
     def _named(self, watched: WatchedStep, inner: Origin, found: _Found) -> Origin:
@@ -251,7 +283,10 @@ class NonFinite:
         return self._array(device, place, executable.parameters[leaf])
 
     def _argument_has(self, device: int, leaf: int, half: int) -> bool:
-        return bool((np.isinf if half else np.isnan)(self._argument(device, leaf)).any())
+        key = device, leaf, half
+        if key not in self._arguments_have:
+            self._arguments_have[key] = bool((np.isinf if half else np.isnan)(self._argument(device, leaf)).any())
+        return self._arguments_have[key]
 
     def _first_of_argument(self, device: int, leaf: int) -> str:
         found = np.argwhere(np.isnan(self._argument(device, leaf)))
