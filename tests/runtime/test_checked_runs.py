@@ -1,4 +1,5 @@
-"""`check="nan"` and `check="replication"`: what the error names, on a cluster and in the reference."""
+"""`check="nan"` and `check="replication"`: what the error names, on a cluster and in the reference; and what kernels
+see while they store and copy (compiler/lower/float_codes.py)."""
 
 from __future__ import annotations
 
