@@ -202,24 +202,41 @@ class Table:
         before, functions = sys.unraisablehook, self._functions
         finalisers = [kind.__del__ for kind in (buffers.Buffer, events.Event, NativeBlock)]
 
-        def hook(found: Any) -> None:
+        def defer_ignored(error: BaseException) -> None:
+            late.defer(error)
+            # which runs when this thread has left the place that ignores exceptions, or blocks in it
+            _thread.start_new_thread(self._stubs.deliver, ())
+
+        def kept(found: Any) -> None:
             text = found.err_msg or ""  # has the function from Python 3.13 on
             is_ours = found.object in functions or any(repr(function) in text for function in functions)
             is_finaliser = found.object in finalisers
             if not (is_ours or is_finaliser) and late.was_deferred(found.exc_value):
-                late.defer(found.exc_value)
-                # which runs when this thread has left the place that ignores exceptions, or blocks in it
-                _thread.start_new_thread(self._stubs.deliver, ())
+                defer_ignored(found.exc_value)
                 return
             if not (is_ours or is_finaliser) or not late.is_of_handler(found.exc_value):
                 before(found)
                 return
-            late.defer(found.exc_value)
             trace = found.exc_traceback
             while is_finaliser and trace is not None:
                 if trace.tb_frame.f_code is found.object.__code__:
                     found.object(trace.tb_frame.f_locals["self"])
                 trace = trace.tb_next
+            late.defer(found.exc_value)  # last: another thread's entry would have it raised here
+
+        def hook(found: Any) -> None:
+            again: BaseException | None = None
+            while True:
+                try:
+                    if again is None:
+                        kept(found)
+                    else:
+                        defer_ignored(again)
+                    return
+                except BaseException as error:  # what was deferred arrives amid this, where it would be ignored, too
+                    if not late.was_deferred(error):
+                        raise
+                    again = error
 
         sys.unraisablehook = hook
 

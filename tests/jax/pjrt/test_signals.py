@@ -119,6 +119,38 @@ SCRIPTS = {
                 caught += 1
         print(caught)
     """,
+    "ignored_again": """
+        import _thread, ctypes
+        from distxla.jax.pjrt import late
+
+        class Late(Exception):
+            pass
+
+        def amid(_):
+            late.defer(Late())
+            jax.device_put(np.float32(1))
+            time.sleep(0)
+
+        def at_once(function, args):  # as another thread that is given the processor just then
+            times.append(1)
+            if len(times) == 2:
+                _thread.start_new_thread = start
+            function(*args)
+            time.sleep(0)
+
+        caught, start = 0, _thread.start_new_thread
+        for _ in range(3):
+            times = []
+            _thread.start_new_thread = at_once
+            try:
+                ctypes.CFUNCTYPE(None, ctypes.c_int)(amid)(0)
+                for _ in range(20_000):
+                    time.sleep(0.001)
+            except Late:
+                caught += len(times)
+        _thread.start_new_thread = start
+        print(caught)
+    """,
     "real_signals": """
         class Late(Exception):
             pass
@@ -153,7 +185,7 @@ def found(served: Served) -> dict[str, str]:
     return served.printed_by_each({"begin": BEGIN, **SCRIPTS})
 
 
-@pytest.mark.parametrize("name", [name for name in SCRIPTS if name not in ("ignored", "real_signals")])
+@pytest.mark.parametrize("name", [name for name in SCRIPTS if name not in ("ignored", "ignored_again", "real_signals")])
 def test_it_arrives_wherever_it_comes(found: dict[str, str], name: str) -> None:
     assert found[name] == "True 0\n"
 
@@ -161,6 +193,7 @@ def test_it_arrives_wherever_it_comes(found: dict[str, str], name: str) -> None:
 def test_what_is_raised_where_python_ignores_it_is_raised_again(found: dict[str, str]) -> None:
     """As Ctrl-C amid a compilation was, in a callback of the garbage collector: it was lost."""
     assert found["ignored"] == "5\n"
+    assert found["ignored_again"] == "6\n", "also where that is raised amid the hook that keeps it"
 
 
 def test_an_alarm(found: dict[str, str]) -> None:
