@@ -210,10 +210,10 @@ class NonFiniteError(DistxlaError):
 
 class ReplicationError(DistxlaError):
     """An array that is declared the same on several devices differs. Raised where it is checked: before the call for an
-    argument, after it for a result.
+    argument, after it for a result and a value inside of the program.
 
-    array: `out0`, `arg0`.  devices: that should have the same; differing: those that have another than the first.
-    index: of the first element that differs.
+    array: `out0`, `arg0`, the name of an instruction.  devices: that should have the same; differing: those that have
+    another than the first.  index: of the first element that differs.
     """
 
     code = "replication"

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from distxla.runtime.arrays.executable import Executable
     from distxla.runtime.calls.fault_injection import Injection
     from distxla.runtime.calls.timeline import Timeline
+    from distxla.runtime.checks.declared_values import SameValues
     from distxla.runtime.cluster import Cluster
 
 Array = np.ndarray[Any, Any]
@@ -122,10 +123,23 @@ class _ReferenceChecks:
     def __init__(self, world: RunPrograms, names: Sequence[str]) -> None:
         self._world, self._names = world, names
         self._origins: Origins | None = None
+        self._by_device: dict[int, SameValues] = {}
+        if "replication" in names:
+            from distxla.runtime.checks.declared_values import SameValues
+
+            for devices, module in _by_module({world.logical(d): p.module for d, p in world.program_of.items()}):
+                if same := SameValues(module, world.counts).bound(None, devices):
+                    self._by_device |= dict.fromkeys(devices, same)
 
     def begun(self) -> Origins | None:
         """A step begins."""
-        if "nan" in self._names:
+        if self._by_device:
+            from distxla.runtime.checks.declared_values import SeenByReference
+
+            for same in self._by_device.values():
+                same.begin()
+            self._origins = SeenByReference(self._by_device, notes_origins="nan" in self._names)
+        elif "nan" in self._names:
             from distxla.oracle.origins import Origins
 
             self._origins = Origins()
@@ -139,11 +153,16 @@ class _ReferenceChecks:
             raise error
         if "replication" not in self._names:
             return
+        from distxla.compiler.passes.placements import placements_of
         from distxla.runtime.checks.replication import require_same
 
         counts = self._world.counts
         wholes = {self._world.logical(d): p.whole for d, p in self._world.program_of.items()}
         for devices, module in _by_module(programs):
+            if results and devices[0] in self._by_device:
+                placements = placements_of(module, counts.partitions, wholes[devices[0]])
+                if (differs := self._by_device[devices[0]].error(placements)) is not None:
+                    raise differs
             mine = {device: leaves[device] for device in devices if device in leaves}
             require_same(module, wholes[devices[0]], mine, counts, results=results)
 

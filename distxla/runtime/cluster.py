@@ -36,7 +36,7 @@ from distxla.runtime.calls.direct_calls import DirectCalls
 from distxla.runtime.calls.fault_injection import Injection, injection_of
 from distxla.runtime.calls.program_loading import ProgramLoader
 from distxla.runtime.calls.unloading import Loaded
-from distxla.runtime.checks.checks import NAN, begin_checks, checks_of, end_checks
+from distxla.runtime.checks.checks import NAN, begin_checks, checks_of, end_checks, with_same_values
 from distxla.runtime.hosts.budget import checked_memory
 from distxla.runtime.hosts.gpus import gpu_sharing
 from distxla.runtime.hosts.nodes import checked_counts, checked_size
@@ -277,8 +277,7 @@ class Cluster(Handle):
         reduce-scatter combine values; by default as the text says, or rank.  trace: a `trace` shows each step.
         time_limit: seconds for checking and compiling.  donated: leaves of parameters in whose memory results may be
         computed.  check: "nan", "replication" or both, of each call (docs/guide/checked_runs.md).  Blocks. Raises
-        ArgumentError for other counts, TimeLimitError, the verifier's and compiler's errors; gives a DistxlaWarning
-        where a collective's groups have one device each.
+        ArgumentError for other counts, TimeLimitError, the verifier's and compiler's errors; warns of groups of one.
         """
         if self._closing.is_set():
             raise ClusterError("the cluster is closed")
@@ -296,10 +295,10 @@ class Cluster(Handle):
         functions, checks = checked_host_calls(host_calls), checks_of(check)
         begin = clock.now()
         with within(time_limit):
+            same_values, module, functions = with_same_values(checks, module, counts, functions)
             with phase("checking"):
                 prepared = after_driver_steps(module, functions, reduction_order)
-                module = prepared.module
-                require_compilable(module, counts, given=given)
+                require_compilable(module := prepared.module, counts, given=given)
             self.hosts.budget.require(Need(module), assigned.devices)
             with phase("compiling"):
                 in_place = () if NAN in checks else in_place_pairs(module, donated)
@@ -308,6 +307,7 @@ class Cluster(Handle):
             self.hosts.budget.require(Need.of(module, program), assigned.devices)
         known: dict[str, Any] = {"module": module, "targets": user_targets(module), "whole": whole, "traced": trace}
         found = Executable(self, program, assigned.devices, clock.now() - begin, cached, checks=checks, **known)
+        found.same_values = same_values and same_values.bound(program.assignment, assigned.devices)
         found.host_calls = self._host_calls.bound(prepared.host_call_sites, functions, assigned.devices)
         return found
 

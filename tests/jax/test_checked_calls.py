@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("jax")
 import jax
 import jax.numpy as jnp
+from jax.sharding import NamedSharding
 
 import distxla as dx
 import distxla.jax as dxj
@@ -83,3 +84,36 @@ def test_result_that_is_declared_the_same(cluster: dx.Cluster, *, is_joined: boo
     assert [found.frame is not None and "in test_" in found.frame for found in unsure] == [True]
     with pytest.raises(dx.ReplicationError, match="out0 is declared the same on devices 0-3"):
         np.asarray(step(x))
+
+
+@pytest.mark.parametrize("is_joined", [True, False])
+def test_value_inside_that_is_declared_the_same(cluster: dx.Cluster, *, is_joined: bool) -> None:
+    """The result is the same everywhere, because XLA adds it up."""
+    mesh = dxj.make_mesh((4,), ("i",))
+
+    def part(x: Any) -> Any:
+        total = jnp.sum(x * x)
+        return jax.lax.psum(total, "i") if is_joined else total
+
+    mapped = jax.shard_map(part, mesh=mesh, in_specs=P("i"), out_specs=P(), check_vma=False)
+
+    def loss(x: Any) -> Any:
+        """Only from the second iteration on devices have different parts."""
+        return jax.lax.fori_loop(0, 3, lambda k, c: c * mapped(c) + x * k + x, jnp.ones_like(x)).sum()
+
+    step = dxj.jit(loss, cluster=cluster, check="replication", in_shardings=NamedSharding(mesh, P("i")))
+    x = numbers(8)
+    if is_joined:
+        assert not step.compile(x).unsure_results()
+        assert np.isfinite(np.asarray(step(x)))
+        return
+    (unsure,) = step.compile(x).unsure_results()
+    with pytest.raises(dx.ReplicationError, match="is declared the same on devices 0-3") as raised:
+        np.asarray(step(x))
+    error = raised.value
+    assert error.array == unsure.value
+    assert "(jit(loss)/" in error.message
+    assert ", in iteration 2 of while" in error.message
+    assert error.differing == (1, 2, 3)
+    assert "test_checked_calls.py" in str(error)
+    assert any("a psum of" in note for note in error.__notes__)

@@ -17,12 +17,15 @@ from jax.sharding import NamedSharding
 
 from distxla.compiler.passes.placements import DeclaredValues, declared_values
 from distxla.ir.counts import Counts
+from distxla.ir.instruction import Instruction
+from distxla.ir.module import Module
 from distxla.ir.sharding import DECLARED_SHARDING
 from distxla.jax.partitioner.array_placements import placements_of_arrays
 from distxla.jax.partitioner.declared_values import with_declared_values
 from distxla.jax.partitioner.global_modules import partition_hlo
 from distxla.jax.partitioner.partition_worker import described
 from distxla.jax.partitioner.partitioning import Partitioned, partition_module
+from distxla.runtime.checks.declared_values import SameValues
 from distxla.scheduler.replication import UnsureResult, unsure_results
 from distxla.text.parser import parse_module
 from tests import global_modules
@@ -164,6 +167,20 @@ def test_module_is_as_the_partitioner_makes_it(name: str) -> None:
     ours, _, xla = described(made.proto).text.partition("\n")
     assert header.startswith(ours)
     assert _MARK.sub("", text) == xla
+
+
+@pytest.mark.sampled(one_in=6, first=("gspmd", "use loop", "use layers"))
+@pytest.mark.parametrize("name", MODULES)
+def test_checked_program_has_the_same_collectives(name: str) -> None:
+    module = MODULES[name]().module()
+    same = SameValues(module, Counts(1, module.num_partitions or 1))
+    checked, functions = same.giving()
+    assert bool(same) == bool(functions)
+
+    def collectives(module: Module) -> list[Instruction]:
+        return [i for c in module.computations for i in c if i.op.is_collective]
+
+    assert collectives(checked) == collectives(module)
 
 
 BEFORE = """HloModule m

@@ -24,6 +24,7 @@ from distxla.wording import named
 if TYPE_CHECKING:
     from distxla.compiler.passes.manual_partitions import PerDevice
     from distxla.compiler.passes.placements import Placements
+    from distxla.errors import ReplicationError
     from distxla.ir.module import Module
     from distxla.machine.heap import Heap
     from distxla.ops.custom_calls.user import UserTarget
@@ -59,6 +60,14 @@ def aligned(size: int) -> int:
     return max(ALIGNMENT, (size + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT)
 
 
+class ValuesOfCall(Protocol):
+    """Values that devices give to the driver in a call, which should be the same (runtime/checks)."""
+
+    def begin(self) -> None: ...
+
+    def error(self, placements: Placements | None) -> ReplicationError | None: ...
+
+
 class Executable(Handle):
     """The result of `Cluster.compile`; call it with arguments.
 
@@ -69,7 +78,8 @@ class Executable(Handle):
     whole: the global arrays of a global module, else None.  traced: whether its steps can be seen in traces.
     placements: how arguments and results are cut, for the check of replication; None before someone says so.
     checks: names of those that each call is checked by (runtime/checks/checks.py).
-    host_calls: the functions of the driver that it calls, by number.
+    host_calls: the functions of the driver that it calls, by number.  same_values: what compares values inside that are
+    declared the same; None without such values, and where it isn't checked for that.
     serial: tells it from all others.  together: of calls in which it is the first of several, by all their serials,
     the executables that run in their places; None for those that stay.
     """
@@ -89,6 +99,7 @@ class Executable(Handle):
             "place_results",
             "placements",
             "program",
+            "same_values",
             "serial",
             "shared",
             "targets",
@@ -119,6 +130,7 @@ class Executable(Handle):
         self.whole = whole
         self.traced = traced
         self.host_calls: tuple[BoundHostCall, ...] = ()
+        self.same_values: ValuesOfCall | None = None
         self.serial = next(self._serials)
         self.together: dict[tuple[int, ...], list[Executable | None]] = {}
         self._others: dict[tuple[int, ...], list[weakref.ref[Executable]]] = {}
@@ -181,7 +193,7 @@ class Executable(Handle):
             traced=self.traced,
             checks=self.checks,
         )
-        found.host_calls = self.host_calls
+        found.host_calls, found.same_values = self.host_calls, self.same_values
         found.placements = self.placements
         return found
 

@@ -33,10 +33,8 @@ class _Declared:
 def require_replicated(executable: Executable, memory: Callable[[int], DeviceMemory], *, results: bool) -> None:
     """ReplicationError for the first argument, or result, that differs between devices that are declared to have the
     same. Blocks; arrays of other hosts are copied here."""
-    program = executable.program
-    if executable.placements is None and executable.module is not None:
-        executable.placements = placements_of(executable.module, program.counts.partitions, executable.whole)
-    if executable.placements is None:
+    program, placements = executable.program, known_placements(executable)
+    if placements is None:
         return
     first = len(executable.parameters) if results else 0
     leaves = program.result_leaves if results else program.parameter_leaves
@@ -46,9 +44,17 @@ def require_replicated(executable: Executable, memory: Callable[[int], DeviceMem
         return memory(device).read(place, declared.shape.byte_size)
 
     known = program.assignment or range(program.counts.devices)
-    for declared in _declared(executable.placements, leaves, program.counts.replicas, results=results):
+    for declared in _declared(placements, leaves, program.counts.replicas, results=results):
         devices = tuple(known[id_] for id_ in declared.devices if known[id_] in executable.devices)
         _compare(replace(declared, devices=devices), array)
+
+
+def known_placements(executable: Executable) -> Placements | None:
+    """How its arguments and results are cut, as far as something says so."""
+    if executable.placements is None and executable.module is not None:
+        partitions = executable.program.counts.partitions
+        executable.placements = placements_of(executable.module, partitions, executable.whole)
+    return executable.placements
 
 
 def require_same(
@@ -105,13 +111,7 @@ def _first_difference(
 
 
 def _error(declared: _Declared, differing: Sequence[int], number: int, there: bytes, here: bytes) -> ReplicationError:
-    kind, dims = declared.shape.dtype, declared.shape.dims
-    index = tuple(int(i) for i in np.unravel_index(number, dims)) if dims else ()
-    values = [str(np.frombuffer(bits, kind.dtype)[0]) for bits in (there, here)]
-    told = f"element {list(index)}" if index else "it"
-    difference = f"{told} is {values[0]} on device {differing[0]}, {values[1]} on device {declared.devices[0]}"
-    if values[0] == values[1]:
-        difference += f" (bits {there[::-1].hex()} and {here[::-1].hex()})"
+    index, difference = difference_text(declared.shape, number, (differing[0], there), (declared.devices[0], here))
     error = ReplicationError(
         f"{declared.name} is declared the same on {named(declared.devices)}; "
         f"{named(differing)} {'has' if len(differing) == 1 else 'have'} another: {difference}"
@@ -119,3 +119,17 @@ def _error(declared: _Declared, differing: Sequence[int], number: int, there: by
     error.array, error.devices, error.differing = declared.name, declared.devices, tuple(differing)
     error.index = index
     return error
+
+
+def difference_text(
+    shape: Shape, number: int, there: tuple[int, bytes], here: tuple[int, bytes]
+) -> tuple[tuple[int, ...], str]:
+    """The index of an element, and its values in words. number: of the element.  there, here: devices, and its bytes on
+    them."""
+    index = tuple(int(i) for i in np.unravel_index(number, shape.dims)) if shape.dims else ()
+    values = [str(np.frombuffer(bits, shape.dtype.dtype)[0]) for _, bits in (there, here)]
+    told = f"element {list(index)}" if index else "it"
+    text = f"{told} is {values[0]} on device {there[0]}, {values[1]} on device {here[0]}"
+    if values[0] == values[1]:
+        text += f" (bits {there[1][::-1].hex()} and {here[1][::-1].hex()})"
+    return index, text
