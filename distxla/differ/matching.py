@@ -17,10 +17,16 @@ def matched_in_order(
 
     Sequences of more than `at_once` elements are compared window by window: the pairs of a window's first half count,
     and the next one begins behind them. So the time grows with the length alone, and what is missing in one of them
-    over half a window may be matched otherwise than by a comparison of all.
+    over half a window may be matched otherwise than by a comparison of all. What they begin with in common, and what
+    follows a window, is matched without a comparison.
     """
     begin, other = 0, 0
+    is_long = max(len(ours), len(theirs)) > at_once
     while begin < len(ours) and other < len(theirs):
+        if is_long and ours[begin] == theirs[other]:
+            yield begin, other
+            begin, other = begin + 1, other + 1
+            continue
         is_last = max(len(ours) - begin, len(theirs) - other) <= (window if begin or other else at_once)
         size = at_once if is_last else window
         mine, its = ours[begin : begin + size], theirs[other : other + size]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+from typing import Final
 
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import FrameTables, Module
@@ -15,6 +15,8 @@ _PLACES = re.compile(
 )
 _AT = re.compile(r"^(?P<line>.*?:\d+)(?::\d+)?(?: in (?P<function>.*))?$", re.DOTALL)
 
+_MOST_KNOWN: Final = 8  # modules whose frames are kept
+
 
 @dataclass(frozen=True)
 class Frame:
@@ -22,6 +24,10 @@ class Frame:
 
     line: str
     function: str
+
+
+# by id of the tables, which are held here: to hash a large module's takes longer than most of what asks for them
+_KNOWN: Final[dict[int, tuple[FrameTables, dict[int, tuple[Frame, ...]]]]] = {}
 
 
 def frames(module: Module, instruction: Instruction) -> tuple[Frame, ...]:
@@ -52,8 +58,17 @@ def _frame(at: str) -> Frame | None:
     return Frame(found["line"], found["function"] or "") if found else None
 
 
-@lru_cache(maxsize=8)
 def _stacks(tables: FrameTables) -> dict[int, tuple[Frame, ...]]:
+    """By number of the innermost frame."""
+    known = _KNOWN.get(id(tables))
+    if known is None or known[0] is not tables:
+        while len(_KNOWN) >= _MOST_KNOWN:
+            del _KNOWN[next(iter(_KNOWN))]
+        known = _KNOWN[id(tables)] = tables, _read_stacks(tables)
+    return known[1]
+
+
+def _read_stacks(tables: FrameTables) -> dict[int, tuple[Frame, ...]]:
     rows, places = dict(tables.stack_frames), dict(tables.file_locations)
     files, functions = dict(tables.file_names), dict(tables.function_names)
     shift = _parent_shift(tables)

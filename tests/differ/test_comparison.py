@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import ml_dtypes
 import numpy as np
 import pytest
 
 import distxla as dx
+from distxla.differ import comparison
 from distxla.differ.comparison import MEMORY, Limits, Program, compare_programs, cut, recorded
+from distxla.differ.recording import Recording
 from distxla.differ.report import Comparison
 from distxla.differ.value_store import ValueStore
 from distxla.errors import ArgumentError
@@ -116,6 +120,62 @@ def test_two_programs_for_as_many_devices() -> None:
     assert found.first is not None
     assert (found.first.instruction, found.first.use) == ("dot", "tanh")
     assert "the unsharded program uses psum (model.py:4) there" in found.first.hint
+
+
+def test_rounding_is_not_measured_where_no_value_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs: list[int] = []
+
+    def moved(*_: object) -> Iterator[Recording]:
+        runs.append(1)
+        yield from ()
+
+    monkeypatch.setattr(comparison, "moved_runs", moved)
+    right = sharded(all_reduce(), "psum")
+    rows = [[np.full((4, 2), d + 1, np.float32), np.full((2, 4), 0.1, np.float32)] for d in range(DEVICES)]
+    near = [[np.nextafter(a, np.float32(9)) for a in row] for row in rows]
+    assert compare_programs(right, right, rows, rows, proof=False).same
+    assert compare_programs(right, right, near, rows, proof=False).same
+    assert not runs
+    assert not compare_programs(right, right, [[a * 2 for a in row] for row in rows], rows, proof=False).same
+    assert runs == [1]
+
+
+ITERATIONS = """HloModule loop
+more {{
+  s = (s32[], f32[4]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  n = s32[] constant(3)
+  ROOT less = pred[] compare(i, n), direction=LT{less}
+}}
+next {{
+  s = (s32[], f32[4]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  x = f32[4] get-tuple-element(s), index=1
+  one = s32[] constant(1)
+  j = s32[] add(i, one){add}
+  half = f32[4] multiply(x, x){multiply}
+  quarter = f32[4] multiply(half, x){multiply}
+  ROOT t = (s32[], f32[4]) tuple(j, quarter)
+}}
+ENTRY main {{
+  x = f32[4] parameter(0)
+  zero = s32[] constant(0)
+  start = (s32[], f32[4]) tuple(zero, x)
+  w = (s32[], f32[4]) while(start), condition=more, body=next
+  ROOT last = f32[4] get-tuple-element(w), index=1
+}}"""
+
+
+def test_a_program_without_names_is_aligned_by_opcodes() -> None:
+    names = {"less": "lt", "add": "plus", "multiply": "mul"}
+    named = ITERATIONS.format(**{k: f', metadata={{op_name="{name}"}}' for k, name in names.items()})
+    bare = ITERATIONS.format(less="", add="", multiply="")
+    programs = [Program(dx.parse(text), Counts(2, 1)) for text in (bare, named)]
+    rows = [[np.array([0, 0, 0, 1], np.float32)]] * 2  # so numbers tell nothing
+    found = compare_programs(*programs, rows, rows, proof=False)
+    assert found.same
+    assert all(one.twin in (one.instruction, None) for one in found.relations)
+    assert ("quarter", "quarter") in [(one.instruction, one.twin) for one in found.relations]
 
 
 def test_other_results_are_refused() -> None:

@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import pytest
 
+from distxla.differ import matching
 from distxla.differ.matching import matched_in_order
 
 
@@ -25,3 +26,9 @@ def test_long_ones(missing: int) -> None:
     assert all(ours[a] == theirs[b] for a, b in pairs)
     assert all(a < c and b < d for (a, b), (c, d) in pairwise(pairs))
     assert len(pairs) >= 0.9 * len(theirs)
+
+
+def test_long_ones_that_are_equal_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(matching, "SequenceMatcher", None)
+    tokens = [k % 7 for k in range(1000)]
+    assert list(matched_in_order(tokens, tokens, at_once=600, window=200)) == [(k, k) for k in range(1000)]
