@@ -216,3 +216,10 @@ def test_only_what_can_be_recognised_is_marked() -> None:
     marked = [line for line in lines if DECLARED_SHARDING in line]
     mark = f'frontend_attributes={{{DECLARED_SHARDING}="{{replicated}}"}}'
     assert marked == [f'  %c = f32[4]{{0}} copy(%r), {mark}, metadata={{op_name="f"}}']
+
+
+@pytest.mark.parametrize(
+    "sharding", ["{manual}", "{unknown}", "{mesh['i'=2], [{}], manual={'i'}}", "{replicated}, a=1"]
+)
+def test_other_shardings_are_not_taken(sharding: str) -> None:
+    assert with_declared_values(AFTER, BEFORE.replace("{replicated}", sharding, 1)) == AFTER

@@ -13,7 +13,7 @@ from distxla.ir.module import Module
 from distxla.ir.shape import Shape
 from distxla.ir.sharding import DECLARED_SHARDING, Sharding
 from distxla.ir.shards import Shards
-from distxla.lazy_dataclass import dataclass
+from distxla.lazy_dataclass import dataclass, replace
 from distxla.ops.copy import Copy
 from distxla.ops.tuple import GetTupleElement, Tuple
 from distxla.text.lexer import Lexer
@@ -103,6 +103,23 @@ def declared_values(module: Module, partitions: int, results: Iterable[Shards | 
                 del found[entry.name, name]
             name = _same_value(entry, entry[name])
     return found
+
+
+def without_declared_values(module: Module) -> Module:
+    """The module without statements about values inside."""
+    return module.with_computations(
+        [
+            replace(computation, instructions=tuple(map(_undeclared, computation.instructions)))
+            if any(i.frontend_attributes for i in computation)
+            else computation
+            for computation in module.computations
+        ]
+    )
+
+
+def _undeclared(i: Instruction) -> Instruction:
+    kept = tuple(pair for pair in i.frontend_attributes if pair[0] != DECLARED_SHARDING)
+    return i if len(kept) == len(i.frontend_attributes) else i.replace(frontend_attributes=kept)
 
 
 def _same_value(entry: Computation, i: Instruction) -> str | None:

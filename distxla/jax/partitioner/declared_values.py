@@ -12,8 +12,11 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from distxla.ir.sharding import DECLARED_SHARDING
+from distxla.errors import HloSyntaxError
+from distxla.ir.sharding import DECLARED_SHARDING, Placement
 from distxla.lazy_dataclass import dataclass
+from distxla.text.lexer import Lexer
+from distxla.text.shardings import read_sharding
 
 BORDER: Final = b"SPMDShardToFullShape"  # in a module with regions that have results
 _INTO: Final = 'custom_call_target="SPMDFullToShardShape"'
@@ -24,7 +27,6 @@ _OPERAND: Final = re.compile(r"%([^\s,)]+)")
 _INDEX: Final = re.compile(r", index=(\d+)")
 _OP_NAME: Final = re.compile(r'op_name="((?:[^"\\]|\\.)*)"')
 _SHARDING: Final = re.compile(r", sharding=(\{.*?\})(?=, (?:metadata|frontend_attributes|backend_config|origin)=|$)")
-_OTHER: Final = re.compile(r'"|manual|maximal|single_device|unreduced|unknown')  # that don't say where copies are
 _NOT_OF_NAME: Final = re.compile(r"(?:_spmd)?(?:\.clone(?:\.\d+)?)*$")
 _BODY: Final = "to_apply=%xla.sdy.inlinable_manual_computation_body"
 
@@ -89,7 +91,7 @@ def with_declared_values(partitioned: str, before: str) -> str:
             if value is None or value in marked or (value in entering and not value.is_of_region):
                 continue
             text = declared.get(value)
-            if text is not None and not _OTHER.search(text):
+            if text is not None and _says_where_copies_are(text):
                 marked.add(value)
                 printed[line.number] = _with_attribute(printed[line.number], text)
     return "\n".join(printed)
@@ -129,6 +131,17 @@ def _value(computation: str, op_name: str, lines: Mapping[str, _Line], name: str
         return None
     results = line.shape.count("[") if line.shape.startswith("(") else 1
     return _Value(computation, op_name, line.opcode, line.op_name, results, index, is_of_region)
+
+
+def _says_where_copies_are(text: str) -> bool:
+    """False of the shardings of a region within another, which are about a part of the devices."""
+    lexer = Lexer(text)
+    try:
+        sharding = read_sharding(lexer)
+    except HloSyntaxError:
+        return False
+    kinds = {kind for kind in sharding.last_tile_dims if kind != "replicated"}
+    return lexer.pos == len(text) and not kinds and sharding.placement in (Placement.WHOLE, Placement.TILED)
 
 
 def _with_attribute(line: str, sharding: str) -> str:

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from distxla import clock
 from distxla.collectives.protocols.launch_board import MOST_MEMBERS, MOST_PROGRAMS
+from distxla.compiler.passes.placements import without_declared_values
 from distxla.errors import ArgumentError, ClusterError, InternalError
 from distxla.jax.partitioner.array_placements import placements_of_arrays
 from distxla.jax.partitioner.partitioned_bytes import pack_partitioned, unpack_partitioned
@@ -156,8 +157,10 @@ class OwnedPrograms:
                 return number
         text = read.text or self._text(request, partitioned)
         begin = clock.now()
+        # values inside are given to the driver by host calls, which here go to each device's own process
+        module = without_declared_values(text.module) if text.checks else text.module
         executable = self._cluster.compile(
-            text.module,
+            module,
             device_assignment=text.rows,
             donated=text.donated,
             host_calls=dict.fromkeys(request.calls, _elsewhere),

@@ -55,3 +55,16 @@ def test_values_that_must_be_equal_are_compared_by_jax(checked: Group) -> None:
     """
     for told in checked.printed(script):
         assert told.startswith("AssertionError: the step")
+
+
+def test_programs_with_values_that_are_declared_the_same_inside_run(checked: Group) -> None:
+    """No process sees the values of all devices: they are not compared."""
+    script = """
+        def total(v):
+            return jax.lax.psum(jnp.sum(v), "d")
+        part = jax.shard_map(total, mesh=MESH, in_specs=P("d"), out_specs=P(), check_vma=False)
+        print(here(jax.jit(lambda v: v * part(v))(sharded(np.arange(4.0))))[0])
+        require_right_total()
+    """
+    for told in checked.printed(script):
+        assert told
