@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.documentation.blocks import PAGES, ROOT, Block, blocks, commands, sessions
 
 RUN = {"python", "sh", "console"}
-SAVED = {"hlo", "mlir", "c", "python"}
+SAVED = {"hlo", "mlir", "c", "python", "yaml"}
 # reasons that stand above the blocks that the tests can't run
 NOT_RUN = {
     "docs/command_line.md": ["needs zsh and fish"],
@@ -23,6 +23,7 @@ NOT_RUN = {
         "needs a Ray cluster with its dashboard",
         "needs a terminal",
     ],
+    "docs/jobs/ray_cluster.md": ["it starts a Ray head on a fixed port", "needs two hosts"],
 }
 NEEDED = {"docs/guide/dumps.md": ["torch_xla", "tensorflow"]}
 # commands of make, which are looked up, not run: one of them is `make test`
