@@ -54,17 +54,17 @@ class Answered(Protocol):
         """Called once, in the thread that looks: answers are missing. Does not block."""
 
 
-class _Watch:
+class Watch:
     """The connections of this process, for as long as somebody has them. Its thread ends with the last of them."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.connections: weakref.WeakSet[Answered] = weakref.WeakSet()
+        self.connections: list[weakref.ref[Answered]] = []
         self.runs = False
 
     def add(self, one: Answered) -> None:
         with self.lock:
-            self.connections.add(one)
+            self.connections.append(weakref.ref(one))
             if not self.runs:
                 thread = threading.Thread(target=self._run, name=THREAD, daemon=True)
                 started_thread(thread, "the loss of a host could not be noticed")
@@ -78,17 +78,17 @@ class _Watch:
         """Seconds until the next look; None where there is nothing to look at any more."""
         with self.lock:
             there = [*self.connections]
-        ended = [one for one in there if not _is_answered(one)]
+        ended = [one for one in there if not _is_answered(one())]
         with self.lock:
-            self.connections.difference_update(ended)
-            limits = [one.answers.seconds for one in self.connections if one.answers is not None]
+            self.connections = [one for one in self.connections if one not in ended]
+            limits = [found.answers.seconds for one in self.connections if (found := one()) and found.answers]
             self.runs = bool(limits)
             return min(limits) / LOOKS if limits else None
 
 
-def _is_answered(one: Answered) -> bool:
+def _is_answered(one: Answered | None) -> bool:
     """Whether it is to be looked at again."""
-    if one.answers is None:
+    if one is None or one.answers is None:
         return False
     try:
         how = one.answers.missing()
@@ -114,16 +114,16 @@ def require_answers(one: Answered) -> None:
     ):
         with contextlib.suppress(OSError):  # it is closed, which its next use tells
             one.answers.socket.setsockopt(socket.IPPROTO_TCP, option, value)
-    _watch.add(one)
+    watch.add(one)
 
 
 def _forget() -> None:
     """A forked child has no threads, and none of its parent's connections."""
-    global _watch
-    _watch = _Watch()
+    global watch
+    watch = Watch()
 
 
-_watch = _Watch()
+watch = Watch()
 os.register_at_fork(after_in_child=_forget)
 
-__all__ = ["LEAST_LOOKS", "LOOKS", "THREAD", "Answered", "Answers", "require_answers"]
+__all__ = ["LEAST_LOOKS", "LOOKS", "THREAD", "Answered", "Answers", "Watch", "require_answers", "watch"]

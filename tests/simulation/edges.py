@@ -45,6 +45,7 @@ from distxla.targets import registry
 from distxla.targets.native import host
 from distxla.targets.native import load as image
 from distxla.targets.target import Atomics, LoadedImage
+from distxla.wire import answers
 from tests.simulation import native
 from tests.simulation.actors import Actors
 from tests.simulation.machine import Machine
@@ -118,6 +119,17 @@ class Stepping:
 
     def release(self) -> None:
         self._view.release()
+
+
+class _OfProcess:
+    """The connections that each simulated process looks at: a module has one of its own in each."""
+
+    def __init__(self, run: Scheduler) -> None:
+        self._run = run
+        self._watches: dict[int, answers.Watch] = {}
+
+    def add(self, one: answers.Answered) -> None:
+        self._watches.setdefault(self._run.current.process.pid, answers.Watch()).add(one)
 
 
 class Edges:
@@ -220,6 +232,7 @@ class Edges:
             *((module, "FRAME_PIECE_BYTES", FRAME_PIECE_BYTES) for module in pieces),
             *self._often(),
             (futexes, "_call", NATIVE.libc),
+            (answers, "watch", _OfProcess(self.run)),
             (ControlBlock, "__init__", begin_block),
             (SharedWords, "__init__", begin_stepping),
             (SharedWords, "row", lambda *arguments: self._stepping(row(*arguments))),

@@ -6,6 +6,7 @@ import errno
 import os
 import selectors
 import socket as real
+import struct
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -38,6 +39,8 @@ class Direction:
         self.arrived: deque[memoryview] = deque()
         self.in_flight = self.waiting = 0  # bytes sent and not arrived, arrived and not taken
         self.ended = self.broken = self.silent = False
+        self.silent_at = 0  # time since which it is
+        self.lost = 0  # bytes that did not arrive
         self.last = 0  # time of the latest arrival so far
         self.readers: list[Task] = []
         self.writers: list[Task] = []
@@ -101,6 +104,7 @@ class Network:
 
     def _arrive(self, direction: Direction, data: bytes) -> None:
         direction.in_flight -= len(data)
+        direction.lost += len(data) if direction.silent else 0
         if not direction.broken and not direction.silent:
             direction.waiting += len(data)
             direction.arrived.append(memoryview(data))
@@ -128,7 +132,7 @@ class Network:
                 if chosen in (sock.incoming, sock.outgoing):
                     for direction in (sock.incoming, sock.outgoing):
                         if direction is not None:
-                            direction.silent = True
+                            direction.silent, direction.silent_at = True, self.run.now
             self.run.after(int(seconds * 1e9), lambda: self._break(chosen))
         return bool(directions)
 
@@ -207,6 +211,18 @@ class Socket:
 
     def setsockopt(self, *arguments: Any) -> None:
         self._require_open()
+
+    def getsockopt(self, level: int, option: int, size: int) -> bytes:
+        """struct tcp_info, as far as it tells of what the other kernel has not acknowledged."""
+        self._require_open()
+        direction = self.outgoing
+        if direction is None or (level, option) != (real.IPPROTO_TCP, real.TCP_INFO):
+            raise OSError(errno.ENOPROTOOPT, os.strerror(errno.ENOPROTOOPT))
+        words = [0] * 13
+        if direction.silent:
+            words[4] = int(direction.in_flight + direction.lost > 0)
+            words[12] = (self.run.now - direction.silent_at) // 1_000_000
+        return struct.pack("<8B13I", *bytes(8), *words)
 
     def getsockname(self) -> tuple[str, int]:
         return self._address
