@@ -38,7 +38,7 @@ class _Line:
     number: int
     name: str
     shape: str
-    opcode: str
+    kind: str
     operand: str
     rest: str
 
@@ -55,7 +55,7 @@ class _Value:
 
     computation: str
     op_name: str
-    opcode: str
+    kind: str
     made_by: str
     results: int
     index: int
@@ -71,7 +71,7 @@ def with_declared_values(partitioned: str, before: str) -> str:
     entering: set[_Value] = set()
     for name, lines in _computations(before).items():
         for line in lines.values():
-            if line.opcode != "custom-call" or not (_OUT_OF in line.rest or _INTO in line.rest):
+            if line.kind != "custom-call" or not (_OUT_OF in line.rest or _INTO in line.rest):
                 continue
             value = _value(_base(name), line.op_name, lines, line.operand)
             sharding = _SHARDING.search(line.rest)
@@ -85,7 +85,7 @@ def with_declared_values(partitioned: str, before: str) -> str:
     for name, lines in _computations(partitioned).items():
         marked: set[_Value] = set()
         for line in lines.values():
-            if line.opcode != "copy":
+            if line.kind != "copy":
                 continue
             value = _value(_base(name), line.op_name, lines, line.operand)
             if value is None or value in marked or (value in entering and not value.is_of_region):
@@ -117,8 +117,8 @@ def _base(computation: str) -> str:
 def _value(computation: str, op_name: str, lines: Mapping[str, _Line], name: str) -> _Value | None:
     """The value of this name, through copies; None where too little is known to recognise it."""
     index = -1
-    while (line := lines.get(name)) is not None and line.opcode in ("copy", "get-tuple-element"):
-        if line.opcode == "get-tuple-element":
+    while (line := lines.get(name)) is not None and line.kind in ("copy", "get-tuple-element"):
+        if line.kind == "get-tuple-element":
             found = _INDEX.search(line.rest)
             if index >= 0 or found is None:
                 return None
@@ -126,11 +126,11 @@ def _value(computation: str, op_name: str, lines: Mapping[str, _Line], name: str
         name = line.operand
     if line is None:
         return None
-    is_of_region = line.opcode == "call" and _BODY in line.rest
-    if not is_of_region and (not op_name or line.opcode in ("parameter", "constant")):
+    is_of_region = line.kind == "call" and _BODY in line.rest
+    if not is_of_region and (not op_name or line.kind in ("parameter", "constant")):
         return None
     results = line.shape.count("[") if line.shape.startswith("(") else 1
-    return _Value(computation, op_name, line.opcode, line.op_name, results, index, is_of_region)
+    return _Value(computation, op_name, line.kind, line.op_name, results, index, is_of_region)
 
 
 def _says_where_copies_are(text: str) -> bool:
