@@ -71,8 +71,12 @@ class Watch:
                 self.runs = True
 
     def _run(self) -> None:
-        while (seconds := self._look()) is not None:
-            clock.sleep(seconds)
+        try:
+            while (seconds := self._look()) is not None:
+                clock.sleep(seconds)
+        except BaseException:  # the next connection begins anew
+            self.runs = False
+            raise
 
     def _look(self) -> float | None:
         """Seconds until the next look; None where there is nothing to look at any more."""
