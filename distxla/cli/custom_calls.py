@@ -44,7 +44,7 @@ def register_all(given: Sequence[str]) -> None:
     stubs: Sequence[str] = click.get_current_context().meta.get(_STUBS, ())
     if not given and not stubs:
         return
-    from distxla.ops.custom_calls.user import register_custom_call, register_stub
+    from distxla.ops.custom_calls.user import register_custom_call
 
     names = set()
     for text in stubs:
@@ -52,7 +52,7 @@ def register_all(given: Sequence[str]) -> None:
         if not name or what != "zeros":
             raise ArgumentError(f"--stub-custom-call {text}: expected NAME=zeros")
         names.add(name)
-        register_stub(name)
+        register_custom_call(name, stub="zeros")
     for text in given:
         name, equals, routine = text.partition("=")
         place, colon, symbol = routine.rpartition(":")

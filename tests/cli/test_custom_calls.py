@@ -15,7 +15,7 @@ import pytest
 import distxla as dx
 from distxla.cli.main import main
 from distxla.errors import ArgumentError
-from distxla.ops.custom_calls.user import register_stub, unregister_custom_call
+from distxla.ops.custom_calls.user import unregister_custom_call
 from tests.cli.called import call
 from tests.runtime.shared_library import build
 
@@ -135,7 +135,7 @@ def test_stubs_that_cannot_be_had(options: list[str], message: str, capsys: pyte
 @pytest.mark.cluster
 @pytest.mark.devices(replicas=2, partitions=1)
 def test_compiled_stubs_give_zeros(cluster: dx.Cluster) -> None:
-    register_stub("f")
+    dx.register_custom_call("f", stub="zeros")
     x = np.arange(3, dtype=np.float32)
     for row in cluster.compile(dx.parse(STUBBED))([[x], [x]]):
         assert [np.asarray(leaf).tolist() for leaf in row] == [[0, 1, 2], 0, [0, 0]]

@@ -19,7 +19,7 @@ def call_obstacle(call: Call) -> str | None:
     if found is None:
         return (
             f'nothing executes the custom-call target "{call.name}"; register it with '
-            f"dx.register_custom_call or --custom-call, or put zeros in its place by --stub-custom-call"
+            f'dx.register_custom_call or --custom-call, or put zeros in its place by stub="zeros" or --stub-custom-call'
         )
     for shape in (call.shape, *call.operands):
         if shape.is_unbounded or (shape.is_dynamic and not found.takes_dynamic):

@@ -212,11 +212,13 @@ def register_custom_call(
     library: str | Path | None = None,
     symbol: str = "",
     stages: Mapping[str, str] | None = None,
+    stub: str | None = None,
 ) -> None:
     """Let custom-calls whose target is `name` run a routine of the user's, in programs that are compiled from now on.
 
         register_custom_call("relu6", lambda x: np.clip(x, 0, 6))
         register_custom_call("relu6", library="./librelu.so", symbol="relu6")
+        register_custom_call("relu6", stub="zeros")
 
     function: called in each device's process with the operands as NumPy arrays that can't be written (tuples as tuples,
     tokens as None; they are valid during the call only) and returns an array of the result's shape and type, or a
@@ -225,15 +227,24 @@ def register_custom_call(
     slash that is no file here is looked for where the system's loader looks. It is loaded in this process, too. For
     calls of API_VERSION_TYPED_FFI the symbol is a handler of XLA's FFI, for status-returning ones a function with a
     status.  stages: symbols of such handlers for the other stages, "instantiate", "prepare" and "initialize".
+    stub: "zeros" puts zeros in place of what a routine computes that you don't have, and calls nothing.
 
     A name that was registered before now means the new routine; programs compiled before keep the old one.  Raises
     ArgumentError for names that come with distxla, a library that cannot be loaded, a symbol that it doesn't have.
     """
     _require_free(name)
-    if (function is None) == (library is None):
-        raise ArgumentError(f'custom-call target "{name}": give either a callable, or library= and symbol=')
+    if sum(given is not None for given in (function, library, stub)) != 1:
+        raise ArgumentError(
+            f'custom-call target "{name}": give either a callable, or library= and symbol=, or stub="zeros"'
+        )
     found: UserTarget
-    if library is not None:
+    if stub is not None:
+        if stub != "zeros":
+            raise ArgumentError(f'custom-call target "{name}": stub={stub!r}: expected "zeros"')
+        if symbol or stages:
+            raise ArgumentError(f'custom-call target "{name}": a stub has neither symbol= nor stages=')
+        found = ZerosTarget(name)
+    elif library is not None:
         path = Path(library)
         place = str(path.resolve()) if path.exists() or path.parent != Path() else str(library)
         unknown = next((stage for stage in stages or () if stage not in STAGES), None)
@@ -247,12 +258,6 @@ def register_custom_call(
             raise ArgumentError(f'custom-call target "{name}": {type(function).__name__} is not callable')
         found = PythonTarget(name, function)
     registered[name] = found
-
-
-def register_stub(name: str) -> None:
-    """Put zeros in place of the results of custom-calls whose target is `name`; ArgumentError as for a routine."""
-    _require_free(name)
-    registered[name] = ZerosTarget(name)
 
 
 def _require_free(name: str) -> None:
