@@ -1,12 +1,14 @@
 """Lines of time: a row for each device, or for several that did the same, with bars on a common axis.
 
-The axis is to scale. A piece in which nothing begins or ends is cut out if it is longer than all the rest: the axis is
-broken there, and the length of the piece is written above. All places are in per cent of the axis's length.
+The axis is to scale. A piece in which nothing begins or ends is cut out if it is longer than all the rest, unless it is
+to be kept: the axis is broken there, and the length of the piece is written above. All places are in per cent of the
+axis's length.
 """
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
@@ -15,9 +17,11 @@ from distxla.lazy_dataclass import dataclass
 
 CUT = 7.0  # per cent, of a piece that is cut out
 MOST_CUTS = 3
+ROUNDING = 1e-9  # relative, of lengths that are differences of moments
 LARGE_SHARE = 0.5  # of the time that is left: a longer piece without any event is cut out
 TICKS = 8
 APART = 11.0  # per cent between texts on the axis, at least
+CUTS_APART = 50.0  # per cent between the lengths of two cuts that share a line
 VISIBLE = 0.6  # per cent, of a bar that is drawn apart from the one before
 LABELLED = 580.0  # pixels of the shortest axis whose bars have names
 THIN = 48  # rows from which on they are low
@@ -58,19 +62,26 @@ class Axis:
     scale: float
 
     @classmethod
-    def of(cls, moments: Sequence[float], *, cuts: bool) -> Axis:
-        """From the first of the moments to the last. cuts: whether pieces may be cut out."""
+    def of(cls, moments: Sequence[float], *, cuts: bool, kept: Sequence[tuple[float, float]] = ()) -> Axis:
+        """From the first of the moments to the last. cuts: whether pieces may be cut out.  kept: pieces between two
+        of the moments of which nothing is cut out."""
         points = sorted({*moments})
         first, last = points[0], points[-1]
         if last <= first:
             first = last - 1.0
         gaps = sorted(pairwise(points), key=lambda gap: gap[0] - gap[1])
-        found = 0
+        found: list[tuple[float, float]] = []
         if cuts:
-            while found < min(MOST_CUTS, len(gaps) - 1) and _length(gaps[found]) > LARGE_SHARE * _sum(gaps[found:]):
-                found += 1
-        room = 100.0 - CUT * found
-        return cls(first, last, tuple(sorted(gaps[:found])), room / (_sum(gaps[found:]) or last - first))
+            busy = _joined(kept)
+            rest = gaps.copy()
+            for gap in [gap for gap in gaps[: len(gaps) - 1] if not _is_within(gap, busy)][:MOST_CUTS]:
+                if _length(gap) <= LARGE_SHARE * _sum(rest) * (1 + ROUNDING):
+                    break
+                rest.remove(gap)
+                found.append(gap)
+            gaps = rest
+        room = 100.0 - CUT * len(found)
+        return cls(first, last, tuple(sorted(found)), room / (_sum(gaps) or last - first))
 
     def at(self, moment: float) -> float:
         place, begin = 0.0, self.first
@@ -104,11 +115,7 @@ def lines(rows: Sequence[Row], axis: Axis, label: str, *, ends: tuple[str, str] 
     )
     thin = " thin" if len(rows) > THIN else ""
     yield f'<div class="lines{thin}" role="img" aria-label="{escape(label)}">'
-    if axis.cuts:
-        cuts = "".join(
-            _on_axis((axis.at(one) + axis.at(other)) / 2, f"{seconds_text(other - one)} cut out", "")
-            for one, other in axis.cuts
-        )
+    for cuts in _cut_lines(axis):
         yield f'<div class="line axis{told}"><span class="who"></span><div class="track">{cuts}</div></div>'
     for number, row in enumerate(rows):
         is_named = not thin or number % 4 == 0
@@ -143,6 +150,38 @@ def _length(piece: tuple[float, float]) -> float:
 def _sum(pieces: Sequence[tuple[float, float]]) -> float:
     """Their lengths together. Not a difference of moments far apart, which may lose all of a short piece."""
     return math.fsum(map(_length, pieces))
+
+
+def _joined(pieces: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The pieces in order, those that overlap or touch as one."""
+    joined: list[tuple[float, float]] = []
+    for begin, end in sorted(pieces):
+        if joined and begin <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(joined[-1][1], end))
+        else:
+            joined.append((begin, end))
+    return joined
+
+
+def _is_within(gap: tuple[float, float], joined: Sequence[tuple[float, float]]) -> bool:
+    """Whether the gap, between two neighbouring moments, lies in one of the pieces."""
+    number = bisect_right(joined, gap[0], key=lambda piece: piece[0]) - 1
+    return number >= 0 and gap[1] <= joined[number][1]
+
+
+def _cut_lines(axis: Axis) -> Iterator[str]:
+    """The lengths of what is cut out, above their places: those that are near to each other in lines of their own."""
+    left = [((axis.at(one) + axis.at(other)) / 2, f"{seconds_text(other - one)} cut out") for one, other in axis.cuts]
+    while left:
+        free, line, later = -math.inf, [], []
+        for place, text in left:
+            if place >= free:
+                free = place + CUTS_APART
+                line.append(_on_axis(place, text, ""))
+            else:
+                later.append((place, text))
+        yield "".join(line)
+        left = later
 
 
 def _spread(axis: Axis) -> Iterator[tuple[float, str]]:

@@ -145,8 +145,9 @@ def _lines(timeline: Timeline, shares: Mapping[int, Share]) -> Iterator[str]:
         by_track[one.track].append(one)
     tracks = [*range(1, len(timeline.tracks))]
     runs = [one for one in timeline.slices if one.category in ("run", "call")]
-    moments = [(moment - zero) / SECOND for one in runs for moment in (one.begin, one.end)]
-    axis = Axis.of(moments, cuts=True)
+    spans = [((one.begin - zero) / SECOND, (one.end - zero) / SECOND) for one in runs]
+    ended = [span for one, span in zip(runs, spans, strict=True) if not one.unfinished]
+    axis = Axis.of([moment for span in spans for moment in span], cuts=True, kept=ended)
     finest = max(FINEST, 100.0 * len(tracks) / MOST_BARS)
     critical: dict[int, list[Bar]] = defaultdict(list)
     for piece in timeline.path:
