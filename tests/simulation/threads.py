@@ -108,9 +108,19 @@ class Lock:
         return depth
 
     def take_again(self, depth: int) -> None:
+        """No interrupt arrives meanwhile where it is an RLock, as a condition's is: CPython takes that with no look at
+        signals."""
+        task, is_late = self.run.current, False
         while self.owner is not None:
-            self.run.block((self.waiters,), None, "waits for a lock")
-        self.owner, self.depth = self.run.current, depth
+            try:
+                self.run.block((self.waiters,), None, "waits for a lock")
+            except KeyboardInterrupt:
+                if not self.reentrant:
+                    raise
+                is_late = True
+        self.owner, self.depth = task, depth
+        if is_late:
+            self.run.interrupt(task)
 
 
 class RLock(Lock):

@@ -193,7 +193,9 @@ class ProgramLoader:
         number = loaded.number
         if self.loaded.get(number) is not loaded:
             return
-        replicas = [self._hosts.replicas[device].unload.remote(number) for device in loaded.devices]
+        gone = {device for remote in self._hosts.remotes for device in remote.lost}  # they may still be in its code
+        there = [device for device in loaded.devices if device not in gone]
+        replicas = [self._hosts.replicas[device].unload.remote(number) for device in there]
         proxies = [agent.unload.remote(number) for agent in self._hosts.agent_actors]
         for pending, seconds in ((proxies, ATTACH_LIMIT_S), (replicas, UNLOAD_S)):
             with contextlib.suppress(DistxlaError):
