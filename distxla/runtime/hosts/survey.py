@@ -110,6 +110,11 @@ class Surveyor:
         )
         return self._listener.address
 
+    def close(self) -> None:
+        """Answer no more of them; connections stay. Twice is fine."""
+        if self._listener is not None:
+            self._listener.close()
+
     def measure(self, index: int, address: tuple[str, int], secret: bytes, lost_after: float) -> tuple[float, float]:
         """Round trip in seconds and bytes per second to the surveyor that listens there; blocks. ClusterError."""
         with connect(address, secret, frames=SURVEY_FRAMES, node=index) as connection:

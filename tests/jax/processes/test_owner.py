@@ -188,17 +188,19 @@ def test_a_program_that_nobody_has_any_more_keeps_its_number(both) -> None:
     np.testing.assert_array_equal(run(both, again), np.full((4, 4), 110, np.float32))
 
 
+def listening() -> list[list[str]]:
+    """The rows of the kernel's table for sockets of this process."""
+    places = [f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd")]
+    own = {os.readlink(place) for place in places if os.path.exists(place)}
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return [row for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in own]
+
+
 def test_nothing_but_the_owner_listens_and_on_loopback_alone() -> None:
+    before = listening()  # for other tests
     served = Served()
     try:
-        own = {
-            os.readlink(f"/proc/self/fd/{fd}")
-            for fd in os.listdir("/proc/self/fd")
-            if os.path.exists(f"/proc/self/fd/{fd}")
-        }
-        rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-        mine = [row for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in own]
-        assert [row[1].partition(":")[0] for row in mine] == ["0100007F"]
+        assert [row[1].partition(":")[0] for row in listening() if row not in before] == ["0100007F"]
     finally:
         served.join(0).close()
         served.join(1).close()

@@ -6,6 +6,7 @@ import itertools
 import json
 import platform
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -28,8 +29,15 @@ def test_each_pair_has_one_turn_and_a_host_one_pair_a_turn(count: int) -> None:
     assert len(found) == (count - 1 if count % 2 == 0 else count if count > 1 else 0)
 
 
-def test_two_surveyors_measure_what_is_between_them() -> None:
-    one, secret = Surveyor(), new_secret()
+@pytest.fixture
+def one() -> Iterator[Surveyor]:
+    found = Surveyor()
+    yield found
+    found.close()
+
+
+def test_two_surveyors_measure_what_is_between_them(one: Surveyor) -> None:
+    secret = new_secret()
     address = one.listen(1, "127.0.0.1", secret, Network(), 1)
     round_trip, rate = Surveyor().measure(0, address, secret, 3.5)
     assert round_trip > 0
@@ -38,8 +46,8 @@ def test_two_surveyors_measure_what_is_between_them() -> None:
         Surveyor().measure(0, address, new_secret(), 3.5)
 
 
-def test_what_is_no_frame_of_a_survey_ends_the_connection() -> None:
-    one, secret = Surveyor(), new_secret()
+def test_what_is_no_frame_of_a_survey_ends_the_connection(one: Surveyor) -> None:
+    secret = new_secret()
     address = one.listen(1, "127.0.0.1", secret, Network(), 1)
     with connect(address, secret, frames=SURVEY_FRAMES, node=0) as connection:
         connection.send(surveys.Came())
