@@ -111,12 +111,11 @@ class Cluster(Handle):
         self._target = target_of_backend(backend)
         devices_per_host = checked_counts(devices_per_host, counts.devices)
         self.replicas, self.partitions, self.address = counts.replicas, counts.partitions, address
-        self.start_s = 0.0
         self._compiler: ServerShare | None = None
         self._thread: threading.Thread | None = None
         self._failure: BaseException | None = None
         self._closing = threading.Event()
-        self._closed, self._owner = False, os.getpid()
+        self.start_s, self._closed, self._owner = 0.0, False, os.getpid()
         self._lock = threading.RLock()
         self._queue = CallQueue(require_outside)
         self._host_calls = HostCalls()
@@ -277,7 +276,8 @@ class Cluster(Handle):
         reduce-scatter combine values; by default as the text says, or rank.  trace: a `trace` shows each step.
         time_limit: seconds for checking and compiling.  donated: leaves of parameters in whose memory results may be
         computed.  check: "nan", "replication" or both, of each call (docs/guide/checked_runs.md).  Blocks. Raises
-        ArgumentError for other counts, TimeLimitError, the verifier's and compiler's errors; warns of groups of one.
+        ArgumentError for other counts, TimeLimitError, the verifier's and compiler's errors; gives a DistxlaWarning
+        where a collective's groups have one device each.
         """
         if self._closing.is_set():
             raise ClusterError("the cluster is closed")
